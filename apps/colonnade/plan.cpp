@@ -366,6 +366,9 @@ int plan(const Arguments& arguments) {
            kExtras, config::Use::kTrain}))
     return kExitDone;
   config::Parsed parsed = read_settings(arguments, kExtras);
+  // Planned are the GPUs that the line is for, wherever the plan is made.
+  if (parsed.run.training.distributed_backend == "nccl" && !parsed.run.given.contains("device"))
+    parsed.run.training.distributed_backend.reset();
   job::describe_model(parsed.run, parsed.faults);
   read_vocabulary(parsed);
   set_world_size(parsed);

@@ -223,6 +223,22 @@ TEST(Parse, GeluIsTheFormThatMegatronComputes) {
   EXPECT_EQ(run_of("--swiglu --no-swiglu").model.activation, Activation::kGeluTanh);
 }
 
+TEST(Parse, TransformerEnginesActivationsAreTheTanhForm) {
+  for (const std::string flag : {"--use-te-activation-func", "--use-transformer-engine-op-fuser"}) {
+    EXPECT_EQ(run_of("--disable-bias-linear " + flag).model.activation, Activation::kGeluTanh) << flag;
+    EXPECT_EQ(run_of("--no-bias-gelu-fusion " + flag).model.activation, Activation::kGeluTanh) << flag;
+    EXPECT_EQ(run_of("--swiglu " + flag).model.activation, Activation::kSwiglu) << flag;
+    EXPECT_EQ(run_of("--activation gelu " + flag).model.activation, Activation::kGeluErf) << flag;
+  }
+}
+
+TEST(Parse, TheOldNameOfDecayOnQueryAndKeyNorms) {
+  EXPECT_TRUE(
+      run_of("--no-weight-decay-cond-type apply_wd_to_qk_layernorm").optimizer.apply_wd_to_qk_layernorm);
+  EXPECT_THAT(faults_of("--no-weight-decay-cond-type other"),
+              ElementsAre(HasSubstr("must be one of apply_wd_to_qk_layernorm")));
+}
+
 TEST(Parse, GroupQueryAttentionIsOneGroupUnlessSaid) {
   EXPECT_EQ(run_of("--num-attention-heads 8 --group-query-attention").model.num_query_groups, 1);
   EXPECT_EQ(run_of("--num-attention-heads 8").model.num_query_groups, 0);
@@ -281,7 +297,7 @@ INSTANTIATE_TEST_SUITE_P(
             "BertWordPieceLowerCase, BertWordPieceCase, SFTTokenizer; got \"TiktokTokenizer\"; see `colonnade help --tokenizer-type`"},
         Wrong{
             "--optimizer muon",
-            "--optimizer: this version has no Muon optimizer; got \"muon\"; see `colonnade help --optimizer`"},
+            "--optimizer: this version has no Muon optimizer; got \"muon\"; leave it out, or write adam or sgd"},
         Wrong{"--bf16=maybe", "--bf16: takes no value, or true or false; got \"maybe\"; write --bf16 alone"},
         Wrong{"--bf16 stray",
               "\"stray\": every value follows its flag; got a word that no flag takes after --bf16; remove "
@@ -402,6 +418,7 @@ TEST(Parse, VocabularyFilesAloneAreReadAsMegatronsEntryPointsDo) {
   EXPECT_EQ(run_of("--model bert --vocab-file v.txt --tokenizer-type BertWordPieceCase").data.tokenizer_type,
             "BertWordPieceCase");
   EXPECT_EQ(run_of("--merge-file m.txt").data.tokenizer_type, "");
+  EXPECT_EQ(run_of("--vocab-file=").data.tokenizer_type, "");
   EXPECT_THAT(run_of("--vocab-file v.json").notes,
               ElementsAre("--vocab-file: read by GPT2BPETokenizer, Megatron's default for gpt (another one: "
                           "--tokenizer-type)"));
@@ -443,6 +460,8 @@ TEST(Parse, ValuesOfAMissingFeatureNameIt) {
               ElementsAre(HasSubstr("this version has no hybrid layers (Mamba)")));
   EXPECT_THAT(faults_of("--spec my.own layers"), ElementsAre(HasSubstr("must be of local, ")));
   EXPECT_THAT(faults_of("--spec local"), IsEmpty());
+  EXPECT_THAT(faults_of("--spec 'megatron.core.models.gpt.gpt_layer_specs get_gpt_layer_local_spec'"),
+              IsEmpty());
 }
 
 TEST(Parse, ACapacityBelowZeroDropsNothing) {

@@ -22,6 +22,11 @@ TEST(Typed, FlagsThatAreAlwaysSoAreNotSwitchedOffInSilence) {
                         HasSubstr("gradients are accumulated in fp32"))));
 }
 
+TEST(Typed, FlagsThatChangeNoResultMaySwitchOffWhatIsNotThere) {
+  for (const char* flag : {"--no-async-save", "--no-profile", "--no-enable-cuda-graph", "--no-test-mode"})
+    EXPECT_THAT(run_of(flag).notes, IsEmpty()) << flag;
+}
+
 TEST(Typed, AZeroThatStandsForWhatWasNotGivenMayNotBeTyped) {
   for (const char* flag :
        {"--global-batch-size", "--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"}) {

@@ -56,6 +56,14 @@ TEST(PlanVerdict, AModelWithoutWeightsDoesNotFitOneDevice) {
                     HasSubstr("model: 8.03 B parameters"), HasSubstr("a layout that fits is found by")));
 }
 
+TEST(PlanVerdict, OfGpusSaysNothingOfTheCpuThatPlans) {
+  const TempFolder folder;
+  write_text(folder / "config.json", llama3_8b().dump());
+  const Result plan = run(plan_of(folder.path(), {"--world-size=8", "--distributed-backend=nccl"}));
+  EXPECT_EQ(plan.code, 0);
+  EXPECT_THAT(plan.text, Not(HasSubstr("gloo")));
+}
+
 TEST(PlanVerdict, SaysWhatTheRunTakes) {
   const TempFolder folder;
   write_text(folder / "config.json", llama3_8b().dump());

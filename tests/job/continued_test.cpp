@@ -154,6 +154,8 @@ TEST(Continued, ChangesThatMayBeAreSaid) {
               ElementsAre(HasSubstr("--data-path: was /a /b in the checkpoint and is /a now"),
                           HasSubstr("--params-dtype: was fp32 in the checkpoint and is bf16 now"),
                           HasSubstr("--clip-grad: was 0.5 in the checkpoint and is 0.25 now")));
+  EXPECT_THAT(changed_settings(run_of("--apply-query-key-layer-scaling"), state_of("")),
+              ElementsAre(HasSubstr("true now: scores are rounded otherwise")));
   EXPECT_THAT(
       changed_settings(run_of("--full-validation"), state_of("")),
       ElementsAre("--full-validation: was false in the checkpoint and is true now: validation losses do "

@@ -119,6 +119,8 @@ TEST(LaunchLines, ThirtyTrainAsTheyAre) {
     const test::Curve curve = test::train(run, 3);
     ASSERT_THAT(curve.loss, testing::SizeIs(3)) << name;
     for (const double loss : curve.loss) EXPECT_NEAR(loss, std::log(128.0), 0.8) << name;
+    for (const double norm : curve.grad_norm) EXPECT_GT(norm, 0) << name;
+    EXPECT_NE(curve.loss[0], curve.loss[2]) << name;
   }
 }
 

@@ -191,7 +191,8 @@ std::string flag_help(const std::string& flag, const std::vector<Extra>& extras,
     if (!text.empty()) out += fmt::format("  {}: {}\n", what, text);
   };
   if (s.cls == Class::kRefused) say("refused", s.way_out);
-  if (s.cls == Class::kAlways) say("class", "always so here; accepted and said once");
+  if (s.cls == Class::kAlways)
+    say("class", s.no_effect ? "accepted without effect; reported once" : "always on here; reported once");
   say("group", s.group);
   if (s.cls == Class::kImplemented) say("read by", fmt::format("{}", fmt::join(readers(s), ", ")));
   say("YAML key", s.key);

@@ -2,6 +2,7 @@
 #include "colonnade/config/parse.h"
 
 #include <algorithm>
+#include <sstream>
 #include <utility>
 
 #include "colonnade/base/error.h"
@@ -155,11 +156,16 @@ bool asks_for_default(const Setting& s, const Words& words) {
 /// The rule that the words of a flag without effect break; "" when there is none.
 std::string broken_form(const Setting& s, const Words& words) {
   if (s.kind == Kind::kList) {
+    constexpr std::size_t kShown = 4;
     const auto known = [&](const std::string& word) {
       return std::find(s.choices.begin(), s.choices.end(), word) != s.choices.end();
     };
-    const bool all = s.choices.empty() || std::all_of(words.begin(), words.end(), known);
-    return all ? "" : fmt::format("must be of {}", fmt::join(s.choices, ", "));
+    std::istringstream all(fmt::format("{}", fmt::join(words, " ")));  // one word may hold several
+    bool good = true;
+    for (std::string word; all >> word;) good = good && (s.choices.empty() || known(word));
+    if (good) return "";
+    return fmt::format("must be of {}{}", fmt::join(s.choices.begin(), s.choices.begin() + kShown, ", "),
+                       s.choices.size() > kShown ? ", ..." : "");
   }
   if (words.size() != 1) return "must be one value";
   if (!s.choices.empty() && std::find(s.choices.begin(), s.choices.end(), words[0]) == s.choices.end())
@@ -172,11 +178,17 @@ std::string broken_form(const Setting& s, const Words& words) {
   return "";
 }
 
-/// The feature that one of the words asks for and that is not part of this version; "" for none.
-std::string missing_feature(const Setting& s, const Words& words) {
-  for (const std::string& word : words)
-    if (const auto found = s.missing.find(word); found != s.missing.end())
-      return fmt::format("this version has no {}", found->second);
+/// The fault of a word that asks for a feature that is not part of this version; "" for none.
+std::string missing_feature(const Setting& s, const Given& g) {
+  for (const std::string& word : g.words) {
+    const auto found = s.missing.find(word);
+    if (found == s.missing.end()) continue;
+    const std::string instead = s.choices.empty() || s.kind == Kind::kList
+                                    ? ""
+                                    : fmt::format(", or write {}", fmt::join(s.choices, " or "));
+    return fmt::format("{}: this version has no {}; got {}; leave it out{}", g.spelled, found->second,
+                       shown(g.words), instead);
+  }
   return "";
 }
 
@@ -186,14 +198,15 @@ void refused_or_always(const Setting& s, const Given& g, GivenSet& given) {
     given.faults.push_back(fmt::format("{}: {}; got {}; {}", g.spelled, s.help, shown(g.words), s.way_out));
     return;
   }
-  std::string broken = broken_form(s, g.words);
-  if (const std::string missing = missing_feature(s, g.words); !missing.empty()) broken = missing;
+  if (std::string missing = missing_feature(s, g); !missing.empty())
+    return given.faults.push_back(std::move(missing));
+  const std::string broken = broken_form(s, g.words);
   if (!broken.empty()) {
     given.faults.push_back(
         fmt::format("{}: {}; got {}; leave it out: {}", g.spelled, broken, shown(g.words), s.help));
   } else if (!asks_for_default(s, g.words)) {
     given.always.push_back(s.key);
-  } else if (g.where == kTyped && g.words == Words{"false"}) {
+  } else if (g.where == kTyped && g.words == Words{"false"} && !s.no_effect) {
     given.notes.push_back(
         fmt::format("{}: is not followed, for {} is always so here: {}", g.spelled, s.flag, s.help));
   }
@@ -267,11 +280,20 @@ bool is_on(const GivenSet& given, const std::string& key, bool otherwise) {
   return g == nullptr ? otherwise : g->words == Words{"true"};
 }
 
-/// Megatron's plain GELU is the tanh form when biases are on and fusion is not switched off.
+/// Megatron's plain GELU is the tanh form when biases are on and fusion is not switched off, and in
+/// Transformer Engine's activation functions, which also gate with it.
 void choose_gelu(const GivenSet& given, Run& run) {
-  if (given.find("activation") != nullptr) return;
+  const bool engine =
+      is_on(given, "use_te_activation_func", false) || is_on(given, "use_transformer_engine_op_fuser", false);
+  Activation& activation = run.model.activation;
+  if (const Given* own = given.find("activation")) {
+    if (!engine || own->where == kTyped) return;
+    if (activation == Activation::kGeluErf) activation = Activation::kGeluTanh;
+    if (activation == Activation::kGeglu) activation = Activation::kGegluTanh;
+    return;
+  }
   const bool fused = is_on(given, "bias_gelu_fusion", true) && run.model.add_bias_linear;
-  run.model.activation = fused ? Activation::kGeluTanh : Activation::kGeluErf;
+  activation = fused || engine ? Activation::kGeluTanh : Activation::kGeluErf;
 }
 
 /// --num-query-groups has an effect with --group-query-attention only, and is then 1 by default.
@@ -325,7 +347,7 @@ void recompute_experts(GivenSet& given, Run& run) {
 /// GPT2BPETokenizer, pretrain_bert.py and pretrain_t5.py have BertWordPieceLowerCase.
 void choose_tokenizer(GivenSet& given, Run& run) {
   const Given* file = given.find("vocab_file");
-  if (file == nullptr || given.find("tokenizer_type") != nullptr) return;
+  if (run.data.vocab_file.empty() || given.find("tokenizer_type") != nullptr) return;
   run.data.tokenizer_type = run.family == "gpt" ? "GPT2BPETokenizer" : "BertWordPieceLowerCase";
   run.given["tokenizer_type"] = file->where;
   given.notes.push_back(
@@ -356,8 +378,9 @@ void apply_one(const Setting& s, const Given& g, GivenSet& given, Run& run) {
   if (s.cls != Class::kImplemented) return refused_or_always(s, g, given);
   run.given[s.key] = g.where;
   if (s.set == nullptr) return;
-  std::string broken = assign(run, s, g.words);
-  if (const std::string missing = missing_feature(s, g.words); !missing.empty()) broken = missing;
+  if (std::string missing = missing_feature(s, g); !missing.empty())
+    return given.fault(s, std::move(missing));
+  const std::string broken = assign(run, s, g.words);
   if (!broken.empty())
     given.fault(
         s, fmt::format("{}: {}; got {}; see `colonnade help {}`", g.spelled, broken, shown(g.words), s.flag));

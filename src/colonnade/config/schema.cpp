@@ -208,7 +208,10 @@ Row Table::always(const Flag& flag, std::string why, std::vector<std::string> ac
 }
 
 void Table::no_effect(const std::string& instead, std::span<const Flag> flags) {
-  for (const Flag& flag : flags) always(flag, instead, split_words(flag.accepted, " "));
+  for (const Flag& flag : flags) {
+    always(flag, instead, split_words(flag.accepted, " "));
+    rows.back().no_effect = true;
+  }
 }
 
 void Table::refuse(const std::string& what, const std::string& way_out, std::span<const Flag> flags) {

@@ -54,6 +54,7 @@ struct Setting {
   std::vector<Idle> idle;  ///< of kAlways: the first that is so replaces `help` in the run's note
   bool common = false;     ///< shown by the short --help
   bool own = false;        ///< not one of Megatron's flags
+  bool no_effect = false;  ///< of kAlways: changes no result either way, so that switching it off is no news
 
   /// Writes the words into the run; returns "" or the rule they break ("must be an integer").
   std::string (*set)(Run&, const Words&) = nullptr;

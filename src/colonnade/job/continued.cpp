@@ -104,6 +104,7 @@ constexpr Free kFree[] = {
      "the layers' weights are converted to it, the optimizer's fp32 ones are not loaded"},
     {"hidden_dropout", "losses do not compare"},
     {"attention_dropout", "losses do not compare"},
+    {"apply_query_key_layer_scaling", "scores are rounded otherwise"},
     {"moe_input_jitter_eps", "losses do not compare"},
     {"moe_expert_capacity_factor", "losses do not compare"},
     {"moe_token_drop_policy", "losses do not compare"},

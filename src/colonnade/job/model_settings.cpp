@@ -52,6 +52,7 @@ bool says_what_the_model_is(const config::Setting& s) {
       "multi-token prediction"};
   static const std::set<std::string_view> kOfTheRun = {"hidden_dropout",
                                                        "attention_dropout",
+                                                       "apply_query_key_layer_scaling",
                                                        "make_vocab_size_divisible_by",
                                                        "moe_router_load_balancing_type",
                                                        "moe_aux_loss_coeff",

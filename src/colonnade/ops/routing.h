@@ -39,7 +39,7 @@ Routing route(const at::Tensor& logits, const RouteArgs& args);
 ///
 ///     r_i = 1 / (n (sum_j d_j c_ij + 1e-8)),    d_j = 1 / (e (sum_i r_i c_ij + 1e-8)),    d = 1 at first,
 ///
-/// until the mean change of d is at most 1e-4, or for 10,000 rounds where fp32 does not get there. Not
+/// until the mean change of d is at most 1e-4, or for 200 rounds where fp32 does not get there. Not
 /// differentiable. The host waits for the device in each round. On meta the experts are undefined numbers.
 at::Tensor sinkhorn_experts(const at::Tensor& logits, std::int64_t k);
 

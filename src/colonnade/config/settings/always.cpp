@@ -32,7 +32,8 @@ void always_of_the_model(Table& t) {
   t.always({"--flash-attention-version", "integer"},
            "the attention kernel is picked by device and shape; results do not depend on it");
   t.always({"--transformer-impl", "text", "transformer_engine"},
-           "layers have one implementation, on LibTorch", {"local", "transformer_engine"});
+           "layers have one implementation, on LibTorch", {"local", "transformer_engine"})
+      .missing({"inference_optimized"}, "inference engine of Megatron's kind");
   t.group("mixture of experts");
   t.always({"--moe-router-dtype", "text"}, "the router computes in fp32, under float64 in float64", {"fp32"})
       .idle(no_experts, kNoExperts);
@@ -74,6 +75,8 @@ void always_of_steps(Table& t) {
            "random numbers are a function of seed, name and sample; there is no state to save");
   t.group("mixed precision");
   t.always({"--attention-softmax-in-fp32"}, "softmax is computed in fp32");
+  t.always({"--accumulate-allreduce-grads-in-fp32"},
+           "gradients are accumulated in fp32, and reduced so without --grad-reduce-in-bf16");
 }
 
 void always_of_the_system(Table& t) {

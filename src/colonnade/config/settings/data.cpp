@@ -161,7 +161,7 @@ void checkpoints(Table& t) {
        "--override-ckpt-iteration",
        "the checkpoint of --load counts as this iteration: data continue after as many global batches; the "
        "learning-rate schedule continues where it was")
-      .at_least(0);
+      .range(0, 1'000'000'000);
 }
 
 void logs(Table& t) {

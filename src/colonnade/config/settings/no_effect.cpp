@@ -113,12 +113,16 @@ constexpr Flag kLogs[] = {
     {"--log-device-memory-used"},
     {"--log-world-size-to-tensorboard"},
     {"--log-energy"},
+    {"--log-max-attention-logit"},
     {"--moe-per-layer-logging"},
     {"--log-straggler --enable-straggler-detection"},
     {"--straggler-ctrlr-port", "integer", "65535"},
     {"--straggler-minmax-count", "integer", "1"},
     {"--disable-straggler-on-startup"},
     {"--run-workload-inspector-server"},
+};
+
+constexpr Flag kSelfTests[] = {
     {"--test-mode"},
 };
 
@@ -193,7 +197,6 @@ constexpr Flag kExpertPadding[] = {
 };
 
 constexpr Flag kFusions[] = {
-    {"--mlp-chunks-for-training", "integer", "1"},
     {"--use-fused-weighted-squared-relu"},
     {"--use-te-activation-func"},
     {"--use-transformer-engine-op-fuser"},
@@ -241,7 +244,6 @@ constexpr Flag kGradients[] = {
 };
 
 constexpr Flag kFp32Gradients[] = {
-    {"--accumulate-allreduce-grads-in-fp32"},
     {"--ddp-param-name-patterns-for-fp32-local-accumulation", "list"},
     {"--megatron-fsdp-main-grads-dtype", "text", "auto", "", "auto fp32"},
     {"--megatron-fsdp-grad-comm-dtype", "text", "auto", "", "auto fp32"},
@@ -320,7 +322,8 @@ void of_logs(Table& t) {
               kTrackers);
   t.no_effect("metrics.jsonl, TensorBoard files and report.html hold step times, memory and losses", kLogs);
   t.group("fault tolerance");
-  t.no_effect("no step is run twice; --check-for-nan-in-loss-and-grad stops at the first bad one", kReruns);
+  t.no_effect("no step is run twice or compared; losses and gradient norms are on every line", kReruns);
+  t.no_effect("no tests run beside the training", kSelfTests);
   t.no_effect("data-parallel replicas start equal and apply the same updates; their weights are not hashed",
               kReplicas);
   t.no_effect("steps need no synchronization or test between them", kStepControl);

@@ -42,6 +42,10 @@ constexpr Flag kProbsOnInput[] = {
     {"--moe-apply-probs-on-input"},
 };
 
+constexpr Flag kChunks[] = {
+    {"--mlp-chunks-for-training", "integer", "1"},
+};
+
 constexpr Flag kPagedStash[] = {
     {"--moe-paged-stash"},
     {"--moe-paged-stash-page-size", "integer", "64"},
@@ -154,7 +158,6 @@ constexpr Flag kQkClip[] = {
     {"--qk-clip"},
     {"--qk-clip-alpha", "number", "0.5"},
     {"--qk-clip-threshold", "number", "100"},
-    {"--log-max-attention-logit"},
 };
 
 constexpr Flag kHyperConnections[] = {
@@ -239,17 +242,18 @@ void add_refused_model(Table& t) {
   t.refuse("upcycling of a dense checkpoint to experts", "start from a checkpoint with experts, or without",
            kUpcycling);
   t.refuse("routing traces or replay", "remove it", kRoutingTraces);
-  t.refuse("such load balancing of experts",
+  t.refuse("quantile balancing, bias or rank capacity of experts",
            "use --moe-router-load-balancing-type or --moe-router-enable-expert-bias", kBalancingWays);
   t.refuse("interleaved weights of gated experts", "remove it; gate and up projections are two blocks",
            kInterleavedGlu);
   t.refuse("router weights applied to the input of experts", "remove it; they weigh the output",
            kProbsOnInput);
+  t.refuse("MLP in chunks of the sequence", "remove it; --recompute-modules mlp saves memory", kChunks);
   t.refuse("paged stash of expert activations", "remove it; --recompute-modules moe_act saves memory",
            kPagedStash);
   t.refuse("FP8 communication of experts", "remove it; tokens travel in --params-dtype", kMoeDtypes);
   t.refuse("cache of latents in generation", "remove it", kMla);
-  t.refuse("such form of multi-token prediction",
+  t.refuse("repeated, detached or stand-alone layers of multi-token prediction",
            "remove it; --mtp-num-layers adds one layer for each further token", kMtp);
   t.refuse("FP8, FP4 and Transformer Engine recipes", "remove it and use --bf16", kLowPrecision);
   t.refuse("choice of how LibTorch accumulates bf16 GEMMs", "remove it; LibTorch's own choice holds",
@@ -273,13 +277,13 @@ void add_refused_model(Table& t) {
       "old name of recomputation, as Megatron has none any more",
       "write --recompute-granularity full --recompute-method uniform --recompute-num-layers 1, or --recompute-activations for the selective form",
       kOldRecomputation);
-  t.refuse("such initialization of weights",
+  t.refuse("Xavier, per-rank or skipped initialization",
            "remove it; --init-method-std sets normal initial values, equal in every layout", kInitialization);
   t.refuse("fp32 residual stream beside 16-bit layers", "remove it", kFp32Residual);
   t.refuse("shorthand of the settings of GPT-OSS",
            "use --pretrained-checkpoint with its Hugging Face folder, whose config.json says them",
            kGptOssShorthand);
-  t.refuse("such variant", "remove it", kOldVariants);
+  t.refuse("export to ONNX", "remove it", kOldVariants);
 }
 
 }  // namespace colonnade::config

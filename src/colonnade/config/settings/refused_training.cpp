@@ -33,7 +33,6 @@ constexpr Flag kStateDtypes[] = {
 };
 
 constexpr Flag kDecayChoice[] = {
-    {"--no-weight-decay-cond-type", "text"},
     {"--dump-param-to-param-group-map", "text"},
 };
 
@@ -179,8 +178,7 @@ void add_refused_training(Table& t) {
   t.refuse("Lion optimizer", "remove it; --optimizer is adam or sgd", kLion);
   t.refuse("optimizer states or gradients of low precision",
            "remove it; gradients, main parameters and states are fp32", kStateDtypes);
-  t.refuse("choice of the parameters without weight decay", "remove it; biases and norms have none",
-           kDecayChoice);
+  t.refuse("dump of the parameter groups", "remove it; biases and norms have none", kDecayChoice);
   t.refuse("loss or logits in 16 bits", "remove it; the loss is computed in fp32", kLogitDtype);
   t.refuse("old spelling of warm-up", "use --lr-warmup-fraction, --lr-warmup-iters or --lr-warmup-samples",
            kWarmup);
@@ -217,7 +215,8 @@ void add_refused_training(Table& t) {
       "mask of documents by their lengths",
       "write --reset-attention-mask --reset-position-ids, which do the same where each document ends with an end of document (--append-eod) and has none inside",
       kMasking);
-  t.refuse("such way of reading data", "remove it; --data-path takes prefixes of .bin/.idx files", kReading);
+  t.refuse("sampling rates, phases or object storage of data",
+           "remove it; --data-path takes prefixes of .bin/.idx files", kReading);
 }
 
 }  // namespace colonnade::config

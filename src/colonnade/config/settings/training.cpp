@@ -80,6 +80,12 @@ void validation(Table& t) {
                                                  "names of the sets; empty: their numbers from 0 on");
 }
 
+/// Megatron's older name of --apply-wd-to-qk-layernorm.
+std::string set_decay_condition(Run& run, const Words& /*the only one*/) {
+  run.optimizer.apply_wd_to_qk_layernorm = true;
+  return "";
+}
+
 void optimizer(Table& t) {
   t.group("optimizer");
   t.add<kOptimizer, &Optimizer::optimizer>("--optimizer", "adam (AdamW) or sgd with momentum")
@@ -91,6 +97,9 @@ void optimizer(Table& t) {
       .common();
   t.add<kOptimizer, &Optimizer::apply_wd_to_qk_layernorm>(
       "--apply-wd-to-qk-layernorm", "weight decay on the norms of queries and keys too");
+  t.special("--no-weight-decay-cond-type", "apply_wd_to_qk_layernorm: the same as --apply-wd-to-qk-layernorm")
+      .how(Kind::kChoice, &set_decay_condition, nullptr)
+      .choices({"apply_wd_to_qk_layernorm"});
   t.add<kOptimizer, &Optimizer::clip_grad>("--clip-grad",
                                            "largest global norm of the gradient; 0: no clipping")
       .at_least(0)

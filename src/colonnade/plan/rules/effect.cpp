@@ -74,6 +74,14 @@ constexpr Companions kCompanions[] = {
      "position_embedding_type",
      "--position-embedding-type yarn",
      [](const Run& r) { return r.model.yarn() || r.model.latent.enabled; }},
+    {{"q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim"},
+     "multi_latent_attention",
+     "--multi-latent-attention",
+     [](const Run& r) { return r.model.latent.enabled; }},
+    {{"mtp_loss_scaling_factor"},
+     "mtp_num_layers",
+     "--mtp-num-layers",
+     [](const Run& r) { return r.model.mtp_num_layers > 0; }},
     {{"relative_attention_num_buckets", "relative_attention_max_distance"},
      "position_embedding_type",
      "--position-embedding-type relative",
@@ -203,7 +211,7 @@ Broken other_gates(const Run& r) {
   const auto& m = r.model;
   if (!m.gated() || m.activation == config::Activation::kQuickGeglu) return std::nullopt;
   Finding found{
-      "", "needs --quick-geglu", "", {}, "leave it out: other gated units have neither offset nor bound"};
+      "", "this version has no clamped or shifted gated unit but --quick-geglu", "", {}, "leave it out"};
   for (const char* key : {"glu_linear_offset", "activation_func_clamp_value"}) {
     const config::Setting& s = config::setting(key);
     if (config::text_of(r, s) != s.default_text()) found.add(s, config::text_of(r, s), s.default_text());
@@ -433,6 +441,18 @@ constexpr Habit kHabits[] = {
      [](const Run& r) { return r.parallel.pipeline_model_parallel_size == 1; }},
 };
 
+/// Numbers of YaRN that count in multi-latent attention, where no flag of Megatron's reaches them.
+void note_yarn_of_latents(const Run& run, std::vector<std::string>& notes) {
+  if (!run.model.latent.enabled || !run.model.yarn()) return;
+  for (const char* key : {"yarn_original_max_position_embeddings", "yarn_beta_fast", "yarn_beta_slow",
+                          "yarn_correction_range_round_to_int"}) {
+    const config::Setting& s = config::setting(key);
+    if (config::typed(run, s.key) && config::text_of(run, s) != s.default_text())
+      notes.push_back(fmt::format("{}: counts here; with --multi-latent-attention Megatron keeps {}; got {}",
+                                  s.flag, s.default_text(), config::text_of(run, s)));
+  }
+}
+
 }  // namespace
 
 std::span<const Rule> effect_rules() { return kEffect; }
@@ -461,6 +481,7 @@ std::vector<std::string> idle_habits(const Run& run) {
         data_ranks));
   for (const auto& [setting, why] : without_companions(run))
     notes.push_back(fmt::format("{}: {}; got {}", setting->flag, why, config::text_of(run, *setting)));
+  note_yarn_of_latents(run, notes);
   if (!no_experts(run) && run.model.moe.router_force_load_balancing)
     notes.emplace_back(
         "--moe-router-force-load-balancing: tokens go to random experts, for benchmarks; the losses mean nothing");

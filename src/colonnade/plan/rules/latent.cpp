@@ -11,20 +11,6 @@ using Broken = std::optional<Finding>;
 
 bool latent(const Run& r) { return r.model.latent.enabled; }
 
-Broken settings_without_latent(const Run& r) {
-  if (latent(r)) return std::nullopt;
-  Finding found{"",
-                "does nothing without --multi-latent-attention",
-                "",
-                {},
-                "leave it out, or add --multi-latent-attention"};
-  const std::string& group = config::setting("multi_latent_attention").group;
-  for (const config::Setting& s : config::schema())
-    if (s.group == group && s.get != nullptr && gives_idle(r, s, "multi_latent_attention"))
-      found.add(s, config::text_of(r, s), s.default_text());
-  return found.edits.empty() ? Broken{} : found;
-}
-
 Broken groups(const Run& r) {
   const auto& m = r.model;
   if (!latent(r) || m.num_query_groups == m.num_attention_heads) return std::nullopt;
@@ -85,14 +71,6 @@ Broken sinks(const Run& r) {
                  ""};
 }
 
-Broken factor_without_prediction(const Run& r) {
-  const config::Setting& s = config::setting("mtp_loss_scaling_factor");
-  if (r.model.mtp_num_layers > 0 || !gives_idle(r, s, "mtp_num_layers")) return std::nullopt;
-  Finding found{"", "does nothing without --mtp-num-layers", "", {}, "leave it out, or add --mtp-num-layers"};
-  found.add(s, config::text_of(r, s), s.default_text());
-  return found;
-}
-
 Broken prediction_positions(const Run& r) {
   if (r.model.mtp_num_layers == 0 ||
       r.model.position_embedding != config::PositionEmbedding::kLearnedAbsolute)
@@ -105,8 +83,6 @@ Broken prediction_positions(const Run& r) {
 }
 
 constexpr Rule kLatent[] = {
-    {"idle-latent", false, settings_without_latent, "multi_latent_attention=false; q_lora_rank=16",
-     "They are sizes of multi-latent attention."},
     {"latent-groups", false, groups, "num_query_groups=4",
      "Keys and values of every head are made of one narrow vector: no heads share them.",
      "num_attention_heads"},
@@ -124,8 +100,6 @@ constexpr Rule kLatent[] = {
      "multi_latent_attention"},
     {"latent-sinks", false, sinks, "softmax_type=off-by-one; attention_dropout=0",
      "Heads made of narrow vectors have no sinks.", "multi_latent_attention"},
-    {"idle-prediction", true, factor_without_prediction, "mtp_loss_scaling_factor=0.3",
-     "There is no further token to predict."},
     {"prediction-positions", false, prediction_positions,
      "multi_latent_attention=false; mtp_num_layers=1; position_embedding_type=learned_absolute; "
      "qk_head_dim=128; qk_pos_emb_head_dim=64; v_head_dim=128; kv_lora_rank=32",
