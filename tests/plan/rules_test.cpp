@@ -285,6 +285,7 @@ TEST(Rules, OfDataAreToldThoseAboutWhatDecidesSamples) {
                                       "load-given",
                                       "validation-weights",
                                       "validation-sets-in-full",
+                                      "bert-sentinels",
                                       "idle-tokenizer-model"}));
   EXPECT_EQ(report(check(config::parse({"--data-path", "books", "--seq-length", "8"}), Purpose::kData)), "")
       << "what a run needs besides may be missing";

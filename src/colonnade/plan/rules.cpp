@@ -54,8 +54,8 @@ bool about_samples(const Finding& found) {
 
 /// Whether the finding is no matter of `purpose`.
 bool left_out(const Rule& rule, const Finding& found, Purpose purpose) {
-  if (purpose == Purpose::kData) return (found.missing && rule.training) || !about_samples(found);
-  return purpose == Purpose::kPlan && found.missing;
+  if (purpose == Purpose::kData) return (found.missing && !found.of_data) || !about_samples(found);
+  return purpose == Purpose::kPlan && found.missing && (rule.training || found.of_data);
 }
 
 /// Whether the words of a setting that the finding is about could not be read: that fault is told already.
@@ -131,7 +131,8 @@ std::string missing_for_training(const config::Run& run) {
   std::string things;
   for (const Rule& rule : all_rules()) {
     const auto found = rule.broken(run);
-    if (found && found->missing) things += (things.empty() ? "" : ", ") + found->thing;
+    if (found && found->missing && (rule.training || found->of_data))
+      things += (things.empty() ? "" : ", ") + found->thing;
   }
   return things;
 }

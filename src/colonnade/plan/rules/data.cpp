@@ -151,7 +151,8 @@ Broken fim_tokenizer(const Run& r) {
                  type.empty() ? "none" : type,
                  {{"tokenizer_type", "HuggingFaceTokenizer"}, {"tokenizer_model", "starcoder"}},
                  "write --tokenizer-type HuggingFaceTokenizer --tokenizer-model FOLDER",
-                 type.empty()};
+                 type.empty(),
+                 true};
 }
 
 Broken fim_rates(const Run& r) {
@@ -186,7 +187,8 @@ Broken sft_tokenizer(const Run& r) {
       type.empty() ? "none" : type,
       {{"tokenizer_type", "HuggingFaceTokenizer"}, {"tokenizer_model", "llama-3"}},
       "write --tokenizer-type HuggingFaceTokenizer --tokenizer-model FOLDER",
-      type.empty()};
+      type.empty(),
+      true};
 }
 
 /// Positions and attention start anew in packed samples, and only together.

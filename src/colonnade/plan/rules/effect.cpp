@@ -232,8 +232,7 @@ Broken sentinels_of_bert(const Run& r) {
 constexpr Rule kEffect[] = {
     {"gate-bounds", false, other_gates, "activation=swiglu; glu_linear_offset=1",
      "Without them another model would be trained than Megatron's.", "activation"},
-    {"bert-sentinels", false, sentinels_of_bert,
-     "model=bert; vocab_extra_ids=10; calculate_per_token_loss=true; attention_dropout=0",
+    {"bert-sentinels", false, sentinels_of_bert, "model=bert; vocab_extra_ids=10; bert_binary_head=false",
      "The vocabulary would have another size than Megatron's.", "model"},
     {"idle-tokenizer-model", false, file_without_tokenizer, "tokenizer_model=books.model",
      "Nothing says how the file is read."},

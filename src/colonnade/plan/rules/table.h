@@ -23,6 +23,7 @@ struct Finding {
   std::vector<Edit> edits;
   std::string way_out;   ///< "": made from the edits
   bool missing = false;  ///< nothing is wrong, but a run needs a setting that was not given
+  bool of_data = false;  ///< with `missing`: the setting serves to read data, which a plan does not
 
   /// One more setting of which the rule holds, with what was given and the value that mends it. A switch that
   /// is off stands there by the flag that switches it off.
