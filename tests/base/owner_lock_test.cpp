@@ -254,9 +254,10 @@ TEST_F(OwnerLockTest, ARemovedFileIsWrittenAgain) {
     if (asked) {
       EXPECT_TRUE(lock.confirm());
     } else {
-      for (int i = 0; i < 1000 && !fs::exists(file_); ++i)
+      for (int i = 0; i < 1000 && !read_owner(file_); ++i)  // there, locked and written
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
+    ASSERT_TRUE(read_owner(file_));
     EXPECT_EQ(read_owner(file_)->pid, ::getpid());
     EXPECT_THAT(refusal(quick()), HasSubstr("one process at a time"));
   }

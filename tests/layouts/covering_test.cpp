@@ -91,11 +91,10 @@ struct Apart {
 const std::vector<Apart>& never_together() {
   static const std::vector<Apart> kApart = {
       {kModel, {0, 1, 3, 5}, kEp, {1, 2}, "no experts"},
-      {kModel, {0, 1, 3, 5}, kRows, {1}, "no experts"},
+      {kModel, {0, 1, 3, 5}, kRows, {1}, "no experts", true},
       {kModel, {0, 1, 3, 5}, kEtp, {1}, "no experts", true},
       {kTp, {0}, kSp, {1}, "nothing to share", true},
-      {kCp, {0}, kKeys, {2, 3, 4}, "nobody to exchange keys with"},
-      {kCp, {0}, kKeys, {1}, "nobody to exchange keys with", true},
+      {kCp, {0}, kKeys, {1, 2, 3, 4}, "nobody to exchange keys with", true},
       {kCp, {1, 2}, kKeys, {0}, "every kind is named", true},
       {kCp, {1}, kKeys, {4}, "two levels of two need four ranks"},
       {kPp, {0}, kVirtual, {1, 2}, "one stage"},
@@ -104,8 +103,8 @@ const std::vector<Apart>& never_together() {
       {kVirtual, {1, 2}, kSchedule, {1, 2}, "schedules of one stage a rank"},
       {kVirtual, {2}, kSchedule, {3, 4}, "a V has two stages a rank"},
       {kModel, {0, 1, 3, 5}, kRecompute, {5}, "no experts"},
-      {kSharding, {0, 1, 4}, kInstances, {1, 2}, "nobody shares"},
-      {kSharding, {8, 9}, kInstances, {1, 2}, "sums in one order"},
+      {kSharding, {0, 1, 4, 8}, kInstances, {1, 2}, "nobody shares"},
+      {kSharding, {9}, kInstances, {1, 2}, "sums in one order", true},
   };
   return kApart;
 }

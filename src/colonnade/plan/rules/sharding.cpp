@@ -68,8 +68,7 @@ std::vector<Edit> instances(const Run& r, int number) {
 
 Broken instances_of_nothing(const Run& r) {
   const auto& p = r.parallel;
-  if (p.num_distributed_optimizer_instances < 2 || p.deterministic_mode ||
-      sharding_of(p) >= Sharding::kOptimizer)
+  if (p.num_distributed_optimizer_instances < 2 || sharding_of(p) >= Sharding::kOptimizer)
     return std::nullopt;
   Finding found{kInstances, "needs data ranks that share optimizer states", number_of_instances(r), {}, ""};
   if (p.use_megatron_fsdp)
