@@ -235,7 +235,7 @@ TEST(DataVerbs, AnInspectionRefusesFlagsThatItWouldNotRead) {
   expect_refused(
       {"--seq-length=32"},
       {{{"--mask-prob=0.2"}, "--mask-prob: does nothing without --model t5 or bert"},
-       {{"--vocab-extra-ids=5", "--family=bert"}, "--vocab-extra-ids: does nothing without --model t5"},
+       {{"--vocab-extra-ids=5", "--family=bert"}, "--vocab-extra-ids: needs --model t5"},
        {{"--bert-no-binary-head"}, "--bert-no-binary-head: belongs to bert"},
        {{"--sft", "--family=t5"}, "--sft: is of gpt; got t5"},
        {{"--family=llama"}, "--family: must be one of gpt, t5, bert; got \"llama\""},
