@@ -1,9 +1,7 @@
 // Rules of what data ranks hold a part of.
 #include <algorithm>
-#include <bit>
 #include <numeric>
 
-#include "colonnade/config/parse.h"
 #include "colonnade/plan/buckets.h"
 #include "colonnade/plan/layout_string.h"
 #include "colonnade/plan/rules/table.h"
@@ -18,7 +16,6 @@ using Broken = std::optional<Finding>;
 
 constexpr const char* kStrategy = "--data-parallel-sharding-strategy";
 constexpr const char* kInstances = "--num-distributed-optimizer-instances";
-constexpr const char* kOuterStrategy = "--outer-dp-sharding-strategy";
 
 Broken contradiction(const Run& r) {
   const auto& p = r.parallel;
