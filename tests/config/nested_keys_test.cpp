@@ -5,10 +5,9 @@
 #include <gtest/gtest.h>
 
 #include <cstdlib>
-#include <filesystem>
-#include <fstream>
 
 #include "config/lines.h"
+#include "config/yaml_folder.h"
 
 namespace colonnade::config {
 namespace {
@@ -19,20 +18,8 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::SizeIs;
 
-class NestedYaml : public ::testing::Test {
+class NestedYaml : public YamlFolder {
  protected:
-  void SetUp() override {
-    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = std::filesystem::temp_directory_path() / (std::string("colonnade_nested_") + test->name());
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  std::string write(const std::string& name, const std::string& text) {
-    const std::string path = folder_ / name;
-    std::ofstream(path, std::ios::binary) << text;
-    return path;
-  }
   /// Faults and notes without the folder's name.
   Parsed read(const std::string& text, const std::vector<std::string>& more = {}) {
     std::vector<std::string> arguments{"--yaml-cfg", write("run.yaml", text)};
@@ -51,8 +38,6 @@ class NestedYaml : public ::testing::Test {
     EXPECT_THAT(parsed.faults, IsEmpty()) << language_model;
     return parsed.run.model.activation;
   }
-
-  std::filesystem::path folder_;
 };
 
 constexpr const char* kLlama = R"(

@@ -9,6 +9,7 @@
 #include "colonnade/config/derive.h"
 #include "colonnade/config/dump.h"
 #include "colonnade/config/parse.h"
+#include "config/yaml_folder.h"
 
 namespace colonnade::config {
 namespace {
@@ -18,20 +19,8 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-class Yaml : public ::testing::Test {
+class Yaml : public YamlFolder {
  protected:
-  void SetUp() override {
-    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = std::filesystem::temp_directory_path() / (std::string("colonnade_yaml_") + test->name());
-    std::filesystem::create_directories(folder_);
-  }
-  void TearDown() override { std::filesystem::remove_all(folder_); }
-
-  std::string write(const std::string& name, const std::string& text) {
-    const std::string path = folder_ / name;
-    std::ofstream(path, std::ios::binary) << text;
-    return path;
-  }
   Parsed read(const std::string& text, std::vector<std::string> more = {}) {
     std::vector<std::string> arguments{"--config", write("run.yaml", text)};
     arguments.insert(arguments.end(), more.begin(), more.end());
@@ -43,8 +32,6 @@ class Yaml : public ::testing::Test {
     }
     return parsed;
   }
-
-  std::filesystem::path folder_;
 };
 
 TEST_F(Yaml, TakesMegatronsKeysFlagSpellingsAndLists) {

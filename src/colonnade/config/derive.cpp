@@ -63,7 +63,7 @@ bool one_tensor_rank(const Run& r) {
   return r.parallel.tensor_model_parallel_size == 1 && !r.at_fault.contains("tensor_model_parallel_size");
 }
 
-/// What happens instead of what a flag without effect asks for.
+/// The behaviour that stands in for a flag without effect.
 const std::string& instead_of(const Setting& s, const Run& run) {
   const auto idle = std::ranges::find_if(s.idle, [&](const Idle& i) { return i.is_so(run); });
   return idle == s.idle.end() ? s.help : idle->what;

@@ -164,8 +164,11 @@ std::string broken_form(const Setting& s, const Words& words) {
     bool good = true;
     for (std::string word; all >> word;) good = good && (s.choices.empty() || known(word));
     if (good) return "";
-    return fmt::format("must be of {}{}", fmt::join(s.choices.begin(), s.choices.begin() + kShown, ", "),
-                       s.choices.size() > kShown ? ", ..." : "");
+    return fmt::format(
+        "must be of {}{}",
+        fmt::join(s.choices.begin(),
+                  s.choices.begin() + static_cast<std::ptrdiff_t>(std::min(kShown, s.choices.size())), ", "),
+        s.choices.size() > kShown ? ", ..." : "");
   }
   if (words.size() != 1) return "must be one value";
   if (!s.choices.empty() && std::find(s.choices.begin(), s.choices.end(), words[0]) == s.choices.end())

@@ -312,7 +312,7 @@ class Reader {
     return out + all.substr(at);
   }
 
-  /// What leaves a setting as it is: null, and Python's None in a nested file.
+  /// Values that leave a setting unchanged: null, and Python's None in a nested file.
   [[nodiscard]] bool unset(const YAML::Node& node) const {
     return node.IsNull() || (nested_ && node.IsScalar() && node.Tag() != kQuoted && node.Scalar() == "None");
   }
@@ -345,7 +345,7 @@ class Reader {
   GivenSet& out_;
   NestedKeys fields_;  ///< of a nested file
   std::set<std::string> seen_;
-  std::string broken_;  ///< a rule that the scalar being read breaks, and its way out
+  std::string broken_;  ///< a rule that the scalar being read breaks, and the fix
   std::size_t expanded_ = 0;
   int merges_ = 0;
   bool stopped_ = false;

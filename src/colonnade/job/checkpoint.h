@@ -44,7 +44,7 @@ void restore(Job& job, const checkpoint::Source& source, Restore what);
 /// How far the run of a checkpoint had come: of Source::state().
 Counters counters_of(const nlohmann::json& state);
 
-/// What `run` continues after: counters_of, or with --override-ckpt-iteration N the iteration N, N x
+/// Counters that `run` continues after: counters_of, or with --override-ckpt-iteration N the iteration N, N x
 /// --global-batch-size samples and no skipped steps. The step count of the optimizer stays that of the state.
 /// Source: Megatron's training/checkpointing.py (load_checkpoint).
 Counters resumed_counters(const nlohmann::json& state, const config::Run& run);

@@ -93,9 +93,9 @@ at::Tensor Router::random_logits(const at::Tensor& logits, std::int64_t batch,
 }
 
 /// Experts of the rows of logits [n, e] by Sinkhorn's algorithm; rows that are padding, bool [n], get any.
-at::Tensor Router::assigned(const at::Tensor& logits, const at::Tensor& filling) const {
-  if (!filling.defined() || filling.is_meta()) return ops::sinkhorn_experts(logits.detach(), args_.k);
-  const at::Tensor tokens = filling.logical_not().nonzero().view(-1);
+at::Tensor Router::assigned(const at::Tensor& logits, const at::Tensor& padding) const {
+  if (!padding.defined() || padding.is_meta()) return ops::sinkhorn_experts(logits.detach(), args_.k);
+  const at::Tensor tokens = padding.logical_not().nonzero().view(-1);
   return at::zeros({logits.size(0), args_.k}, logits.options().dtype(at::kLong))
       .index_copy_(0, tokens, ops::sinkhorn_experts(logits.detach().index_select(0, tokens), args_.k));
 }

@@ -100,7 +100,7 @@ class Router {
   [[nodiscard]] at::Tensor with_noise(const at::Tensor& x, const tensor::Pass& pass) const;
   [[nodiscard]] at::Tensor random_logits(const at::Tensor& logits, std::int64_t batch,
                                          const tensor::Pass& pass) const;
-  [[nodiscard]] at::Tensor assigned(const at::Tensor& logits, const at::Tensor& filling) const;
+  [[nodiscard]] at::Tensor assigned(const at::Tensor& logits, const at::Tensor& padding) const;
   [[nodiscard]] at::Tensor kept(const ops::Routing& routing) const;
   void count(const at::Tensor& chosen, const at::Tensor& kept, const tensor::Pass& pass);
   [[nodiscard]] at::Tensor mean_of_step(const at::Tensor& tokens, bool again);
