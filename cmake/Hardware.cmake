@@ -1,4 +1,4 @@
-# Writes the files of hardware/ as one C++ source, colonnade::plan::hardware_files(), and installs them beside the
+# Writes the files of hardware/ as one C++ source, colonnade::cost::hardware_files(), and installs them beside the
 # program as examples for files of one's own.
 include(GNUInstallDirs)
 function(col_hardware_files target)
@@ -12,14 +12,14 @@ function(col_hardware_files target)
   endforeach()
   file(CONFIGURE OUTPUT "${PROJECT_BINARY_DIR}/hardware_files.cpp" CONTENT
 "// Made by cmake/Hardware.cmake from hardware/*.yaml.
-#include \"colonnade/plan/hardware.h\"
+#include \"colonnade/cost/hardware.h\"
 
-namespace colonnade::plan {
+namespace colonnade::cost {
 std::vector<HardwareFile> hardware_files() {
   return {
 @rows@  };
 }
-}  // namespace colonnade::plan
+}  // namespace colonnade::cost
 " @ONLY)
   target_sources(${target} PRIVATE "${PROJECT_BINARY_DIR}/hardware_files.cpp")
   install(FILES ${files} DESTINATION "${CMAKE_INSTALL_DATADIR}/colonnade/hardware")

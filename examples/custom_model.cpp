@@ -22,7 +22,7 @@ namespace col = colonnade;
 /// A parameter of `shape` that every rank holds whole.
 std::unique_ptr<col::tensor::Parameter> whole(const col::layers::Context& context, std::string name,
                                               std::vector<std::int64_t> shape) {
-  col::plan::ParamSpec spec;
+  col::layout::ParamSpec spec;
   spec.name = std::move(name);
   spec.shape = std::move(shape);
   spec.init.std = 0.05;
@@ -81,7 +81,7 @@ int train(const std::vector<std::string>& more) {
       "--tokenizer-type=NullTokenizer --vocab-size=2");
   std::vector<std::string> words{std::istream_iterator<std::string>(settings), {}};
   words.insert(words.end(), more.begin(), more.end());
-  auto [run, world, ranks, seen] = col::job::start(col::config::parse(words), col::plan::Purpose::kTrain);
+  auto [run, world, ranks, seen] = col::job::start(col::config::parse(words), col::rules::Purpose::kTrain);
   col::job::Job job(run, ranks, build);
   if (const auto found = col::checkpoint::find_checkpoint(run.checkpoint.load, {}, ranks.world()))
     col::job::restore(job, col::checkpoint::Source::open_native(found->folder), col::job::Restore::kContinue);

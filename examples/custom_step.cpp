@@ -51,7 +51,7 @@ int train(const std::vector<std::string>& more) {
                                     "--tokenizer-type=NullTokenizer",
                                     "--vocab-size=64"};
   words.insert(words.end(), more.begin(), more.end());
-  auto [run, world, ranks, seen] = col::job::start(col::config::parse(words), col::plan::Purpose::kTrain);
+  auto [run, world, ranks, seen] = col::job::start(col::config::parse(words), col::rules::Purpose::kTrain);
   col::job::Job job(run, ranks);
 
   col::pipeline::Steps steps;

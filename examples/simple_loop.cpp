@@ -9,7 +9,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/program.h"
 #include "colonnade/config/parse.h"
-#include "colonnade/data/gpt_batches.h"
+#include "colonnade/data/samples/gpt/gpt_batches.h"
 #include "colonnade/job/checkpoint.h"
 #include "colonnade/job/job.h"
 #include "colonnade/job/start.h"
@@ -26,7 +26,7 @@ int simple_loop(const std::filesystem::path& folder) {
                           "--tokenizer-type=NullTokenizer", "--vocab-size=128"});
 
   // Find the other rank, check the settings, build this rank's part of the model.
-  auto [run, world, ranks, seen] = col::job::start(std::move(settings), col::plan::Purpose::kTrain);
+  auto [run, world, ranks, seen] = col::job::start(std::move(settings), col::rules::Purpose::kTrain);
   const auto data = col::data::open_gpt_batches(run.data, run.training, {.vocab_size = run.model.vocab_size});
   const auto train = [&](col::job::Job& job, int steps) {
     col::job::TokenStream stream(*data[0], job, job.counters.consumed_samples);

@@ -8,7 +8,7 @@ import pathlib
 import re
 import sys
 
-from check_layers import ROOT, read_rows
+from check_layers import ROOT, Layers
 
 ANONYMOUS = re.compile(r"^namespace \{\n(.*?)^\}  // namespace$", re.S | re.M)
 ALIAS = re.compile(r"^(?:(?:using|namespace) (\w+) = .*|using (?:\w+::)+(\w+));$")
@@ -36,9 +36,9 @@ def names_in(text: str):
 
 
 def main() -> int:
-    rows, torch_row = read_rows()
+    layers = Layers()
     faults, count = [], 0
-    for area in sorted(name for name, row in rows.items() if row >= torch_row):
+    for area in sorted(name for name, row in layers.rows.items() if row >= layers.torch_row):
         for folder in (ROOT / "src/colonnade" / area, ROOT / "tests" / area):
             users = collections.defaultdict(dict)
             for path in sorted(folder.rglob("*.cpp")):
@@ -48,7 +48,7 @@ def main() -> int:
             for (_, name), meanings in users.items():
                 if len(meanings) > 1 and (len(set(meanings.values())) > 1 or "" in meanings.values()):
                     files = ", ".join(str(path.relative_to(ROOT)) for path in meanings)
-                    faults.append(f"{name}: must have one meaning in sources that are compiled as one; got {files}; "
+                    faults.append(f"{name} must have one meaning in sources that are compiled as one; got {files}; "
                                   "rename it, or share it in a header")
     print("\n".join(faults) if faults else f"unity: names of {count} sources are apart")
     return 1 if faults else 0

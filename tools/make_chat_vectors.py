@@ -20,7 +20,7 @@ import transformers
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OUT = ROOT / "tests/vectors/chat"
-sys.path.insert(0, str(ROOT / "tests/data"))
+sys.path.insert(0, str(ROOT / "tests/chat_template"))
 from chat_expressions import REFUSED, TALK, TEMPLATES, source  # noqa: E402
 from chat_templates_like_transformers import SPECIAL, WORDS, conversation, theirs  # noqa: E402
 

@@ -108,7 +108,7 @@ def by_type(rgb):
 
 
 def main():
-    assert int(PIL.__version__.split(".")[0]) >= 13, f"Pillow: must be 13 or newer; got {PIL.__version__}; install it"
+    assert int(PIL.__version__.split(".")[0]) >= 13, f"Pillow must be 13 or newer; got {PIL.__version__}; install it"
     FOLDER.mkdir(parents=True, exist_ok=True)
     expected, listed = {}, {}
     for name, data in files():

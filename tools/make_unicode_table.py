@@ -1,9 +1,9 @@
 #!/usr/bin/env python3
-"""Writes src/colonnade/data/tokenizers/unicode_table.cpp: the class of every character as Hugging Face `tokenizers`
+"""Writes src/colonnade/tokenizers/unicode_table.cpp: the class of every character as Hugging Face `tokenizers`
 sees it, asked of the package itself character by character. Its parts come from libraries of several Unicode versions
 (regular expressions 16.0, BERT's rules 8.0), and ids must not depend on the ICU of a machine.
 
-    .venv/bin/python tools/make_unicode_table.py > src/colonnade/data/tokenizers/unicode_table.cpp
+    .venv/bin/python tools/make_unicode_table.py > src/colonnade/tokenizers/unicode_table.cpp
 """
 import tokenizers
 from tokenizers import Regex, normalizers, pre_tokenizers
@@ -107,7 +107,7 @@ def main() -> None:
     text = "".join((base36(length) if length > 1 else "") + letter[value] for length, value in table)
     print("// Made by tools/make_unicode_table.py from Hugging Face tokenizers "
           f"{tokenizers.__version__}; do not edit. See unicode.h.")
-    print('#include "colonnade/data/tokenizers/unicode.h"\n')
+    print('#include "colonnade/tokenizers/unicode.h"\n')
     print("namespace colonnade::data::table {\n")
     print("// clang-format off")
     print("// Runs from U+0000 on: length in base 36 (none: 1), then the letter of its value.")

@@ -11,7 +11,7 @@ import re
 import shlex
 import sys
 
-from check_layers import ROOT, read_rows
+from check_layers import ROOT, Layers
 
 
 def sources_of(path: pathlib.Path) -> list[str]:
@@ -47,24 +47,24 @@ def as_one(sources: list[str], entry: dict, out: pathlib.Path) -> str:
     return str(path)
 
 
-def wanted(path: pathlib.Path, changed: set[str], rows: dict[str, int], torch_row: int) -> bool:
+def wanted(path: pathlib.Path, changed: set[str], layers: Layers) -> bool:
     try:
         name = path.relative_to(ROOT)
     except ValueError:
         return False
     if name.parts[0] == "build" or path.suffix != ".cpp":
         return False
-    in_plain_area = name.parts[:2] == ("src", "colonnade") and rows.get(name.parts[2], torch_row) < torch_row
+    in_plain_area = name.parts[:2] == ("src", "colonnade") and layers.rows.get(name.parts[2], layers.torch_row) < layers.torch_row
     return in_plain_area or str(name) in changed
 
 
 def main() -> int:
     build, out, changed = pathlib.Path(sys.argv[1]), pathlib.Path(sys.argv[2]), set(sys.argv[3:])
-    rows, torch_row = read_rows()
+    layers = Layers()
     out.mkdir(parents=True, exist_ok=True)
     entries, first = [], set()
     for entry in json.loads((build / "compile_commands.json").read_text()):
-        sources = [s for s in sources_of(pathlib.Path(entry["file"])) if wanted(pathlib.Path(s), changed, rows, torch_row)]
+        sources = [s for s in sources_of(pathlib.Path(entry["file"])) if wanted(pathlib.Path(s), changed, layers)]
         if sources:
             file = sources[0] if len(sources) == 1 else as_one(sources, entry, out)
             arguments = [file if word == entry["file"] else word for word in clang_arguments(entry, out)]

@@ -5,8 +5,8 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
-#include "colonnade/data/indexed_dataset.h"
-#include "colonnade/data/merge_sets.h"
+#include "colonnade/data/indexed/indexed_dataset.h"
+#include "colonnade/preprocess/merge_sets.h"
 #include "data_images.h"
 #include "flags.h"
 #include "verbs.h"
@@ -25,10 +25,11 @@ void merge(const Merge& options) {
   for (const std::string& input : options.inputs) {
     const bool folder = std::filesystem::is_directory(input);
     const std::vector<std::string> found =
-        folder ? data::data_sets_in(input) : std::vector<std::string>{input};
+        folder ? preprocess::data_sets_in(input) : std::vector<std::string>{input};
     prefixes.insert(prefixes.end(), found.begin(), found.end());
   }
-  const data::MergedCounts counts = data::merge_sets(prefixes, options.output_prefix, options.multimodal);
+  const preprocess::MergedCounts counts =
+      preprocess::merge_sets(prefixes, options.output_prefix, options.multimodal);
   log::info("done: {} data sets, {} documents, {} sequences, {} tokens", prefixes.size(), counts.documents,
             counts.sequences, counts.tokens);
 }
@@ -76,7 +77,7 @@ int data(const Arguments& arguments) {
     return kExitDone;
   }
   throw ConfigError(fmt::format(
-      "data: must be followed by `inspect`, `audit`, `merge` or `images`; got '{}'; see `colonnade help data`",
+      "data must be followed by `inspect`, `audit`, `merge` or `images`; got '{}'; see `colonnade help data`",
       sub));
 }
 

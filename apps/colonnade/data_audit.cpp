@@ -1,9 +1,9 @@
 // `colonnade data audit`: which samples a run has used.
 #include <charconv>
 
+#include "colonnade/audit/audit.h"
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
-#include "colonnade/train/audit.h"
 #include "data.h"
 #include "flags.h"
 
@@ -36,7 +36,7 @@ std::pair<std::int64_t, std::int64_t> read_range(const std::string& text) {
   };
   if (!read(first, range.first) || !read(last, range.second))
     throw ConfigError(
-        fmt::format("--samples: must be a number or A..B; got '{}'; write --samples 0..9", text));
+        fmt::format("--samples must be a number or A..B; got '{}'; write --samples 0..9", text));
   return range;
 }
 
@@ -55,14 +55,14 @@ int data_audit(const Arguments& arguments) {
   add_audit_flags(app, options);
   if (!read_flags(app, arguments)) return kExitDone;
   require_writable("--json", options.json);
-  train::AuditOptions asked;
+  audit::AuditOptions asked;
   if (!options.samples.empty()) asked.samples = read_range(options.samples);
-  const nlohmann::ordered_json audit = train::audit(options.run, asked);
-  fmt::print("{}", train::audit_text(audit));
+  const nlohmann::ordered_json audit = audit::audit(options.run, asked);
+  fmt::print("{}", audit::audit_text(audit));
   if (!options.json.empty())
     write_file_atomically(options.json,
                           audit.dump(2, ' ', false, nlohmann::ordered_json::error_handler_t::replace) + "\n");
-  return train::data_changed(audit) ? kExitData : kExitDone;
+  return audit::data_changed(audit) ? kExitData : kExitDone;
 }
 
 }  // namespace colonnade::app

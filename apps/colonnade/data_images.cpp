@@ -11,7 +11,7 @@
 #include "colonnade/base/files.h"
 #include "colonnade/base/log.h"
 #include "colonnade/config/parse.h"
-#include "colonnade/data/images/image_text.h"
+#include "colonnade/images/image_text.h"
 #include "colonnade/launch/process.h"
 #include "flags.h"
 #include "tokenizer_flags.h"
@@ -33,8 +33,8 @@ struct Options {
   std::int64_t consumed = 0, micro_batch = 1, batches = 0, workers = 1, show = 3;
   std::int64_t seed = 1234, rank = 0, ranks = 1;
   double step_ms = 0;
-  data::ImageTextPlan plan;
-  data::TokenizerOptions tokenizer;
+  images::ImageTextPlan plan;
+  tokenizers::TokenizerOptions tokenizer;
 };
 
 /// Flags that say something of batches, and so need --batches.
@@ -91,7 +91,7 @@ void add_shard_flags(CLI::App& app, Options& options) {
 
 void add_flags(CLI::App& app, Options& options) {
   add_shard_flags(app, options);
-  data::ImageTextPlan& plan = options.plan;
+  images::ImageTextPlan& plan = options.plan;
   options.workers = launch::usable_cores();
   app.add_option("--image-processor", options.processor, "A preprocessor_config.json of CLIP's kind");
   app.add_option("--image-size", options.image_size,
@@ -146,13 +146,13 @@ std::vector<std::string> faults_of(const Options& options) {
   refuse(
       options.context.empty() != options.answers.empty() ||
           (!options.context.empty() && !options.caption.empty()),
-      "--context: must be given with --answers, and without --caption; got another choice; give both, or --caption");
+      "--context must be given with --answers, and without --caption; got another choice; give both, or --caption");
   refuse(options.rank >= options.ranks,
-         fmt::format("--data-parallel-rank: must be below --data-parallel-size, {}; got {}; give another",
+         fmt::format("--data-parallel-rank must be below --data-parallel-size, {}; got {}; give another",
                      options.ranks, options.rank));
   refuse(!options.processor.empty() && options.image_size > 0,
          fmt::format(
-             "--image-size: must be left out beside --image-processor, which says it; got {}; leave one out",
+             "--image-size must be left out beside --image-processor, which says it; got {}; leave one out",
              options.image_size));
   refuse(options.batches > 0 && (options.tokenizer.type.empty() || options.plan.seq_length == 0),
          fmt::format("--batches: needs --seq-length and --tokenizer-type; got {} without; give them",
@@ -160,25 +160,25 @@ std::vector<std::string> faults_of(const Options& options) {
   return faults;
 }
 
-data::ShardSet shards_of(const Options& options) {
-  data::ShardOverrides overrides{.dataset_yaml = options.dataset_yaml};
-  const auto read = [](const char* flag, const std::string& text, data::Field& field) {
-    if (!text.empty()) field = data::parse_field(flag, text);
+images::ShardSet shards_of(const Options& options) {
+  images::ShardOverrides overrides{.dataset_yaml = options.dataset_yaml};
+  const auto read = [](const char* flag, const std::string& text, images::Field& field) {
+    if (!text.empty()) field = images::parse_field(flag, text);
   };
   read("--image", options.image, overrides.fields.image);
   read("--caption", options.caption, overrides.fields.caption);
   read("--context", options.context, overrides.fields.context);
   read("--answers", options.answers, overrides.fields.answers);
-  return data::find_shards(options.words, options.split, overrides);
+  return images::find_shards(options.words, options.split, overrides);
 }
 
-fs::path cache_of(const Options& options, const data::ShardSet& set) {
+fs::path cache_of(const Options& options, const images::ShardSet& set) {
   if (!options.cache.empty()) return options.cache;
   return (set.root.empty() ? fs::absolute(set.names[0]).parent_path() : set.root) / "colonnade_cache";
 }
 
 /// Counts, sizes and oddities.
-ordered_json describe(const data::ShardSamples& samples) {
+ordered_json describe(const images::ShardSamples& samples) {
   std::vector<std::int64_t> bytes;
   for (std::int64_t i = 0; i < samples.size(); ++i) bytes.push_back(samples.index().place(i).size);
   std::sort(bytes.begin(), bytes.end());
@@ -191,7 +191,7 @@ ordered_json describe(const data::ShardSamples& samples) {
   return {
       {"shards", samples.files().count()},
       {"samples", samples.size()},
-      {"type", samples.set().fields.type == data::SampleType::kVqa ? "questions and answers" : "captions"},
+      {"type", samples.set().fields.type == images::SampleType::kVqa ? "questions and answers" : "captions"},
       {"smallest", bytes.front()},
       {"median", bytes[bytes.size() / 2]},
       {"largest", bytes.back()},
@@ -201,7 +201,7 @@ ordered_json describe(const data::ShardSamples& samples) {
       {"links_passed_over", samples.index().unused[1]}};
 }
 
-data::ImageShare share_of(const Options& options) {
+images::ImageShare share_of(const Options& options) {
   return {.first = options.consumed,
           .micro_batch = options.micro_batch,
           .rank = options.rank,
@@ -214,26 +214,26 @@ std::string shortened(std::string text) {
 }
 
 /// Of its image. Throws DataError that names the sample.
-data::ImageSize size_of(const data::RawSample& raw) {
+images::ImageSize size_of(const images::RawSample& raw) {
   try {
-    return data::image_size(raw.image());
+    return images::image_size(raw.image());
   } catch (const DataError& error) {
     throw DataError(fmt::format("{}: {}", raw.where, error.what()));
   }
 }
 
 /// The first samples of a rank, and what is in them.
-ordered_json first_samples(const data::ShardSamples& samples, const data::ShardOrder& order,
+ordered_json first_samples(const images::ShardSamples& samples, const images::ShardOrder& order,
                            const Options& options) {
   ordered_json shown = ordered_json::array();
   for (std::int64_t k = 0; k < options.show; ++k) {
     const std::int64_t n = number_of(share_of(options), k);
     ordered_json about{{"number", n}, {"sample", order(n)}};
     try {
-      const data::RawSample raw = samples.read(order(n));
+      const images::RawSample raw = samples.read(order(n));
       about.update({{"shard", raw.shard}, {"key", raw.key}, {"byte", raw.offset}});
       about["text"] = shortened(raw.prompt.empty() ? raw.answers[0] : raw.prompt);
-      const data::ImageSize size = size_of(raw);
+      const images::ImageSize size = size_of(raw);
       about.update({{"width", size.width}, {"height", size.height}});
     } catch (const DataError& error) {
       if (options.on_error == "stop") throw;
@@ -245,19 +245,19 @@ ordered_json first_samples(const data::ShardSamples& samples, const data::ShardO
 }
 
 /// Makes batches as a run would, and measures. `rows` becomes number and sample of the first of them.
-ordered_json measure(const std::shared_ptr<const data::ImageTextSamples>& samples, const Options& options,
+ordered_json measure(const std::shared_ptr<const images::ImageTextSamples>& samples, const Options& options,
                      ordered_json& rows) {
   using Clock = std::chrono::steady_clock;
   const auto since = [](Clock::time_point begin) {
     return std::chrono::duration<double>(Clock::now() - begin).count();
   };
-  data::ImageLoader loader(samples, share_of(options), static_cast<int>(options.workers));
+  images::ImageLoader loader(samples, share_of(options), static_cast<int>(options.workers));
   double waited = 0, first = 0;
   std::int64_t labels = 0;
   auto begin = Clock::now();
   for (std::int64_t i = 0; i < options.batches; ++i) {
     const auto asked = Clock::now();
-    const data::ImageBatch batch = loader.next();
+    const images::ImageBatch batch = loader.next();
     if (i == 0) {
       first = since(asked);
     } else {
@@ -295,30 +295,31 @@ std::string written(const ordered_json& report, int indent) {
 }
 
 void report_on(const Options& options) {
-  data::ImageTextPlan plan = options.plan;
+  images::ImageTextPlan plan = options.plan;
   plan.seed = static_cast<std::uint64_t>(options.seed);
-  plan.on_error = options.on_error == "skip" ? data::OnError::kSkip : data::OnError::kStop;
-  if (!options.processor.empty()) plan.image = data::read_image_settings(options.processor);
+  plan.on_error = options.on_error == "skip" ? images::OnError::kSkip : images::OnError::kStop;
+  if (!options.processor.empty()) plan.image = images::read_image_settings(options.processor);
   if (options.image_size > 0)
     plan.image.shortest_edge = plan.image.height = plan.image.width = options.image_size;
-  data::ShardSet set = shards_of(options);
+  images::ShardSet set = shards_of(options);
   const fs::path cache = cache_of(options, set);
-  const auto shards = std::make_shared<const data::ShardSamples>(
+  const auto shards = std::make_shared<const images::ShardSamples>(
       std::move(set),
-      data::ShardOptions{.on_error = plan.on_error,
-                         .threads = static_cast<int>(std::max<std::int64_t>(options.workers, 1)),
-                         .max_sample_bytes = options.max_sample_mb << 20,
-                         .cache = cache});
+      images::ShardOptions{.on_error = plan.on_error,
+                           .threads = static_cast<int>(std::max<std::int64_t>(options.workers, 1)),
+                           .max_sample_bytes = options.max_sample_mb << 20,
+                           .cache = cache});
   ordered_json report{{"data", describe(*shards)}};
   print(report["data"]);
-  const data::ShardOrder order(shards->size(), plan.seed, plan.block, plan.window);
+  const images::ShardOrder order(shards->size(), plan.seed, plan.block, plan.window);
   report["first_samples"] = first_samples(*shards, order, options);
   for (const auto& sample : report["first_samples"]) fmt::print("{}\n", written(sample, -1));
   if (options.batches > 0) {
-    const std::shared_ptr<const data::Tokenizer> tokenizer = data::make_tokenizer(options.tokenizer);
+    const std::shared_ptr<const tokenizers::Tokenizer> tokenizer =
+        tokenizers::make_tokenizer(options.tokenizer);
     report["rows"] = ordered_json::array();
     report["speed"] =
-        measure(std::make_shared<data::ImageTextSamples>(shards, tokenizer, plan), options, report["rows"]);
+        measure(std::make_shared<images::ImageTextSamples>(shards, tokenizer, plan), options, report["rows"]);
     print(report["speed"]);
   }
   if (!options.json.empty()) write_file_atomically(options.json, written(report, 2) + "\n");

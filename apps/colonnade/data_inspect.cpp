@@ -1,5 +1,5 @@
 // `colonnade data inspect`: what data sets hold, and what a run with these settings reads of them.
-#include "colonnade/data/inspect.h"
+#include "colonnade/data/indexed/inspect.h"
 
 #include <algorithm>
 #include <memory>
@@ -11,10 +11,10 @@
 #include "colonnade/base/log.h"
 #include "colonnade/data/blend.h"
 #include "colonnade/data/describe.h"
-#include "colonnade/data/indexed_dataset.h"
+#include "colonnade/data/indexed/indexed_dataset.h"
 #include "colonnade/data/sample_use.h"
-#include "colonnade/data/sft_conversations.h"
-#include "colonnade/data/sft_dataset.h"
+#include "colonnade/data/samples/sft/sft_conversations.h"
+#include "colonnade/data/samples/sft/sft_dataset.h"
 #include "colonnade/job/prepare.h"
 #include "data.h"
 #include "extras.h"
@@ -30,8 +30,8 @@ ordered_json or_null(const std::optional<std::int64_t>& number) {
 }
 
 /// What every data set has: sizes, and what is odd about it.
-void add_contents(const data::TokenSource& source, const Inspection& asked, const data::Tokenizer* tokenizer,
-                  ordered_json& about) {
+void add_contents(const data::TokenSource& source, const Inspection& asked,
+                  const tokenizers::Tokenizer* tokenizer, ordered_json& about) {
   const data::Lengths lengths = data::document_lengths(source);
   if (lengths.count() > 0) {
     about["shortest"] = lengths.quantile(0);
@@ -61,7 +61,8 @@ void add_contents(const data::TokenSource& source, const Inspection& asked, cons
   about["repeats"] = facts.repeats;
 }
 
-ordered_json describe(const std::string& prefix, const Inspection& asked, const data::Tokenizer* tokenizer) {
+ordered_json describe(const std::string& prefix, const Inspection& asked,
+                      const tokenizers::Tokenizer* tokenizer) {
   const data::IndexedDataset set(prefix);
   ordered_json about{{"prefix", set.name()},
                      {"type", data::to_string(set.type())},
@@ -73,7 +74,7 @@ ordered_json describe(const std::string& prefix, const Inspection& asked, const 
 }
 
 ordered_json describe_chats(const data::SftDataset& samples, const Inspection& asked,
-                            const data::Tokenizer& tokenizer) {
+                            const tokenizers::Tokenizer& tokenizer) {
   const data::TokenSource& source = samples.source();
   std::int64_t tokens = 0, answers = 0;
   std::vector<std::int64_t> text;
@@ -123,12 +124,12 @@ void add_use(const data::Batches& batches, std::int64_t samples, ordered_json& s
 }
 
 ordered_json samples_shown(const data::Batches& batches, const Inspection& asked,
-                           const data::Tokenizer* tokenizer) {
+                           const tokenizers::Tokenizer* tokenizer) {
   const InspectOptions& options = asked.options;
   const std::int64_t end = samples_read(batches, options.samples);
   if (options.from > 0 && options.from >= end)
     throw ConfigError(fmt::format(
-        "--from: must be one of the samples that are asked for and there, 0 to {}; got {}; raise --samples, or "
+        "--from must be one of the samples that are asked for and there, 0 to {}; got {}; raise --samples, or "
         "lower it",
         end - 1, options.from));
   const data::SampleDescriber describer(asked.run, tokenizer, options.show_tokens);
@@ -171,7 +172,7 @@ std::vector<const data::SftDataset*> chat_sets(const data::SampleSource& source)
   return sets;
 }
 
-std::unique_ptr<data::Batches> open_samples(Inspection& asked, const data::Tokenizer* tokenizer) {
+std::unique_ptr<data::Batches> open_samples(Inspection& asked, const tokenizers::Tokenizer* tokenizer) {
   const std::size_t split = asked.options.split_index();
   data::Counts counts{0, 0, 0};
   counts[split] = asked.options.one_pass ? std::nullopt : std::optional(asked.options.samples);

@@ -35,7 +35,7 @@ Asked read_extras(config::Parsed& parsed) {
   if (!asked.logits_out.empty() && asked.tokens.empty())
     fault("--logits-out: needs --tokens, which says of what; got none; write --tokens FILE");
   if (!asked.tokens.empty() && parsed.extras.contains("--split-name"))
-    fault("--split-name: must not meet --tokens, which takes the place of the data; got both; leave one out");
+    fault("--split-name must not meet --tokens, which takes the place of the data; got both; leave one out");
   if (std::string unwritable = why_not_writable("--logits-out", asked.logits_out, {asked.tokens});
       !unwritable.empty())
     fault(std::move(unwritable));
@@ -84,7 +84,7 @@ void write_logits(inference::Network& network, const std::string& file, const in
   const std::string& told = problems[static_cast<std::size_t>(network.speaker())];
   if (!told.empty())
     throw ConfigError(
-        fmt::format("--logits-out: must be written; got an error: {}; mend that or name another file", told));
+        fmt::format("--logits-out must be written; got an error: {}; mend that or name another file", told));
 }
 
 void evaluate_tokens(job::Started started, const Asked& asked) {
@@ -124,7 +124,7 @@ int evaluate(const Arguments& arguments) {
   const Asked asked = read_extras(parsed);
   config::require_none(parsed.faults);
   inference::take_settings(parsed.run, use);
-  job::Started started = job::start(std::move(parsed.run), plan::Purpose::kModel);
+  job::Started started = job::start(std::move(parsed.run), rules::Purpose::kModel);
   asked.tokens.empty() ? evaluate_data(std::move(started), asked)
                        : evaluate_tokens(std::move(started), asked);
   return kExitDone;

@@ -30,7 +30,7 @@ data::Split read_split_name(config::Parsed& parsed, data::Split otherwise) {
   const auto found = std::ranges::find(data::kSplitNames, name);
   if (found != data::kSplitNames.end()) return static_cast<data::Split>(found - data::kSplitNames.begin());
   parsed.faults.push_back(
-      fmt::format("--split-name: must be train, valid or test; got '{}'; write one of them", name));
+      fmt::format("--split-name must be train, valid or test; got '{}'; write one of them", name));
   return otherwise;
 }
 

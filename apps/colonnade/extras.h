@@ -37,7 +37,7 @@ Number extra_number(config::Parsed& parsed, const std::string& flag, Number othe
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error == std::errc{} && end == text.data() + text.size()) return value;
   parsed.faults.push_back(
-      fmt::format("{}: must be a number; got '{}'; write e.g. {} {}", flag, text, flag, otherwise));
+      fmt::format("{} must be a number; got '{}'; write e.g. {} {}", flag, text, flag, otherwise));
   return otherwise;
 }
 

@@ -37,7 +37,7 @@ std::string unknown(const CLI::App& app, const std::string& word,
     for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
   }
   const std::string near = nearest_word(word, known);
-  return fmt::format("{}: must be a flag of `{}`; got an unknown one; {}", word, app.get_name(),
+  return fmt::format("{} must be a flag of `{}`; got an unknown one; {}", word, app.get_name(),
                      near.empty() ? fmt::format("see `colonnade help {}`", app.get_name())
                                   : fmt::format("did you mean {}?", near));
 }
@@ -84,7 +84,7 @@ std::vector<std::string> missing(const CLI::App& app) {
   for (const CLI::Option* option : options_of(app)) {
     const std::string name = option->get_name();
     if (!option->get_required() || option->count() > 0) continue;
-    faults.push_back(fmt::format("{}: must be given; got none; write {}{}", name,
+    faults.push_back(fmt::format("{} must be given; got none; write {}{}", name,
                                  name.starts_with('-') ? name + " " : "", type_of(*option)));
   }
   const auto commands = app.get_subcommands([](const CLI::App*) { return true; });

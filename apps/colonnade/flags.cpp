@@ -130,7 +130,7 @@ std::string why_not_writable(const std::string& flag, const std::string& file,
   std::error_code error;
   const fs::path path = fs::absolute(file, error);
   const auto fault = [&](const char* why) {
-    return fmt::format("{}: must name a file that can be written; got {}, {}; name another", flag, file, why);
+    return fmt::format("{} must name a file that can be written; got {}, {}; name another", flag, file, why);
   };
   if (fs::is_directory(path, error)) return fault("which is a folder");
   if (fs::exists(path, error) && !fs::is_regular_file(path, error)) return fault("which is no plain file");

@@ -61,7 +61,7 @@ Asked read_extras(config::Parsed& parsed) {
   asked.max_new_tokens = optional_number(parsed, "--max-new-tokens", kDefaultNewTokens);
   if (asked.max_new_tokens && *asked.max_new_tokens < 1)
     parsed.faults.push_back(
-        fmt::format("--max-new-tokens: must be at least 1; got {}; write e.g. 100", *asked.max_new_tokens));
+        fmt::format("--max-new-tokens must be at least 1; got {}; write e.g. 100", *asked.max_new_tokens));
   asked.sampling = {.temperature = optional_number(parsed, "--temperature", 0.8),
                     .top_k = optional_number<std::int64_t>(parsed, "--top-k", 40),
                     .top_p = optional_number(parsed, "--top-p", 0.9),
@@ -79,14 +79,14 @@ Asked read_extras(config::Parsed& parsed) {
   return asked;
 }
 
-std::unique_ptr<data::Tokenizer> make_tokenizer(const config::Run& run) {
+std::unique_ptr<tokenizers::Tokenizer> make_tokenizer(const config::Run& run) {
   if (auto tokenizer = job::tokenizer_of(run)) return tokenizer;
-  return data::make_tokenizer({.type = "NullTokenizer", .vocab_size = run.model.vocab_size});
+  return tokenizers::make_tokenizer({.type = "NullTokenizer", .vocab_size = run.model.vocab_size});
 }
 
 /// Fills in what no flag gives: the ends, the sampling and the number of tokens of the folder.
 void complete(inference::Request& request, const inference::GenerationConfig& config, const Asked& asked,
-              const data::Tokenizer& tokenizer, const config::Model& model) {
+              const tokenizers::Tokenizer& tokenizer, const config::Model& model) {
   const std::int32_t eod = tokenizer.eod();
   if (config.ends)
     request.ends = *config.ends;
@@ -108,7 +108,7 @@ void print(const std::string& text) {
 }
 
 void run_request(inference::Network& network, const inference::Request& request, const std::string& prompt,
-                 const data::Tokenizer& tokenizer) {
+                 const tokenizers::Tokenizer& tokenizer) {
   const bool prints = network.ranks().rank() == 0;
   inference::TextStream stream(tokenizer, request.prompt);
   if (prints) print(prompt);
@@ -138,7 +138,7 @@ int generate(const Arguments& arguments) {
   refuse_unread_settings(parsed, config::Use::kGenerate, "generate");
   const Asked asked = read_extras(parsed);
   inference::take_settings(parsed.run, config::Use::kGenerate);
-  job::Started started = job::start(std::move(parsed.run), plan::Purpose::kModel);
+  job::Started started = job::start(std::move(parsed.run), rules::Purpose::kModel);
   if (started.run.model.has_encoder() || started.run.model.bidirectional)
     throw ConfigError(fmt::format(
         "generate: text is written by models without an encoder; got a {}; `evaluate --tokens` tells its logits",

@@ -4,7 +4,7 @@
 #include "colonnade/base/edit_distance.h"
 #include "colonnade/base/error.h"
 #include "colonnade/config/help.h"
-#include "colonnade/plan/rules_page.h"
+#include "colonnade/rules/rules_page.h"
 #include "verbs.h"
 
 namespace colonnade::app {
@@ -20,7 +20,7 @@ int help(const Arguments& arguments) {
   if (what == "--markdown") {
     fmt::print("{}", config::markdown());
   } else if (what == "--rules") {
-    fmt::print("{}", plan::rules_markdown());
+    fmt::print("{}", rules::rules_markdown());
   } else if (what == "--all" || what == "--help-all") {
     fmt::print("{}", config::full_help());
   } else if (what == "--help" || what == "-h") {
@@ -32,7 +32,7 @@ int help(const Arguments& arguments) {
     for (const Entry& verb : verbs()) names.emplace_back(verb.name);
     const std::string near = nearest_word(what, names);
     throw ConfigError(
-        fmt::format("help: must name a verb or a flag; got \"{}\"; {}", what,
+        fmt::format("help must name a verb or a flag; got \"{}\"; {}", what,
                     near.empty() ? "see `colonnade help`" : fmt::format("did you mean `{}`?", near)));
   }
   return kExitDone;

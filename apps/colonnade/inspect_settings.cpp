@@ -8,7 +8,7 @@
 #include "colonnade/config/use.h"
 #include "colonnade/data/batches.h"
 #include "colonnade/job/prepare.h"
-#include "colonnade/plan/idle.h"
+#include "colonnade/rules/no_effect.h"
 #include "extras.h"
 #include "flags.h"
 
@@ -38,7 +38,7 @@ Arguments with_data_path(const Arguments& arguments, std::vector<std::string>& f
     return match && match->setting->key == "data_path";
   });
   if (again != arguments.end())
-    faults.push_back(fmt::format("{}: must not meet data paths in front; got {} too; leave one of them out",
+    faults.push_back(fmt::format("{} must not meet data paths in front; got {} too; leave one of them out",
                                  *again, arguments[0]));
   return words;
 }
@@ -48,7 +48,7 @@ std::int64_t number(config::Parsed& parsed, const std::string& flag, std::int64_
   const std::int64_t value = extra_number(parsed, flag, otherwise);
   if (parsed.extras.contains(flag) && value < least)
     parsed.faults.push_back(
-        fmt::format("{}: must be at least {}; got {}; write e.g. {} {}", flag, least, value, flag, least));
+        fmt::format("{} must be at least {}; got {}; write e.g. {} {}", flag, least, value, flag, least));
   return value;
 }
 
@@ -94,7 +94,7 @@ class Idle {
  private:
   /// A run accepts them with a note; who looks at samples wants to know why they are as they are.
   void without_effect() {
-    for (const auto& [setting, why] : plan::without_companions(run_))
+    for (const auto& [setting, why] : rules::without_companions(run_))
       if (config::reads(config::Use::kInspect, *setting) && config::typed(run_, setting->key))
         faults_.push_back(
             fmt::format("{}: {}; got {}; leave it out", setting->flag, why, config::text_of(run_, *setting)));
@@ -107,7 +107,7 @@ class Idle {
       if (config::reads(config::Use::kInspect, s) && !about_contents(s)) needs(s.key, "--seq-length");
     for (const char* key : {"mock_data", "sft"})
       if (config::text_of(run_, config::setting(key)) == "true" && !config::typed(run_, key))
-        faults_.push_back(fmt::format("--seq-length: must be given with {}; got none; write --seq-length N",
+        faults_.push_back(fmt::format("--seq-length must be given with {}; got none; write --seq-length N",
                                       config::setting(key).flag));
     if (run_.data.tokenizer_type.empty() && !options_.check_tokens)
       needs("vocab_size", "--tokenizer-type or --check-tokens");
@@ -122,7 +122,7 @@ class Idle {
         needs(key, "--split-name valid");
     if (valid && run_.training.full_validation && options_.samples > 0)
       faults_.push_back(
-          "--samples: must not be given where a validation is one pass of its data (--full-validation); got both; "
+          "--samples must not be given where a validation is one pass of its data (--full-validation); got both; "
           "leave one of them out");
     if (options_.samples > 0) {
       for (const char* key : {"train_iters", "train_samples", "eval_iters", "eval_interval", "skip_train"})
@@ -160,10 +160,10 @@ class Idle {
   }
   void meets_samples(const std::string& key) {
     if (config::typed(run_, key))
-      faults_.push_back(fmt::format(
-          "{}: must not meet --samples, which says how many are asked for; got both; leave one of "
-          "them out",
-          config::setting(key).flag));
+      faults_.push_back(
+          fmt::format("{} must not meet --samples, which says how many are asked for; got both; leave one of "
+                      "them out",
+                      config::setting(key).flag));
   }
 
   const config::Parsed& parsed_;
@@ -180,7 +180,7 @@ void settle_samples(config::Run& run, InspectOptions& options, std::int64_t batc
   const bool counts_steps = options.samples == 0 && (!train || (t.train_iters && !t.train_samples));
   if (batch == 0 && (counts_steps || is_cyclic(run)))
     throw ConfigError(
-        fmt::format("--global-batch-size: must be given, as {}; got none; write --global-batch-size N{}",
+        fmt::format("--global-batch-size must be given, as {}; got none; write --global-batch-size N{}",
                     is_cyclic(run) ? "an epoch of --dataloader-type cyclic is whole batches"
                                    : "that many samples are read in a step",
                     is_cyclic(run) ? "" : ", or --samples N"));
@@ -194,7 +194,7 @@ void settle_samples(config::Run& run, InspectOptions& options, std::int64_t batc
   options.samples = asked.value_or(1);
   if (options.samples < 1)
     throw ConfigError(
-        fmt::format("--samples: must be given where the run asks for none; got a run that asks for no {} "
+        fmt::format("--samples must be given where the run asks for none; got a run that asks for no {} "
                     "samples; write --samples N",
                     options.split_name()));
 }
@@ -217,10 +217,10 @@ Inspection read_inspection(const Arguments& arguments) {
   InspectOptions options = read_extras(parsed);
   config::Run& run = parsed.run;
   const std::int64_t batch = run.training.global_batch_size;
-  job::prepare(run, plan::Purpose::kData, std::move(parsed.faults));
+  job::prepare(run, rules::Purpose::kData, std::move(parsed.faults));
   if (!run.data.mock_data && paths_of(run, options.split).empty())
     throw ConfigError(fmt::format(
-        "data: must be named{}; got none; write `data inspect PREFIX`, or --config RUN/config.yaml",
+        "data must be named{}; got none; write `data inspect PREFIX`, or --config RUN/config.yaml",
         per_split(run.data) ? fmt::format(" for --split-name {}", options.split_name()) : ""));
   config::require_none(Idle(parsed, options).faults());
   if (run.training.seq_length > 0) settle_samples(run, options, batch);

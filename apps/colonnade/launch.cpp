@@ -31,7 +31,7 @@ int number_of_ranks(const std::string& text) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), count);
   if (error != std::errc() || end != text.data() + text.size())
     throw ConfigError(
-        fmt::format("--nproc-per-node or PET_NPROC_PER_NODE: must be a number or auto; got '{}'; write e.g. "
+        fmt::format("--nproc-per-node or PET_NPROC_PER_NODE must be a number or auto; got '{}'; write e.g. "
                     "--nproc-per-node 4",
                     text));
   return count;

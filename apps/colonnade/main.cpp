@@ -32,7 +32,7 @@ const Entry* find_verb(const std::string& name) {
   for (const Entry& verb : verbs()) names.emplace_back(verb.name);
   const std::string near = nearest_word(name, names);
   throw ConfigError(
-      fmt::format("{}: must be a verb; got an unknown word; {}", name,
+      fmt::format("{} must be a verb; got an unknown word; {}", name,
                   near.empty() ? "see `colonnade help`" : fmt::format("did you mean `{}`?", near)));
 }
 

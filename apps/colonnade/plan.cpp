@@ -13,20 +13,20 @@
 #include "colonnade/base/shell.h"
 #include "colonnade/config/derive.h"
 #include "colonnade/config/dump.h"
+#include "colonnade/cost/communication.h"
+#include "colonnade/cost/describe.h"
+#include "colonnade/cost/flops.h"
+#include "colonnade/cost/hardware.h"
+#include "colonnade/cost/memory_picture.h"
+#include "colonnade/cost/search.h"
+#include "colonnade/cost/step_time.h"
+#include "colonnade/cost/verdict.h"
 #include "colonnade/job/prepare.h"
-#include "colonnade/plan/capacity.h"
-#include "colonnade/plan/communication.h"
-#include "colonnade/plan/context_groups.h"
-#include "colonnade/plan/describe.h"
-#include "colonnade/plan/flops.h"
-#include "colonnade/plan/hardware.h"
-#include "colonnade/plan/idle.h"
-#include "colonnade/plan/memory_picture.h"
-#include "colonnade/plan/mesh.h"
-#include "colonnade/plan/rules.h"
-#include "colonnade/plan/search.h"
-#include "colonnade/plan/step_time.h"
-#include "colonnade/plan/verdict.h"
+#include "colonnade/layout/context_groups.h"
+#include "colonnade/layout/expert_capacity.h"
+#include "colonnade/layout/mesh.h"
+#include "colonnade/rules/no_effect.h"
+#include "colonnade/rules/rules.h"
 #include "extras.h"
 #include "flags.h"
 #include "plan_dry_run.h"
@@ -66,7 +66,7 @@ void set_world_size(config::Parsed& parsed) {
     p.world_size = size;
   } else {
     parsed.faults.push_back(
-        fmt::format("--world-size: must be a number of ranks above 0; got '{}'; give e.g. 8", text));
+        fmt::format("--world-size must be a number of ranks above 0; got '{}'; give e.g. 8", text));
   }
 }
 
@@ -89,7 +89,7 @@ std::string assume_sizes(config::Parsed& parsed, bool searching) {
         run.training.seq_length);
   } else if (!run.at_fault.contains("max_position_embeddings")) {
     parsed.faults.emplace_back(
-        "--seq-length: must be given, or --max-position-embeddings; got neither; write --seq-length N");
+        "--seq-length must be given, or --max-position-embeddings; got neither; write --seq-length N");
   }
   return said;
 }
@@ -102,7 +102,7 @@ std::string assume_imbalance(config::Parsed& parsed, bool searching) {
   const double given = extra_number(parsed, "--expert-imbalance", 1.5);
   const int ranks =
       searching ? static_cast<int>(moe.num_experts) : parsed.run.parallel.expert_model_parallel_size;
-  const double most = plan::largest_imbalance(moe, std::max(ranks, 1));
+  const double most = layout::largest_imbalance(moe, std::max(ranks, 1));
   const auto refuse = [&parsed](const std::string& why) {
     parsed.faults.push_back("--expert-imbalance: " + why);
     return "";
@@ -136,7 +136,7 @@ void read_vocabulary(config::Parsed& parsed) {
 /// What training needs and was not given, in words.
 std::string missing_of(config::Run run) {
   config::derive(run);
-  return plan::missing_for_training(run);
+  return rules::missing_for_training(run);
 }
 
 /// What the plan assumes, what does nothing, and what a run would need besides.
@@ -147,11 +147,11 @@ void print_remarks(const config::Parsed& parsed, const std::string& missing) {
                run.parallel.world_size, run.parallel.world_size == 1 ? "rank" : "ranks",
                run.parallel.data_parallel_size());
   for (const std::string& note : run.notes) fmt::print("{}\n", note);
-  for (const std::string& note : plan::idle_habits(run)) fmt::print("{}\n", note);
+  for (const std::string& note : rules::idle_habits(run)) fmt::print("{}\n", note);
   if (!missing.empty()) fmt::print("training: {} must be given too\n", missing);
 }
 
-nlohmann::json to_json(const plan::StepTime& t) {
+nlohmann::json to_json(const cost::StepTime& t) {
   return {{"step_seconds", t.step},
           {"compute_seconds", t.compute},
           {"tensor_seconds", t.tensor},
@@ -165,10 +165,10 @@ nlohmann::json to_json(const plan::StepTime& t) {
           {"mfu", t.mfu}};
 }
 
-nlohmann::json to_json(const plan::SearchResult& result, const config::Run& from) {
+nlohmann::json to_json(const cost::SearchResult& result, const config::Run& from) {
   nlohmann::json best = nlohmann::json::array();
-  for (const plan::FoundLayout& found : result.best) {
-    best.push_back({{"flags", plan::flags_between(from, found.run)},
+  for (const cost::FoundLayout& found : result.best) {
+    best.push_back({{"flags", cost::flags_between(from, found.run)},
                     {"peak_bytes", found.peak_bytes},
                     {"estimate", to_json(found.time)}});
   }
@@ -176,37 +176,37 @@ nlohmann::json to_json(const plan::SearchResult& result, const config::Run& from
           {"slower", result.slower},         {"refused", result.refused}, {"best", best}};
 }
 
-nlohmann::json to_json(const plan::RunTime& t) {
+nlohmann::json to_json(const cost::RunTime& t) {
   return {{"steps", t.steps}, {"seconds", t.seconds}, {"days", t.days()}, {"gpu_hours", t.gpu_hours()}};
 }
 
 /// Who holds which experts of the layers that have some; null without experts.
 nlohmann::json experts_json(const config::Run& run) {
   if (run.model.moe.num_experts == 0) return nullptr;
-  const plan::Mesh mesh(run.parallel);
+  const layout::Mesh mesh(run.parallel);
   nlohmann::json all = nlohmann::json::array();
-  for (const plan::HeldExperts& held : plan::held_experts(run))
+  for (const cost::HeldExperts& held : cost::held_experts(run))
     all.push_back({{"expert_rank", held.expert_rank},
                    {"part", held.part},
                    {"ranks", held.ranks},
                    {"first", held.first},
                    {"count", held.count}});
   return {{"num_experts", run.model.moe.num_experts},
-          {"tensor", mesh.size(plan::Axis::kEtp)},
-          {"expert", mesh.size(plan::Axis::kEp)},
-          {"data", mesh.size(plan::Axis::kEdp)},
+          {"tensor", mesh.size(layout::Axis::kEtp)},
+          {"expert", mesh.size(layout::Axis::kEp)},
+          {"data", mesh.size(layout::Axis::kEdp)},
           {"assumed_imbalance", run.model.moe.assumed_imbalance},
           {"held", all}};
 }
 
 nlohmann::json to_json(const config::Run& run) {
-  const plan::Schedule schedule = plan::schedule_of(run);
-  const auto memory = plan::plan_memory(run);
-  const auto traffic = plan::plan_traffic(run);
+  const schedule::Schedule schedule = cost::schedule_of(run);
+  const auto memory = cost::plan_memory(run);
+  const auto traffic = cost::plan_traffic(run);
   nlohmann::json ranks = nlohmann::json::array();
   for (std::size_t i = 0; i < memory.size(); ++i) {
     nlohmann::json blocks = nlohmann::json::array();
-    for (const auto& stage : memory[i].stages) blocks.push_back(plan::blocks_text(stage, run.model));
+    for (const auto& stage : memory[i].stages) blocks.push_back(cost::blocks_text(stage, run.model));
     ranks.push_back({{"pipeline_rank", i},
                      {"blocks", blocks},
                      {"num_parameters", memory[i].num_parameters},
@@ -237,26 +237,26 @@ nlohmann::json to_json(const config::Run& run) {
           {"data", run.parallel.data_parallel_size()},
           {"schedule", schedule.kind},
           {"microbatches", schedule.microbatches},
-          {"idle_fraction", plan::simulate(schedule, plan::kRelativeCosts).bubble_fraction},
-          {"flops_per_step", plan::training_flops(run.model, plan::sample_length(run), batch,
+          {"idle_fraction", schedule::simulate(schedule, cost::kRelativeCosts).bubble_fraction},
+          {"flops_per_step", cost::training_flops(run.model, cost::sample_length(run), batch,
                                                   run.parallel.tensor_model_parallel_size)},
           {"ranks", ranks},
           {"experts", experts_json(run)}};
 }
 
 /// The hardware that was asked for; a fault when it cannot be read or is needed and missing.
-std::optional<plan::Hardware> hardware_of(config::Parsed& parsed, bool needed) {
+std::optional<cost::Hardware> hardware_of(config::Parsed& parsed, bool needed) {
   const std::string name = extra(parsed, "--hardware");
   if (name.empty()) {
     if (needed) {
       parsed.faults.push_back(fmt::format(
           "--hardware: --search needs to know the devices; got none; write one of {}, or a YAML file",
-          fmt::join(plan::hardware_names(), ", ")));
+          fmt::join(cost::hardware_names(), ", ")));
     }
     return std::nullopt;
   }
   try {
-    return plan::read_hardware(name);
+    return cost::read_hardware(name);
   } catch (const ConfigError& error) {
     parsed.faults.emplace_back(error.what());
     return std::nullopt;
@@ -265,20 +265,20 @@ std::optional<plan::Hardware> hardware_of(config::Parsed& parsed, bool needed) {
 
 /// Fit, step time and run time of a layout on some hardware.
 struct Verdict {
-  plan::Fit fit;
-  plan::StepTime step;
-  std::optional<plan::RunTime> run;
+  cost::Fit fit;
+  cost::StepTime step;
+  std::optional<cost::RunTime> run;
 };
 
-Verdict verdict_of(const config::Run& run, const plan::Hardware& hardware) {
-  Verdict verdict{plan::fit_of(run, hardware), plan::estimate_step(run, hardware), {}};
-  verdict.run = plan::run_time(run, verdict.step.step);
+Verdict verdict_of(const config::Run& run, const cost::Hardware& hardware) {
+  Verdict verdict{cost::fit_of(run, hardware), cost::estimate_step(run, hardware), {}};
+  verdict.run = cost::run_time(run, verdict.step.step);
   return verdict;
 }
 
-void print_estimate(const Verdict& verdict, const plan::Hardware& hardware) {
-  fmt::print("\n{}", plan::step_time_text(verdict.step, hardware));
-  if (verdict.run) fmt::print("{}\n", plan::run_time_text(*verdict.run));
+void print_estimate(const Verdict& verdict, const cost::Hardware& hardware) {
+  fmt::print("\n{}", cost::step_time_text(verdict.step, hardware));
+  if (verdict.run) fmt::print("{}\n", cost::run_time_text(*verdict.run));
   if (!verdict.fit.fits())
     fmt::print(
         "a layout that fits is found by `plan --search`; more ranks, recomputation or sharded states need less "
@@ -305,7 +305,7 @@ std::string recipe_of(const config::Run& run) {
 }
 
 /// `plan --search`. The model on one rank stands for all layouts: what it breaks, all of them break.
-int search(config::Parsed& parsed, const std::optional<plan::Hardware>& hardware,
+int search(config::Parsed& parsed, const std::optional<cost::Hardware>& hardware,
            const std::string& assumed) {
   config::Run bare = parsed.run;
   bare.parallel = {};
@@ -313,11 +313,11 @@ int search(config::Parsed& parsed, const std::optional<plan::Hardware>& hardware
   config::derive(bare);
   if (parsed.run.training.global_batch_size < 1 && !parsed.run.at_fault.contains("global_batch_size")) {
     parsed.faults.emplace_back(
-        "--global-batch-size: must be given with --search, which chooses the micro-batch; got none; write "
+        "--global-batch-size must be given with --search, which chooses the micro-batch; got none; write "
         "--global-batch-size N");
   }
   if (!parsed.extras.contains("--world-size"))
-    parsed.faults.emplace_back("--world-size: must be given with --search; got none; write --world-size N");
+    parsed.faults.emplace_back("--world-size must be given with --search; got none; write --world-size N");
   if (parsed.extras.contains("--dry-run"))
     parsed.faults.emplace_back(
         "--dry-run: is of one layout; got --search, which looks at many; run the best with `plan --config FILE "
@@ -328,10 +328,10 @@ int search(config::Parsed& parsed, const std::optional<plan::Hardware>& hardware
           "{0}: a picture is of one layout; got --search, which looks at many; draw the best with `plan "
           "--config FILE {0}` after --yaml FILE",
           flag));
-  plan::require(bare, plan::Purpose::kPlan, parsed.faults);
+  rules::require(bare, rules::Purpose::kPlan, parsed.faults);
   for (const char* flag : {"--json", "--yaml"}) require_writable(flag, extra(parsed, flag));
-  const plan::SearchResult result = plan::search_layouts(parsed.run, *hardware);
-  fmt::print("{}{}", assumed, plan::search_text(result, *hardware));
+  const cost::SearchResult result = cost::search_layouts(parsed.run, *hardware);
+  fmt::print("{}{}", assumed, cost::search_text(result, *hardware));
   if (const std::string file = extra(parsed, "--json"); !file.empty())
     write_file_atomically(file, to_json(result, parsed.run).dump(2) + '\n');
   if (result.best.empty()) {
@@ -340,16 +340,16 @@ int search(config::Parsed& parsed, const std::optional<plan::Hardware>& hardware
         "shorter sequence",
         result.candidates));
   }
-  const plan::FoundLayout& best = result.best.front();
+  const cost::FoundLayout& best = result.best.front();
   if (config::Run derived = best.run; derived.parallel.hybrid_context_parallel) {
     config::derive(derived);
-    fmt::print("groups by length: {}\n", plan::hybrid_text(derived));
+    fmt::print("groups by length: {}\n", layout::hybrid_text(derived));
   }
-  fmt::print("\n{}", plan::step_time_text(best.time, *hardware));
-  if (const auto time = plan::run_time(parsed.run, best.time.step))
-    fmt::print("{}\n", plan::run_time_text(*time));
+  fmt::print("\n{}", cost::step_time_text(best.time, *hardware));
+  if (const auto time = cost::run_time(parsed.run, best.time.step))
+    fmt::print("{}\n", cost::run_time_text(*time));
   fmt::print("\nthe best as flags beside those given: {}\n",
-             shell_line(plan::flags_between(parsed.run, best.run)));
+             shell_line(cost::flags_between(parsed.run, best.run)));
   if (const std::string file = extra(parsed, "--yaml"); !file.empty())
     write_file_atomically(file, recipe_of(best.run));
   return kExitDone;
@@ -383,21 +383,22 @@ int plan(const Arguments& arguments) {
   config::Run& run = parsed.run;
   config::derive(run);
   check_dry_run(parsed);
-  plan::require(run, plan::Purpose::kPlan, parsed.faults);
+  rules::require(run, rules::Purpose::kPlan, parsed.faults);
   for (const char* flag : {"--svg", "--memory-svg", "--json"}) require_writable(flag, extra(parsed, flag));
-  const config::Run planned = plan::with_equal_groups(run);
+  const config::Run planned = layout::with_equal_groups(run);
   const auto verdict = hardware ? std::optional(verdict_of(planned, *hardware)) : std::nullopt;
-  if (verdict) fmt::print("{}\n", plan::fit_text(verdict->fit));
-  if (run.parallel.hybrid_context_parallel) fmt::print("groups by length: {}\n", plan::hybrid_text(run));
-  fmt::print("{}{}", assumed, plan::describe(planned));
+  if (verdict) fmt::print("{}\n", cost::fit_text(verdict->fit));
+  if (run.parallel.hybrid_context_parallel) fmt::print("groups by length: {}\n", layout::hybrid_text(run));
+  fmt::print("{}{}", assumed, cost::describe(planned));
   if (verdict) print_estimate(*verdict, *hardware);
   print_remarks(parsed, missing);
   if (const std::string file = extra(parsed, "--svg"); !file.empty()) {
-    const plan::Schedule schedule = plan::schedule_of(planned);
-    write_file_atomically(file, plan::paint_svg(plan::simulate(schedule, plan::kRelativeCosts), schedule));
+    const schedule::Schedule schedule = cost::schedule_of(planned);
+    write_file_atomically(file,
+                          schedule::paint_svg(schedule::simulate(schedule, cost::kRelativeCosts), schedule));
   }
   if (const std::string file = extra(parsed, "--memory-svg"); !file.empty())
-    write_file_atomically(file, plan::memory_svg(plan::plan_memory(planned)));
+    write_file_atomically(file, cost::memory_svg(cost::plan_memory(planned)));
   const std::string file = extra(parsed, "--json");
   nlohmann::json json = file.empty() ? nlohmann::json() : to_json(planned);
   if (verdict) add_to(json, *verdict);

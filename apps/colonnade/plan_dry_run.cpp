@@ -7,8 +7,8 @@
 #include <nlohmann/json.hpp>
 
 #include "colonnade/base/error.h"
+#include "colonnade/cost/describe.h"
 #include "colonnade/job/dry_run.h"
-#include "colonnade/plan/describe.h"
 #include "extras.h"
 
 namespace colonnade::app {
@@ -27,17 +27,17 @@ nlohmann::json to_json(const job::DryRun& seen) {
           {"calls", seen.calls.size()}};
 }
 
-plan::Table table_of(const config::Run& run, const std::vector<job::DryRun>& all) {
+cost::Table table_of(const config::Run& run, const std::vector<job::DryRun>& all) {
   const auto plans = job::plans_of(run, all);
-  plan::Table table{
+  cost::Table table{
       {"rank", "alike", "stage", "parameters", "planned", "peak", "planned", "apart", "calls of groups"}};
   for (std::size_t i = 0; i < all.size(); ++i) {
     const job::DryRun& seen = all[i];
-    const plan::StageMemory& plan = plans[i];
+    const cost::StageMemory& plan = plans[i];
     const auto peak = static_cast<double>(seen.peak), planned = static_cast<double>(plan.peak());
     table.push_back({std::to_string(seen.rank), seen.alike > 0 ? std::to_string(seen.alike) : "-",
                      std::to_string(seen.pipeline_rank), std::to_string(seen.num_parameters),
-                     std::to_string(plan.num_parameters), plan::bytes_text(peak), plan::bytes_text(planned),
+                     std::to_string(plan.num_parameters), cost::bytes_text(peak), cost::bytes_text(planned),
                      fmt::format("{:+.2f} %", 100 * (peak / planned - 1)),
                      std::to_string(seen.calls.size())});
   }
@@ -78,12 +78,12 @@ void check_dry_run(config::Parsed& parsed) {
   }
   if (all == one)
     parsed.faults.push_back(fmt::format(
-        "--dry-run: must be told which ranks to build; got {}; write --rank R for one or --all for one "
+        "--dry-run must be told which ranks to build; got {}; write --rank R for one or --all for one "
         "of each kind",
         all ? "--rank and --all" : "neither --rank nor --all"));
   const int world = parsed.run.parallel.world_size, rank = extra_number(parsed, "--rank", 0);
   if (rank < 0 || rank >= world)
-    parsed.faults.push_back(fmt::format("--rank: must be a rank of the world; got {} of {}; write 0 to {}",
+    parsed.faults.push_back(fmt::format("--rank must be a rank of the world; got {} of {}; write 0 to {}",
                                         rank, world, world - 1));
 }
 
@@ -96,7 +96,7 @@ void dry_run_ranks(const config::Parsed& parsed, nlohmann::json& json) {
   fmt::print(
       "\ndry run: one training step of the real code on each of {} ranks, on tensors without memory\n{}{}",
       seen.size(), alike_text(run, seen), assumed_text(run));
-  fmt::print("{}", plan::table_text(table_of(run, seen)));
+  fmt::print("{}", cost::table_text(table_of(run, seen)));
   for (const job::DryRun& one : seen) json["dry_run"].push_back(to_json(one));
 
   std::vector<std::string> faults = job::broken_promises(run, seen);

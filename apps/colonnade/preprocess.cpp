@@ -1,6 +1,6 @@
 // `colonnade preprocess`: JSON lines and Parquet to .bin/.idx with the flags of Megatron's
 // tools/preprocess_data.py.
-#include "colonnade/data/preprocess.h"
+#include "colonnade/preprocess/preprocess.h"
 
 #include <fmt/ranges.h>
 
@@ -16,7 +16,7 @@
 #include "colonnade/base/stop_signal.h"
 #include "colonnade/config/parse.h"
 #include "colonnade/config/schema.h"
-#include "colonnade/data/input_files.h"
+#include "colonnade/corpus/input_files.h"
 #include "colonnade/launch/process.h"
 #include "flags.h"
 #include "tokenizer_flags.h"
@@ -37,7 +37,7 @@ class Reporter {
  public:
   explicit Reporter(std::int64_t interval) : interval_(interval) {}
 
-  void operator()(const data::PreprocessProgress& progress) {
+  void operator()(const preprocess::PreprocessProgress& progress) {
     const auto now = Clock::now();
     if (!begun_) {
       first_ = progress;
@@ -56,7 +56,8 @@ class Reporter {
               100.0 * static_cast<double>(progress.file_bytes) / static_cast<double>(progress.total_bytes),
               duration(seconds() * rest / std::max(read, 1.0))));
   }
-  void print(const char* what, const data::PreprocessProgress& progress, const std::string& rest = "") const {
+  void print(const char* what, const preprocess::PreprocessProgress& progress,
+             const std::string& rest = "") const {
     log::info("{} {} documents, {} tokens{} ({:.0f} documents/s, {:.1f} MB/s{})", what, progress.documents,
               progress.tokens,
               progress.skipped == 0 ? "" : fmt::format(", skipped {} lines", progress.skipped),
@@ -73,7 +74,7 @@ class Reporter {
   std::int64_t interval_;
   std::int64_t next_ = 0;
   bool begun_ = false;
-  data::PreprocessProgress first_;
+  preprocess::PreprocessProgress first_;
   Clock::time_point start_ = Clock::now();
   Clock::time_point last_ = start_ - std::chrono::seconds(1);  // the first line comes at once
 };
@@ -97,8 +98,8 @@ std::string why_idle(const IdleFlag& idle) {
 
 /// What the flags say; the values of those that are not given are Megatron's.
 struct Asked {
-  data::PreprocessOptions options;
-  data::TokenizerOptions tokenizer;
+  preprocess::PreprocessOptions options;
+  tokenizers::TokenizerOptions tokenizer;
   std::vector<std::string> inputs;
   std::int64_t log_interval = 1000;
   std::int64_t max_document_mb = 16;  // whose tokens take less than 1 GB of memory
@@ -123,7 +124,7 @@ CLI::Validator stop_or_skip() {
 }
 
 void add_speed_flags(CLI::App& app, Asked& asked) {
-  data::PreprocessOptions& options = asked.options;
+  preprocess::PreprocessOptions& options = asked.options;
   options.workers = launch::usable_cores();
   app.add_option("--workers", options.workers, "Threads")->capture_default_str()->check(within(1, 4096));
   app.add_option("--log-interval", asked.log_interval, "Documents between two lines of progress")
@@ -158,7 +159,7 @@ void add_idle_flags(CLI::App& app, Asked& asked) {
 }
 
 void add_flags(CLI::App& app, Asked& asked) {
-  data::PreprocessOptions& options = asked.options;
+  preprocess::PreprocessOptions& options = asked.options;
   app.description(
       "Tokenizes JSON lines (plain, gzip or zstd) or rows of Parquet into PREFIX_<key>_document.bin and .idx, byte\n"
       "for byte as Megatron's tools/preprocess_data.py does, whatever the number of workers. After a kill the same\n"
@@ -240,12 +241,12 @@ std::vector<std::string> faults_of(const Asked& asked) {
          fmt::format("--punkt-model: only --split-sentences reads it; got {} without; give both or neither",
                      asked.punkt_model));
   refuse(!asked.split_sentences && asked.lang != defaults.lang,
-         fmt::format("--lang: must be left out, for only --split-sentences reads it; got {}; texts of any "
+         fmt::format("--lang must be left out, for only --split-sentences reads it; got {}; texts of any "
                      "language are read without",
                      asked.lang));
   refuse(asked.dataset_impl != defaults.dataset_impl,
          fmt::format(
-             "--dataset-impl: must be mmap, the one format that data sets are read in; got {}; leave it out",
+             "--dataset-impl must be mmap, the one format that data sets are read in; got {}; leave it out",
              asked.dataset_impl));
   refuse(
       !asked.find_workers && asked.workers_to_check != defaults.workers_to_check,
@@ -258,19 +259,18 @@ std::vector<std::string> faults_of(const Asked& asked) {
                   "all documents are read",
                   asked.max_documents));
   const std::int64_t last = asked.tokenizer.vocab_size - 1;
-  refuse(
-      asked.tokenizer.type == "NullTokenizer" && asked.null_eod.value_or(last) != last,
-      fmt::format("--null-tokenizer-eod-id: must be the last id, {} with --vocab-size {}; got {}; leave it "
-                  "out, or change --vocab-size",
-                  last, last + 1, asked.null_eod.value_or(last)));
+  refuse(asked.tokenizer.type == "NullTokenizer" && asked.null_eod.value_or(last) != last,
+         fmt::format("--null-tokenizer-eod-id must be the last id, {} with --vocab-size {}; got {}; leave it "
+                     "out, or change --vocab-size",
+                     last, last + 1, asked.null_eod.value_or(last)));
   refuse(asked.tokenizer.type == "NullTokenizer" && asked.null_pad != defaults.null_pad,
-         fmt::format("--null-tokenizer-pad-id: must be -1, for no id is a pad; got {}; leave it out",
+         fmt::format("--null-tokenizer-pad-id must be -1, for no id is a pad; got {}; leave it out",
                      asked.null_pad));
   return faults;
 }
 
 /// What decides the ids: flags, and the files they name with size and time of change.
-std::string identity_of(const data::TokenizerOptions& options) {
+std::string identity_of(const tokenizers::TokenizerOptions& options) {
   std::string identity =
       fmt::format("{} {} {} {} {} {}", COLONNADE_VERSION, options.type, options.vocab_size,
                   options.special_in_documents, options.tiktoken_pattern, options.tiktoken_num_special);
@@ -289,9 +289,9 @@ std::string identity_of(const data::TokenizerOptions& options) {
   return identity;
 }
 
-void find_workers(const Asked& asked, const data::Tokenizer& tokens) {
+void find_workers(const Asked& asked, const tokenizers::Tokenizer& tokens) {
   const std::vector<double> rates =
-      data::measure_preprocess(asked.options, tokens, asked.workers_to_check, asked.max_documents);
+      preprocess::measure_preprocess(asked.options, tokens, asked.workers_to_check, asked.max_documents);
   for (std::size_t i = 0; i < rates.size(); ++i)
     log::info("{} workers: {:.0f} documents/s", asked.workers_to_check[i], rates[i]);
   const auto best = std::max_element(rates.begin(), rates.end()) - rates.begin();
@@ -299,21 +299,21 @@ void find_workers(const Asked& asked, const data::Tokenizer& tokens) {
             asked.workers_to_check[static_cast<std::size_t>(best)]);
 }
 
-void convert(const Asked& asked, const data::Tokenizer& tokens) {
+void convert(const Asked& asked, const tokenizers::Tokenizer& tokens) {
   constexpr int kNamedLines = 100;
   Reporter reporter(asked.log_interval);
   StopSignals signals;
   signals.remember();
   int named = 0;
-  data::PreprocessEvents events;
-  events.progress = [&reporter](const data::PreprocessProgress& progress) { reporter(progress); };
+  preprocess::PreprocessEvents events;
+  events.progress = [&reporter](const preprocess::PreprocessProgress& progress) { reporter(progress); };
   events.note = [](const std::string& text) { log::info("{}", text); };
   events.stop = [&signals] { return signals.requested() != 0; };
   events.skipped = [&named](const std::string& why) {
     if (++named <= kNamedLines) log::warning("skipped: {}", why);
     if (named == kNamedLines) log::warning("skipped: further lines are counted and not named");
   };
-  reporter.print("done:", data::preprocess(asked.options, tokens, events));
+  reporter.print("done:", preprocess::preprocess(asked.options, tokens, events));
 }
 
 }  // namespace
@@ -338,9 +338,9 @@ int preprocess(const Arguments& arguments) {
   if (asked.split_sentences) asked.options.punkt_model = punkt_folder(asked);
   asked.options.skip_bad_lines = asked.on_error == "skip";
   asked.options.longest_line = asked.max_document_mb << 20;
-  asked.options.inputs = data::input_files(asked.inputs);
+  asked.options.inputs = corpus::input_files(asked.inputs);
   asked.options.tokenizer_identity = identity_of(asked.tokenizer);
-  const auto tokens = data::make_tokenizer(asked.tokenizer);
+  const auto tokens = tokenizers::make_tokenizer(asked.tokenizer);
   if (asked.find_workers) {
     find_workers(asked, *tokens);
   } else {

@@ -22,7 +22,7 @@ int pretrain(const Arguments& arguments) {
   StopSignals stop;
   tensor::count_cpu_memory();
   config::Parsed parsed = read_settings(arguments);
-  return train::pretrain(job::start(std::move(parsed.run), plan::Purpose::kTrain, std::move(parsed.faults)),
+  return train::pretrain(job::start(std::move(parsed.run), rules::Purpose::kTrain, std::move(parsed.faults)),
                          stop);
 }
 

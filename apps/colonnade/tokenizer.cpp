@@ -1,5 +1,5 @@
 // `colonnade tokenizer train|encode|decode|chat`.
-#include "colonnade/data/tokenizer.h"
+#include "colonnade/tokenizers/tokenizer.h"
 
 #include <iostream>
 #include <limits>
@@ -9,9 +9,9 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
 #include "colonnade/base/log.h"
-#include "colonnade/data/input_files.h"
-#include "colonnade/data/tokenizers/train_byte_bpe.h"
-#include "colonnade/data/training_texts.h"
+#include "colonnade/corpus/input_files.h"
+#include "colonnade/preprocess/training_texts.h"
+#include "colonnade/tokenizers/train_byte_bpe.h"
 #include "flags.h"
 #include "tokenizer_chat.h"
 #include "tokenizer_flags.h"
@@ -29,9 +29,9 @@ constexpr const char* kAbout =
     "reads one object with messages per line and prints its text and answers.";
 
 struct TrainFlags {
-  data::SentencePieceTraining training;
+  tokenizers::SentencePieceTraining training;
   std::vector<std::string> inputs;
-  data::ByteBpeTraining byte_bpe;
+  tokenizers::ByteBpeTraining byte_bpe;
   std::string split_rule = "gpt2";
   std::string prefix;
   std::string key = "text";
@@ -43,7 +43,7 @@ constexpr const char* kOfSentencePiece[] = {"--character-coverage", "--input-sen
 constexpr const char* kOfByteBpe[] = {"--split-rule", "--special-tokens", "--min-frequency"};
 
 void add_train_flags(CLI::App& app, TrainFlags& flags) {
-  data::SentencePieceTraining& training = flags.training;
+  tokenizers::SentencePieceTraining& training = flags.training;
   app.add_option("--input", flags.inputs,
                  ".jsonl (also packed) or Parquet files, folders of them, or files with a text per line")
       ->required();
@@ -77,28 +77,30 @@ void add_train_flags(CLI::App& app, TrainFlags& flags) {
                "Characters without a piece become <unk> instead of bytes");
 }
 
-data::SplitRule split_rule_of(const std::string& name) {
-  static const std::map<std::string, data::SplitRule> kNames = {{"gpt2", data::SplitRule::kGpt2},
-                                                                {"llama3", data::SplitRule::kLlama3},
-                                                                {"qwen2", data::SplitRule::kQwen2},
-                                                                {"o200k", data::SplitRule::kO200k},
-                                                                {"tekken", data::SplitRule::kTekken}};
+tokenizers::SplitRule split_rule_of(const std::string& name) {
+  static const std::map<std::string, tokenizers::SplitRule> kNames = {
+      {"gpt2", tokenizers::SplitRule::kGpt2},
+      {"llama3", tokenizers::SplitRule::kLlama3},
+      {"qwen2", tokenizers::SplitRule::kQwen2},
+      {"o200k", tokenizers::SplitRule::kO200k},
+      {"tekken", tokenizers::SplitRule::kTekken}};
   const auto found = kNames.find(name);
   if (found == kNames.end())
-    throw ConfigError(fmt::format(
-        "--split-rule: must be gpt2, llama3, qwen2, o200k or tekken; got '{}'; choose one", name));
+    throw ConfigError(
+        fmt::format("--split-rule must be gpt2, llama3, qwen2, o200k or tekken; got '{}'; choose one", name));
   return found->second;
 }
 
 int train_bytes(TrainFlags& flags) {
   const std::string path = flags.prefix + ".json";
-  const auto texts = data::input_files(flags.inputs);
+  const auto texts = corpus::input_files(flags.inputs);
   require_writable("--output-prefix", path, texts);
   flags.byte_bpe.vocab_size = flags.training.vocab_size;
   flags.byte_bpe.rule = split_rule_of(flags.split_rule);
-  write_file_atomically(path, data::train_byte_bpe(data::read_texts(texts, flags.key), flags.byte_bpe));
+  write_file_atomically(path,
+                        tokenizers::train_byte_bpe(preprocess::read_texts(texts, flags.key), flags.byte_bpe));
   log::info("wrote {} with {} tokens", path,
-            data::make_tokenizer({.type = "HuggingFaceTokenizer", .model = path})->vocab_size());
+            tokenizers::make_tokenizer({.type = "HuggingFaceTokenizer", .model = path})->vocab_size());
   return kExitDone;
 }
 
@@ -113,11 +115,11 @@ int train(const Arguments& arguments) {
     return train_bytes(flags);
   }
   refuse_given(app, kOfByteBpe, "--model-type byte-bpe");
-  const auto texts = data::input_files(flags.inputs);
+  const auto texts = corpus::input_files(flags.inputs);
   require_writable("--output-prefix", flags.prefix + ".model", texts);
   flags.training.byte_fallback = !flags.no_bytes;
-  const data::TrainedSentencePiece trained =
-      data::train_sentencepiece(data::read_texts(texts, flags.key), flags.training);
+  const tokenizers::TrainedSentencePiece trained =
+      tokenizers::train_sentencepiece(preprocess::read_texts(texts, flags.key), flags.training);
   write_file_atomically(flags.prefix + ".model", trained.model);
   if (trained.left_out > 0)
     log::info("{} lines of more than 1 MB were not used; break them to use them", trained.left_out);
@@ -134,7 +136,7 @@ T parse_line(const std::string& line, std::int64_t number, const char* what) {
   try {
     return nlohmann::json::parse(line).get<T>();
   } catch (const nlohmann::json::exception&) {
-    throw DataError(fmt::format("standard input line {}: must be {}; got '{}'; mend the line", number, what,
+    throw DataError(fmt::format("standard input line {} must be {}; got '{}'; mend the line", number, what,
                                 line.substr(0, 60)));
   }
 }
@@ -154,7 +156,7 @@ std::vector<std::int32_t> parse_ids(const std::string& line, std::int64_t number
 }
 
 struct ConvertFlags {
-  data::TokenizerOptions options;
+  tokenizers::TokenizerOptions options;
   bool special = false;
 };
 
@@ -175,7 +177,7 @@ int convert(const Arguments& arguments, bool encode) {
   ConvertFlags flags;
   add_convert_flags(app, flags, encode);
   if (!read_flags(app, arguments)) return kExitDone;
-  const auto tokenizer = data::make_tokenizer(flags.options);
+  const auto tokenizer = tokenizers::make_tokenizer(flags.options);
   std::int64_t number = 0;
   for (std::string line; std::getline(std::cin, line);) {
     ++number;
@@ -221,7 +223,7 @@ int tokenizer(const Arguments& arguments) {
     return kExitDone;
   }
   throw ConfigError(fmt::format(
-      "tokenizer: must be followed by train, encode, decode or chat; got '{}'; see `colonnade help tokenizer`",
+      "tokenizer must be followed by train, encode, decode or chat; got '{}'; see `colonnade help tokenizer`",
       verb));
 }
 

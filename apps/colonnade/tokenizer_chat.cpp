@@ -1,8 +1,8 @@
 // `colonnade tokenizer chat`: conversations as the text and the ids that --sft trains on.
 #include "tokenizer_chat.h"
 #include "colonnade/base/error.h"
-#include "colonnade/data/sft_batches.h"
-#include "colonnade/data/sft_conversations.h"
+#include "colonnade/data/samples/sft/sft_batches.h"
+#include "colonnade/data/samples/sft/sft_conversations.h"
 #include "flags.h"
 #include "tokenizer_flags.h"
 #include "verbs.h"
@@ -15,8 +15,8 @@ namespace colonnade::app {
 namespace {
 
 struct ChatFlags {
-  data::TokenizerOptions options{.type = "HuggingFaceTokenizer"};
-  data::chat::TemplateChoice choice;
+  tokenizers::TokenizerOptions options{.type = "HuggingFaceTokenizer"};
+  chat_template::TemplateChoice choice;
   bool prompt = false, ids = false;
 };
 
@@ -32,7 +32,7 @@ void add_chat_flags(CLI::App& app, ChatFlags& flags) {
 }
 
 /// {"text", "answers": [text, ...]}, with `tokenizer` also {"ids", "loss": [0 or 1, ...]}.
-nlohmann::json shown(const data::chat::Chat& chat, const data::Tokenizer* tokenizer) {
+nlohmann::json shown(const chat_template::Chat& chat, const tokenizers::Tokenizer* tokenizer) {
   nlohmann::json result = {{"text", chat.text}, {"answers", nlohmann::json::array()}};
   for (const auto& [begin, end] : chat.answers)
     result["answers"].push_back(chat.text.substr(begin, end - begin));
@@ -87,8 +87,8 @@ int tokenizer_chat(const Arguments& arguments) {
         "--chat-template: is read with --sft-tokenizer-prompt-format default; got {}; leave one of them out",
         format));
   flags.choice.model = flags.options.model;
-  const auto chat_template = data::chat::read_template(flags.choice);
-  const auto tokenizer = flags.ids ? data::make_tokenizer(flags.options) : nullptr;
+  const auto chat_template = chat_template::read_template(flags.choice);
+  const auto tokenizer = flags.ids ? tokenizers::make_tokenizer(flags.options) : nullptr;
   if (tokenizer != nullptr) data::require_marks(format, *tokenizer);
   int code = kExitDone;
   std::int64_t answers = 0, unended = 0;
@@ -96,11 +96,11 @@ int tokenizer_chat(const Arguments& arguments) {
     if (line.find_first_not_of(" \t\r") == std::string::npos) continue;
     nlohmann::json result;
     try {
-      const auto conversation = data::chat::read_conversation(line);
+      const auto conversation = chat_template::read_conversation(line);
       if (flags.prompt) {
         result = {{"text", chat_template.render(conversation, true).text}};
       } else {
-        const data::chat::Chat chat = chat_template.chat(conversation);
+        const chat_template::Chat chat = chat_template.chat(conversation);
         result = shown(chat, tokenizer.get());
         answers += std::ssize(chat.answers);
         unended += static_cast<std::int64_t>(chat.unended);

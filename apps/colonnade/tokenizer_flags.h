@@ -3,7 +3,7 @@
 
 #include <CLI/CLI.hpp>
 
-#include "colonnade/data/tokenizer.h"
+#include "colonnade/tokenizers/tokenizer.h"
 
 namespace colonnade::app {
 
@@ -13,7 +13,7 @@ inline constexpr const char* kOfTokenizers[] = {
     "--merge-file",       "--tokenizer-hf-no-include-special-tokens",
     "--tiktoken-pattern", "--tiktoken-num-special-tokens"};
 
-inline void add_tokenizer_flags(CLI::App& app, data::TokenizerOptions& options) {
+inline void add_tokenizer_flags(CLI::App& app, tokenizers::TokenizerOptions& options) {
   app.add_option("--tokenizer-type", options.type,
                  "HuggingFaceTokenizer, GPT2BPETokenizer, SentencePieceTokenizer, GPTSentencePieceTokenizer, "
                  "Llama2Tokenizer, TikTokenizer, BertWordPieceLowerCase, BertWordPieceCase or NullTokenizer");

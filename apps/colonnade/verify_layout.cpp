@@ -36,7 +36,7 @@ int world_size(config::Parsed& parsed, std::size_t index) {
   if (found == parsed.extras.end()) return smallest_world(parsed.run.parallel);
   if (found->second.size() != 2) {
     parsed.faults.push_back(
-        fmt::format("--world-sizes: must be two numbers, of A and of B; got {}; write e.g. "
+        fmt::format("--world-sizes must be two numbers, of A and of B; got {}; write e.g. "
                     "--world-sizes 1 8",
                     fmt::join(found->second, " ")));
     return smallest_world(parsed.run.parallel);
@@ -47,7 +47,7 @@ int world_size(config::Parsed& parsed, std::size_t index) {
   parsed.faults.insert(parsed.faults.end(), one.faults.begin(), one.faults.end());
   if (size < 1)
     parsed.faults.push_back(
-        fmt::format("--world-sizes: must be above 0; got {}; write e.g. --world-sizes 1 8", size));
+        fmt::format("--world-sizes must be above 0; got {}; write e.g. --world-sizes 1 8", size));
   return std::max(size, 1);
 }
 
@@ -59,7 +59,7 @@ config::Run run_of(const std::string& file, const Arguments& more, std::size_t i
   asked.steps = extra_number(parsed, "--steps", 3);
   asked.json = extra(parsed, "--json");
   if (asked.steps < 1)
-    parsed.faults.push_back(fmt::format("--steps: must be at least 1; got {}; write --steps 3", asked.steps));
+    parsed.faults.push_back(fmt::format("--steps must be at least 1; got {}; write --steps 3", asked.steps));
   config::Run& run = parsed.run;
   run.parallel.world_size = world_size(parsed, index);
   if (!run.checkpoint.load.empty() || !run.checkpoint.pretrained_checkpoint.empty())
@@ -69,13 +69,13 @@ config::Run run_of(const std::string& file, const Arguments& more, std::size_t i
         file));
   if (run.training.device == "cuda" && config::typed(run, "device"))
     parsed.faults.emplace_back(
-        "--device: must be cpu, for verify-layout runs ranks as threads on the CPU; got cuda; leave it out");
+        "--device must be cpu, for verify-layout runs ranks as threads on the CPU; got cuda; leave it out");
   else if (run.training.device == "cuda" && run.given.contains("device"))
     asked.notes.push_back(
         fmt::format("{}: device: cuda is not followed, ranks run as threads on the CPU", file));
   run.training.device = "cpu";
   run.checkpoint.save.clear();
-  job::prepare(run, plan::Purpose::kTrain, parsed.faults);
+  job::prepare(run, rules::Purpose::kTrain, parsed.faults);
   return run;
 }
 
@@ -160,7 +160,7 @@ int verify_layout(const Arguments& arguments) {
     return kExitDone;
   if (arguments.size() < 2 || arguments[0].starts_with("-") || arguments[1].starts_with("-"))
     throw ConfigError(
-        "verify-layout: must be followed by two files of settings; got less; write verify-layout A.yaml B.yaml");
+        "verify-layout must be followed by two files of settings; got less; write verify-layout A.yaml B.yaml");
   const Arguments more(arguments.begin() + 2, arguments.end());
   Asked asked;
   const auto [a, b] = runs_of({arguments[0], arguments[1]}, more, asked);

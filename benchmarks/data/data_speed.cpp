@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "colonnade/data/gpt_batches.h"
+#include "colonnade/data/samples/gpt/gpt_batches.h"
 
 namespace {
 

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "colonnade/config/derive.h"
-#include "colonnade/plan/flops.h"
+#include "colonnade/cost/flops.h"
 #include "published.h"
 
 namespace colonnade::planner {
@@ -59,7 +59,7 @@ struct Layout {
   std::int64_t length = 4096;
 };
 
-Row row_of(const char* name, const config::Model& model, const Layout& l, plan::Execution how) {
+Row row_of(const char* name, const config::Model& model, const Layout& l, cost::Execution how) {
   Row row{.name = name, .hardware = "h100", .run = {}, .execution = how};
   row.run.model = model;
   config::Parallel& p = row.run.parallel;
@@ -90,7 +90,7 @@ Row in_seconds(Row row, double seconds) {
 Row in_tflops(Row row, double tflops) {
   const config::Run& run = row.run;
   const double flops =
-      plan::training_flops(run.model, run.training.seq_length, run.training.global_batch_size,
+      cost::training_flops(run.model, run.training.seq_length, run.training.global_batch_size,
                            run.parallel.tensor_model_parallel_size);
   return in_seconds(std::move(row), flops / (tflops * 1e12 * run.parallel.world_size));
 }
@@ -110,7 +110,7 @@ std::vector<Row> published_mixtures() {
   const auto of_length = [&](int context) {
     return Layout{256, 4, 8, 4, 8, 256, true, much, context, std::int64_t{16384} * context};
   };
-  const plan::Execution plain_way, beside{.expert_overlap = true}, once{.once_per_node = true},
+  const cost::Execution plain_way, beside{.expert_overlap = true}, once{.once_per_node = true},
       both{.expert_overlap = true, .once_per_node = true};
   return {
       // Megatron Core 0.9's README; layout of Megatron-MoE-ModelZoo.

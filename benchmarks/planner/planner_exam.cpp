@@ -39,7 +39,7 @@ void print_head() {
 }
 
 void print_row(const Row& row, const Prediction& p) {
-  const plan::StepTime& t = p.time;
+  const cost::StepTime& t = p.time;
   fmt::print("| {}{} | {} | {:.3f} | {:.3f} | {:+.1f}% ", row.name, row.calibrated ? " (c)" : "",
              layout_text(p), row.seconds, t.step, 100 * (t.step / row.seconds - 1));
   for (const double part :

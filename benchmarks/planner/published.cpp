@@ -8,8 +8,8 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/config/derive.h"
-#include "colonnade/plan/memory.h"
-#include "colonnade/plan/rules.h"
+#include "colonnade/cost/memory.h"
+#include "colonnade/rules/rules.h"
 
 namespace colonnade::planner {
 namespace {
@@ -124,7 +124,7 @@ Row row_of(const Titan& t) {
 
 double peak_bytes(const config::Run& run) {
   double peak = 0;
-  for (const plan::StageMemory& m : plan::plan_memory(run))
+  for (const cost::StageMemory& m : cost::plan_memory(run))
     peak = std::max(peak, static_cast<double>(m.peak()));
   return peak;
 }
@@ -167,7 +167,7 @@ std::vector<config::Run> candidates_of(const Row& row) {
       config::Run run = row.run;
       run.training.micro_batch_size = micro;
       run.parallel.num_virtual_stages_per_pipeline_rank = chunks > 1 ? static_cast<int>(chunks) : 0;
-      if (plan::check(run, plan::Purpose::kPlan).empty()) runs.push_back(std::move(run));
+      if (rules::check(run, rules::Purpose::kPlan).empty()) runs.push_back(std::move(run));
     }
   return runs;
 }
@@ -176,15 +176,15 @@ std::vector<config::Run> candidates_of(const Row& row) {
 
 Prediction predict(const Row& row, const std::string& folder) {
   const bool own = row.hardware.ends_with(".yaml");
-  const plan::Hardware hardware = plan::read_hardware(own ? folder + "/" + row.hardware : row.hardware);
+  const cost::Hardware hardware = cost::read_hardware(own ? folder + "/" + row.hardware : row.hardware);
   if (row.run.training.micro_batch_size > 0)
-    return {row.run, row.execution, plan::estimate_step(row.run, hardware, row.execution)};
+    return {row.run, row.execution, cost::estimate_step(row.run, hardware, row.execution)};
   std::optional<Prediction> best;
   for (config::Run& run : candidates_of(row))
     for (const bool again : {false, true}) {
       if (again) make_all_again(run);
       if (peak_bytes(run) > hardware.usable_bytes()) continue;
-      const plan::StepTime time = plan::estimate_step(run, hardware, row.execution);
+      const cost::StepTime time = cost::estimate_step(run, hardware, row.execution);
       if (!best || time.step < best->time.step) best = {run, row.execution, time};
     }
   if (!best) throw Error(fmt::format("{}: some layout must fit; got none; correct the row", row.name));

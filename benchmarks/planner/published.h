@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "colonnade/config/run.h"
-#include "colonnade/plan/hardware.h"
-#include "colonnade/plan/step_time.h"
+#include "colonnade/cost/hardware.h"
+#include "colonnade/cost/step_time.h"
 
 namespace colonnade::planner {
 
@@ -18,7 +18,7 @@ struct Row {
   std::string name;
   std::string hardware;  ///< "h100", or a file beside this one
   config::Run run;       ///< micro_batch_size 0: searched, with virtual stages and full recomputation
-  plan::Execution execution;
+  cost::Execution execution;
   double seconds = 0;       ///< published
   bool calibrated = false;  ///< one of those that constants of the hardware files are fitted to
 };
@@ -36,8 +36,8 @@ std::vector<Pair> published_pairs();
 
 struct Prediction {
   config::Run run;  ///< as searched
-  plan::Execution execution;
-  plan::StepTime time;
+  cost::Execution execution;
+  cost::StepTime time;
 };
 /// `folder` holds the hardware files of the rows that have one of their own.
 Prediction predict(const Row& row, const std::string& folder);

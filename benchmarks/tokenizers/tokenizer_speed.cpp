@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "colonnade/base/files.h"
-#include "colonnade/data/tokenizer.h"
+#include "colonnade/tokenizers/tokenizer.h"
 
 /// Seconds of processor time of this process.
 static double cpu_seconds() {
@@ -29,7 +29,7 @@ int main(int count, char** words) {
     fmt::print(stderr, "usage: tokenizer_speed TOKENIZER TEXTS THREADS\n");
     return 2;
   }
-  const auto tokenizer = data::make_tokenizer({.type = "HuggingFaceTokenizer", .model = words[1]});
+  const auto tokenizer = tokenizers::make_tokenizer({.type = "HuggingFaceTokenizer", .model = words[1]});
   std::vector<std::string> texts;
   std::size_t bytes = 0;
   simdjson::dom::parser parser;

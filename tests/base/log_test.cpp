@@ -51,10 +51,10 @@ TEST(Check, NamesMessageFileAndLineAndCostsNothingWhenItHolds) {
   COL_CHECK(true, "never built: {}", text());
   EXPECT_EQ(built, 0);
   try {
-    fail("/anywhere/src/colonnade/plan/mesh.cpp", 7, "mesh: must fit; got 3");
+    fail("/anywhere/src/colonnade/layout/mesh.cpp", 7, "mesh must fit; got 3");
     FAIL();
   } catch (const Error& error) {
-    EXPECT_STREQ(error.what(), "mesh: must fit; got 3 [colonnade/plan/mesh.cpp:7]");
+    EXPECT_STREQ(error.what(), "mesh must fit; got 3 [colonnade/layout/mesh.cpp:7]");
   }
   EXPECT_THROW(COL_CHECK(1 > 2, "{}", text()), Error);
   EXPECT_EQ(built, 1);

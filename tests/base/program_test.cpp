@@ -31,7 +31,7 @@ TEST(ProgramDeathTest, ExceptionsBecomeCodesAndErrorLines) {
   const auto exits = [](const std::function<int()>& body, int code, const char* text) {
     EXPECT_EXIT(run_as_program(body), ExitedWithCode(code), text);
   };
-  exits(throws(ConfigError("a: must be b; got c; write b")), 2, "^error: a: must be b; got c; write b\n$");
+  exits(throws(ConfigError("a must be b; got c; write b")), 2, "^error: a must be b; got c; write b\n$");
   exits(throws(ConfigError("2 settings are wrong:\n  a\n  b")), 2, "^error: 2 .*\nerror:   a\nerror:   b\n$");
   exits(throws(DataError("damaged")), 3, "^error: damaged\n$");
   exits(throws(CommError("lost")), 4, "^error: lost\n$");

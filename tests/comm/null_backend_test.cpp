@@ -11,14 +11,14 @@ Communicators dry(int rank, const std::shared_ptr<CallLog>& log) {
   config::Parallel parallel;
   parallel.world_size = 4096;
   parallel.tensor_model_parallel_size = 8;
-  return {plan::Mesh(parallel), rank, null_factory(log)};
+  return {layout::Mesh(parallel), rank, null_factory(log)};
 }
 
 TEST(NullBackend, CountsBytesPerGroupAndOperation) {
   const auto log = std::make_shared<CallLog>();
   Communicators ranks = dry(1234, log);
-  const Group tp = ranks.group({plan::Axis::kTp});
-  const Group dp = ranks.group({plan::Axis::kDp});
+  const Group tp = ranks.group({layout::Axis::kTp});
+  const Group dp = ranks.group({layout::Axis::kDp});
   const auto meta = at::TensorOptions().device(at::kMeta).dtype(at::kBFloat16);
   const at::Tensor part = at::empty({4, 16}, meta), whole = at::empty({32, 16}, meta);
   tp.all_reduce(part, "test").wait();
@@ -42,7 +42,7 @@ TEST(NullBackend, CountsBytesPerGroupAndOperation) {
 
 TEST(NullBackend, PeersAreTakenToHoldTheSameValues) {
   Communicators ranks = dry(9, nullptr);
-  const Group tp = ranks.group({plan::Axis::kTp});
+  const Group tp = ranks.group({layout::Axis::kTp});
   const at::Tensor part = at::arange(3, at::kFloat);
   at::Tensor whole = at::zeros({24});
   tp.all_gather(whole, part, "test").wait();

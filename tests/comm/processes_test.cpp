@@ -119,7 +119,7 @@ Communicators communicators(const World& world, int tensor) {
   config::Parallel parallel;
   parallel.world_size = world.size();
   parallel.tensor_model_parallel_size = tensor;
-  return {plan::Mesh(parallel), world.rank(), world.factory()};
+  return {layout::Mesh(parallel), world.rank(), world.factory()};
 }
 
 /// Ends like the program does after the error `body` throws: message and exit code, at once.
@@ -180,8 +180,8 @@ TEST(Rank, DISABLED_Overlap) {
   const World world = connect_here();
   Communicators ranks = communicators(world, 2);
   Communicators second = communicators(world, 2);
-  const std::vector<Group> groups = {ranks.world(), ranks.group({plan::Axis::kTp}),
-                                     ranks.group({plan::Axis::kDp}), second.group({plan::Axis::kTp})};
+  const std::vector<Group> groups = {ranks.world(), ranks.group({layout::Axis::kTp}),
+                                     ranks.group({layout::Axis::kDp}), second.group({layout::Axis::kTp})};
   std::vector<Work> works;
   std::vector<at::Tensor> tensors, expected;
   for (int i = 0; i < 60; ++i) {
@@ -240,11 +240,11 @@ TEST(Rank, DISABLED_Dying) {
       if (world.rank() == 2 && step == 3) std::raise(SIGKILL);
       const auto begin = Clock::now();
       try {
-        ranks.group({plan::Axis::kTp}).all_reduce(x, fmt::format("step {} / layer 3 / sum", step)).wait();
+        ranks.group({layout::Axis::kTp}).all_reduce(x, fmt::format("step {} / layer 3 / sum", step)).wait();
         ranks.world().all_reduce(x, fmt::format("step {} / dp.grad.bucket 0", step)).wait();
       } catch (const CommError&) {
         COL_CHECK(Clock::now() - begin < std::chrono::seconds(30),
-                  "a lost rank: must be noticed long before the time-out of 60 s; got more than 30 s");
+                  "a lost rank must be noticed long before the time-out of 60 s; got more than 30 s");
         throw;
       }
     }

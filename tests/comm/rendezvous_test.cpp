@@ -70,7 +70,7 @@ launch::Place place_of(int rank, int world, int port) {
 Communicators communicators_in(const World& world) {
   config::Parallel parallel;
   parallel.world_size = world.size();
-  return {plan::Mesh(parallel), world.rank(), world.factory()};
+  return {layout::Mesh(parallel), world.rank(), world.factory()};
 }
 
 /// What an attempt to connect ends with.

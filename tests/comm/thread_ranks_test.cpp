@@ -45,8 +45,8 @@ TEST(ThreadRanks, GroupsFollowTheMesh) {
   std::atomic<int> bodies = 0;
   run_ranks(layout(2, 2, 2), [&](Communicators& ranks) {
     ++bodies;
-    for (const plan::AxisSet axes : {plan::AxisSet{plan::Axis::kTp}, plan::AxisSet{plan::Axis::kPp},
-                                     plan::AxisSet{plan::Axis::kDp, plan::Axis::kCp}}) {
+    for (const layout::AxisSet axes : {layout::AxisSet{layout::Axis::kTp}, layout::AxisSet{layout::Axis::kPp},
+                                       layout::AxisSet{layout::Axis::kDp, layout::Axis::kCp}}) {
       const Group group = ranks.group(axes);
       const std::vector<int> members = ranks.mesh().peers(ranks.rank(), axes);
       EXPECT_EQ(group.ranks(), members);
@@ -82,18 +82,18 @@ TEST(ThreadRanks, LevelsAreRunsOfAGroupAndTheSamePlacesInThem) {
   parallel.tensor_model_parallel_size = 2;
   parallel.context_parallel_size = 8;
   run_ranks(parallel, [](Communicators& ranks) {
-    const auto [run, places] = ranks.levels({plan::Axis::kCp}, 4);
+    const auto [run, places] = ranks.levels({layout::Axis::kCp}, 4);
     if (ranks.rank() == 3) {
       EXPECT_EQ(run.ranks(), (std::vector<int>{1, 3, 5, 7}));
       EXPECT_EQ(places.ranks(), (std::vector<int>{3, 11}));
     }
-    EXPECT_EQ(run.rank(), ranks.coord(plan::Axis::kCp) % 4);
-    EXPECT_EQ(places.rank(), ranks.coord(plan::Axis::kCp) / 4);
-    EXPECT_THROW((void)ranks.levels({plan::Axis::kCp}, 3), Error);
-    const auto [all, alone] = ranks.levels({plan::Axis::kCp}, 8);
+    EXPECT_EQ(run.rank(), ranks.coord(layout::Axis::kCp) % 4);
+    EXPECT_EQ(places.rank(), ranks.coord(layout::Axis::kCp) / 4);
+    EXPECT_THROW((void)ranks.levels({layout::Axis::kCp}, 3), Error);
+    const auto [all, alone] = ranks.levels({layout::Axis::kCp}, 8);
     EXPECT_EQ(all.axes(), "cp");
     EXPECT_EQ(alone.size(), 1);
-    const auto [one, others] = ranks.levels({plan::Axis::kCp}, 1);
+    const auto [one, others] = ranks.levels({layout::Axis::kCp}, 1);
     EXPECT_EQ(one.size(), 1);
     EXPECT_EQ(others.ranks(), all.ranks());
   });
@@ -104,7 +104,7 @@ TEST(ThreadRanks, RunsOfAGroupLieWithinLargerOnes) {
   parallel.world_size = 16;
   parallel.tensor_model_parallel_size = parallel.context_parallel_size = 2;
   run_ranks(parallel, [](Communicators& ranks) {
-    const plan::AxisSet axes{plan::Axis::kCp, plan::Axis::kDp};
+    const layout::AxisSet axes{layout::Axis::kCp, layout::Axis::kDp};
     const int index = ranks.mesh().index(ranks.rank(), axes);
     for (const int size : {1, 2, 4, 8}) EXPECT_EQ(ranks.run(axes, size).rank(), index % size);
     EXPECT_EQ(ranks.run(axes, 8).ranks(), ranks.group(axes).ranks());
@@ -123,12 +123,12 @@ TEST(ThreadRanks, TheNumberOfThreadsIsRestored) {
 
 TEST(ThreadRanks, TwoMeshesInOneProcessDoNotMeet) {
   run_ranks(4, [](Communicators& outer) {
-    Communicators inner(plan::Mesh(layout(2, 1, 2)), outer.rank(), outer.factory());
+    Communicators inner(layout::Mesh(layout(2, 1, 2)), outer.rank(), outer.factory());
     Communicators same(outer.mesh(), outer.rank(), outer.factory());
     at::Tensor x = at::ones({1}, at::kLong);
     outer.world().all_reduce(x, "test").wait();
     same.world().all_reduce(x, "test").wait();
-    inner.group({plan::Axis::kDp}).all_reduce(x, "test").wait();
+    inner.group({layout::Axis::kDp}).all_reduce(x, "test").wait();
     EXPECT_EQ(x.item<std::int64_t>(), 4 * 4 * 2);
   });
 }
@@ -194,7 +194,7 @@ TEST(ThreadRanks, ATimeoutNamesTheMissingRankAndWhatItDoes) {
         layout(2, 1, 2),
         [&](Communicators& ranks) {
           at::Tensor x = at::ones({3});
-          ranks.group({plan::Axis::kTp}).all_reduce(x, "layer 4 / mlp / sum").wait();
+          ranks.group({layout::Axis::kTp}).all_reduce(x, "layer 4 / mlp / sum").wait();
           while (ranks.rank() == 3 && gave_up < 3) std::this_thread::sleep_for(milliseconds(5));
           try {
             ranks.world().barrier("end of step");

@@ -146,7 +146,7 @@ TEST(Derive, VirtualStagesComeFromTheirLayers) {
   config::Run odd = small();
   odd.parallel.num_layers_per_virtual_pipeline_stage = 3;
   derive(odd);
-  EXPECT_EQ(odd.parallel.num_layers_per_virtual_pipeline_stage, 3) << "left for plan::check to report";
+  EXPECT_EQ(odd.parallel.num_layers_per_virtual_pipeline_stage, 3) << "left for rules::check to report";
   config::Run counted = small();
   counted.model.num_layers = 6;
   counted.parallel.account_for_embedding_in_pipeline_split = true;

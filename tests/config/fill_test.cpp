@@ -20,7 +20,7 @@ TEST(Fill, AShorthandThatIsSwitchedOffContradictsACheckpoint) {
     FAIL() << "the checkpoint's activation was taken";
   } catch (const ConfigError& e) {
     EXPECT_THAT(e.what(),
-                HasSubstr("--activation: must agree with run/step_1; got gelu-tanh from the command line"));
+                HasSubstr("--activation must agree with run/step_1; got gelu-tanh from the command line"));
   }
   EXPECT_TRUE(r.at_fault.contains("activation")) << "nothing more should be said about it";
   try {
@@ -28,7 +28,7 @@ TEST(Fill, AShorthandThatIsSwitchedOffContradictsACheckpoint) {
     FAIL() << "the checkpoint's family was taken";
   } catch (const ConfigError& e) {
     EXPECT_STREQ(e.what(),
-                 "model: must agree with run/step_1; got gpt from the command line and t5 there; "
+                 "model must agree with run/step_1; got gpt from the command line and t5 there; "
                  "write t5 in its place");
   }
 }
@@ -82,9 +82,9 @@ TEST(Fill, SetsWhatWasNotGivenAndNamesContradictions) {
   } catch (const ConfigError& e) {
     EXPECT_THAT(
         e.what(),
-        AllOf(HasSubstr("--num-layers: must agree with hf/config.json; got 4 from the command line and 6 "
+        AllOf(HasSubstr("--num-layers must agree with hf/config.json; got 4 from the command line and 6 "
                         "there; leave --num-layers out"),
-              HasSubstr("--activation: must agree with hf/config.json; got swiglu"),
+              HasSubstr("--activation must agree with hf/config.json; got swiglu"),
               ::testing::Not(HasSubstr("hidden"))));
   }
 }
@@ -152,7 +152,7 @@ TEST(Fill, ASwitchThatWasSwitchedOffIsNamedByTheFlagThatDidIt) {
        {std::pair("--bert-no-binary-head", "true"), {"--bert-binary-head", "false"}})
     EXPECT_EQ(
         fault(flag, value),
-        fmt::format("{0}: must agree with run/step_1; got true from the command line and false there; leave "
+        fmt::format("{0} must agree with run/step_1; got true from the command line and false there; leave "
                     "{0} out",
                     flag));
 }

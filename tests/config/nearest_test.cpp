@@ -67,7 +67,7 @@ TEST(Nearest, OfAVerbIsWhatItTakesAndItsOwnFirst) {
   EXPECT_EQ(nearest("--tp", own, Use::kGenerate), "--tensor-model-parallel-size");
   EXPECT_EQ(parse_all({"--max-length", "3"}, {{"--max-new-tokens", 1, ""}}, Use::kGenerate).faults,
             std::vector<std::string>{
-                "--max-length: must be a known setting; got --max-length; did you mean --max-new-tokens?"});
+                "--max-length must be a known setting; got --max-length; did you mean --max-new-tokens?"});
 }
 
 TEST(Nearest, SuggestsOnlyFlagsThatExist) {

@@ -266,33 +266,33 @@ INSTANTIATE_TEST_SUITE_P(
     Parse, EveryMessage,
     ::testing::Values(
         Wrong{"--num-layer 4",
-              "--num-layer: must be a known setting; got --num-layer; did you mean --num-layers?"},
+              "--num-layer must be a known setting; got --num-layer; did you mean --num-layers?"},
         Wrong{"--qqqqqqqqqqqqqqqqqqqq 1",
-              "--qqqqqqqqqqqqqqqqqqqq: must be a known setting; got --qqqqqqqqqqqqqqqqqqqq; `--help-all` "
+              "--qqqqqqqqqqqqqqqqqqqq must be a known setting; got --qqqqqqqqqqqqqqqqqqqq; `--help-all` "
               "lists every setting"},
         Wrong{"--num-layers",
               "--num-layers: needs a value; got the end of the command line; write --num-layers VALUE"},
         Wrong{"--num-layers --bf16",
               "--num-layers: needs a value; got the flag --bf16; write --num-layers VALUE"},
         Wrong{"--num-layers four",
-              "--num-layers: must be an integer; got \"four\"; see `colonnade help --num-layers`"},
+              "--num-layers must be an integer; got \"four\"; see `colonnade help --num-layers`"},
         Wrong{"--num-layers 4.0",
-              "--num-layers: must be an integer; got \"4.0\"; see `colonnade help --num-layers`"},
+              "--num-layers must be an integer; got \"4.0\"; see `colonnade help --num-layers`"},
         Wrong{"--num-layers 99999999999999999999",
-              "--num-layers: must be an integer; got \"99999999999999999999\"; see `colonnade help "
+              "--num-layers must be an integer; got \"99999999999999999999\"; see `colonnade help "
               "--num-layers`"},
         Wrong{"--num-layers -2",
-              "--num-layers: must lie between 0 and 1000000; got \"-2\"; see `colonnade help --num-layers`"},
-        Wrong{"--lr nan", "--lr: must be a number; got \"nan\"; see `colonnade help --lr`"},
+              "--num-layers must lie between 0 and 1000000; got \"-2\"; see `colonnade help --num-layers`"},
+        Wrong{"--lr nan", "--lr must be a number; got \"nan\"; see `colonnade help --lr`"},
         Wrong{
             "--hidden-dropout 1.5",
-            "--hidden-dropout: must lie between 0 and 1; got \"1.5\"; see `colonnade help --hidden-dropout`"},
+            "--hidden-dropout must lie between 0 and 1; got \"1.5\"; see `colonnade help --hidden-dropout`"},
         Wrong{"--normalization L2Norm",
-              "--normalization: must be one of LayerNorm, RMSNorm; got \"L2Norm\"; see `colonnade help "
+              "--normalization must be one of LayerNorm, RMSNorm; got \"L2Norm\"; see `colonnade help "
               "--normalization`"},
         Wrong{
             "--tokenizer-type TiktokTokenizer",
-            "--tokenizer-type: must be one of NullTokenizer, HuggingFaceTokenizer, GPT2BPETokenizer, "
+            "--tokenizer-type must be one of NullTokenizer, HuggingFaceTokenizer, GPT2BPETokenizer, "
             "SentencePieceTokenizer, GPTSentencePieceTokenizer, Llama2Tokenizer, TikTokenizer, "
             "BertWordPieceLowerCase, BertWordPieceCase, SFTTokenizer; got \"TiktokTokenizer\"; see `colonnade help --tokenizer-type`"},
         Wrong{
@@ -304,7 +304,7 @@ INSTANTIATE_TEST_SUITE_P(
               "it, or quote it "
               "with the value it belongs to"},
         Wrong{"--window-size 4,4",
-              "--window-size: must be W,0: W earlier tokens and none later; got \"4,4\"; see `colonnade help "
+              "--window-size must be W,0: W earlier tokens and none later; got \"4,4\"; see `colonnade help "
               "--window-size`"},
         Wrong{
             "--bf16 --fp16",
@@ -317,7 +317,7 @@ INSTANTIATE_TEST_SUITE_P(
               "--swiglu and --activation: say different things about --activation; got swiglu and geglu; "
               "leave one out"},
         Wrong{"--no-position-embedding",
-              "--no-position-embedding: must not meet learned positions; got --position-embedding-type "
+              "--no-position-embedding must not meet learned positions; got --position-embedding-type "
               "learned_absolute; "
               "write --position-embedding-type none or rope"},
         Wrong{
@@ -329,29 +329,27 @@ INSTANTIATE_TEST_SUITE_P(
             "--moe-paged-stash: this version has no paged stash of expert activations; got \"true\"; remove "
             "it; --recompute-modules moe_act saves memory"},
         Wrong{"--moe-aux-loss-coeff 0.1 -1",
-              "--moe-aux-loss-coeff: must be numbers of at least 0; got \"0.1 -1\"; see `colonnade help "
+              "--moe-aux-loss-coeff must be numbers of at least 0; got \"0.1 -1\"; see `colonnade help "
               "--moe-aux-loss-coeff`"},
         Wrong{"--fp8-format e4m3",
               "--fp8-format: this version has no FP8, FP4 and Transformer Engine recipes; got \"e4m3\"; "
               "remove it and use --bf16"},
         Wrong{
             "--ckpt-format zarr",
-            "--ckpt-format: must be torch or torch_dist or torch_dcp or fsdp_dtensor; got \"zarr\"; leave it out: "
+            "--ckpt-format must be torch or torch_dist or torch_dcp or fsdp_dtensor; got \"zarr\"; leave it out: "
             "checkpoints are safetensors with a manifest of global tensors, which any layout and sharding loads; "
             "Megatron's own are not read yet"},
-        Wrong{
-            "--attention-backend foo",
-            "--attention-backend: must be auto or flash or fused or unfused or local; got \"foo\"; leave it "
-            "out: the attention kernel is picked by device and shape; results do not depend on it"},
+        Wrong{"--attention-backend foo",
+              "--attention-backend must be auto or flash or fused or unfused or local; got \"foo\"; leave it "
+              "out: the attention kernel is picked by device and shape; results do not depend on it"},
         Wrong{"--manual-gc-interval x",
-              "--manual-gc-interval: must be an integer; got \"x\"; leave it out: there is no garbage "
+              "--manual-gc-interval must be an integer; got \"x\"; leave it out: there is no garbage "
               "collector"},
-        Wrong{
-            "--num-dataset-builder-threads abc",
-            "--num-dataset-builder-threads: must be an integer; got \"abc\"; leave it out: index caches are "
-            "built once, by whoever comes first"},
+        Wrong{"--num-dataset-builder-threads abc",
+              "--num-dataset-builder-threads must be an integer; got \"abc\"; leave it out: index caches are "
+              "built once, by whoever comes first"},
         Wrong{"--flash-attention-version two",
-              "--flash-attention-version: must be an integer; got \"two\"; leave it out: the attention "
+              "--flash-attention-version must be an integer; got \"two\"; leave it out: the attention "
               "kernel is "
               "picked by device and shape; results do not depend on it"},
         Wrong{"--decoupled-lr 5e-4",
@@ -362,10 +360,10 @@ INSTANTIATE_TEST_SUITE_P(
             "--no-bf16 and --params-dtype: say different things about --params-dtype; got not bf16 and bf16; "
             "leave one out"},
         Wrong{"--num-attention-heads x --num-query-groups 8",
-              "--num-attention-heads: must be an integer; got \"x\"; see `colonnade help "
+              "--num-attention-heads must be an integer; got \"x\"; see `colonnade help "
               "--num-attention-heads`"},
         Wrong{"mamba",
-              "pretrain: must be one of gpt, t5, bert; got \"mamba\"; see `colonnade help --model`"}));
+              "pretrain must be one of gpt, t5, bert; got \"mamba\"; see `colonnade help --model`"}));
 
 TEST(Parse, ReportsAllFaultsAtOnce) {
   try {

@@ -31,7 +31,7 @@ TEST(Typed, AZeroThatStandsForWhatWasNotGivenMayNotBeTyped) {
   for (const char* flag :
        {"--global-batch-size", "--decoder-first-pipeline-num-layers", "--decoder-last-pipeline-num-layers"}) {
     EXPECT_THAT(faults_of(std::string(flag) + " 0"),
-                ElementsAre(HasSubstr(std::string(flag) + ": must be above 0; got 0; leave it out")));
+                ElementsAre(HasSubstr(std::string(flag) + " must be above 0; got 0; leave it out")));
     EXPECT_THAT(faults_of(std::string(flag) + " 1"), IsEmpty());
   }
   const std::string file = ::testing::TempDir() + "zeros.yaml";

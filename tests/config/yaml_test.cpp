@@ -114,22 +114,22 @@ TEST_F(Yaml, BrokenFilesGiveOneMessageWithTheLine) {
               ElementsAre(AllOf(HasSubstr("run.yaml:"), HasSubstr("must be YAML"))));
   EXPECT_THAT(
       read("- a\n- b\n").faults,
-      ElementsAre("run.yaml: must hold `key: value` lines; got a list; see `colonnade help --markdown`"));
+      ElementsAre("run.yaml must hold `key: value` lines; got a list; see `colonnade help --markdown`"));
   EXPECT_THAT(
       read("num_layer: 3\n").faults,
       ElementsAre(
-          "run.yaml:1: num_layer: must be a known setting; got num_layer; did you mean --num-layers?"));
+          "run.yaml:1: num_layer must be a known setting; got num_layer; did you mean --num-layers?"));
   EXPECT_THAT(read("a: 1\nlanguage_model:\n  num_layers: 3\n").faults.size(), 2U);
   EXPECT_THAT(read("num_layers:\n  x: 3\n").faults,
-              ElementsAre("run.yaml:1: num_layers: must be one value; got a map; settings are flat"));
+              ElementsAre("run.yaml:1: num_layers must be one value; got a map; settings are flat"));
   EXPECT_THAT(read("seed: 1\nseed: 2\n").faults,
-              ElementsAre("run.yaml:2: seed: must be given once; got it twice; leave one out"));
+              ElementsAre("run.yaml:2: seed must be given once; got it twice; leave one out"));
   EXPECT_THAT(
       read("num_layers: four\n").faults,
       ElementsAre(
-          "run.yaml:1: num_layers: must be an integer; got \"four\"; see `colonnade help --num-layers`"));
+          "run.yaml:1: num_layers must be an integer; got \"four\"; see `colonnade help --num-layers`"));
   EXPECT_THAT(read("bf16: maybe\n").faults,
-              ElementsAre("run.yaml:1: bf16: must be true or false; got \"maybe\"; write one of them"));
+              ElementsAre("run.yaml:1: bf16 must be true or false; got \"maybe\"; write one of them"));
   EXPECT_THAT(read("config: other.yaml\n").faults, ElementsAre(HasSubstr("a YAML file cannot name another")));
   EXPECT_THAT(read("<<: 3\n").faults, ElementsAre(HasSubstr("must name a map")));
   EXPECT_THAT(read("x-a: &a {<<: *a}\n<<: *a\n").faults.size(), 1U) << "a map that merges itself";
@@ -147,11 +147,11 @@ TEST_F(Yaml, BrokenFilesGiveOneMessageWithTheLine) {
 
 TEST_F(Yaml, TwoSpellingsOfOneSettingAreNotChosenBetween) {
   EXPECT_THAT(read("num_layers: 2\nnum-layers: 7\n").faults,
-              ElementsAre("run.yaml:2: num-layers: must be given once; got num_layers too; leave one out"));
+              ElementsAre("run.yaml:2: num-layers must be given once; got num_layers too; leave one out"));
   EXPECT_THAT(read("swiglu: true\nno_swiglu: true\n").faults,
-              ElementsAre(HasSubstr("run.yaml:2: no_swiglu: must be given once; got swiglu too")));
+              ElementsAre(HasSubstr("run.yaml:2: no_swiglu must be given once; got swiglu too")));
   EXPECT_THAT(read("x-a: &a {norm_epsilon: 1, layernorm_epsilon: 2}\n<<: *a\n").faults,
-              ElementsAre(HasSubstr("layernorm_epsilon: must be given once; got norm_epsilon too")));
+              ElementsAre(HasSubstr("layernorm_epsilon must be given once; got norm_epsilon too")));
   EXPECT_THAT(read("num_layers: 2\nnum_layers: null\n").faults.size(), 1U);
   const Parsed unset = read("num_layers: null\ndecoder_num_layers: 2\n");
   EXPECT_THAT(unset.faults, IsEmpty()) << "null is no value, whichever comes first";

@@ -5,7 +5,7 @@
 
 #include "colonnade/base/program.h"
 #include "colonnade/config/parse.h"
-#include "colonnade/data/gpt_batches.h"
+#include "colonnade/data/samples/gpt/gpt_batches.h"
 #include "colonnade/job/job.h"
 #include "colonnade/job/start.h"
 #include "colonnade/job/token_steps.h"
@@ -19,7 +19,7 @@ int train() {
                           "--seq-length=16", "--max-position-embeddings=16", "--micro-batch-size=4",
                           "--train-iters=2", "--lr=1e-2", "--mock-data", "--tokenizer-type=NullTokenizer",
                           "--vocab-size=128"}),
-      col::plan::Purpose::kTrain);
+      col::rules::Purpose::kTrain);
   const auto data = col::data::open_gpt_batches(run.data, run.training, {.vocab_size = run.model.vocab_size});
   const auto schedule = col::train::make_lr_plan(run.schedule, run.training, run.optimizer);
   col::job::Job job(run, ranks);

@@ -4,7 +4,7 @@ set(scratch "${BUILD}/install_test")
 set(prefix "${scratch}/a prefix")
 file(REMOVE_RECURSE "${scratch}")
 
-# run(WORDS...): must end with 0. The output is left in `text`.
+# run(WORDS...) must end with 0. The output is left in `text`.
 function(run)
   execute_process(COMMAND ${ARGN} WORKING_DIRECTORY "${scratch}" RESULT_VARIABLE code OUTPUT_VARIABLE text ERROR_VARIABLE text)
   if(NOT code EQUAL 0)

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "colonnade/config/derive.h"
-#include "colonnade/plan/params/gpt.h"
+#include "colonnade/layout/params/gpt.h"
 #include "support/device.h"
 #include "support/split.h"
 
@@ -56,15 +56,15 @@ config::Model mixtral() {
 /// Parameters of one rank whose elements are their places in the whole tensor.
 std::vector<std::unique_ptr<tensor::Parameter>> numbered(const config::Model& model,
                                                          const config::Parallel& parallel,
-                                                         const plan::Position& position) {
+                                                         const layout::Position& position) {
   const at::NoGradGuard no_grad;
   std::vector<std::unique_ptr<tensor::Parameter>> all;
-  for (const auto& spec : plan::model_params(model, parallel)) {
+  for (const auto& spec : layout::model_params(model, parallel)) {
     auto& p =
         all.emplace_back(std::make_unique<tensor::Parameter>(spec, position, test::options(at::kDouble)));
     p->value.fill_(-1);
     const Tensor whole = at::arange(spec.numel(), test::options(at::kDouble)).view(spec.shape);
-    for (const plan::Part& part : p->shard.parts)
+    for (const layout::Part& part : p->shard.parts)
       tensor::box_of(p->value, part.local, part.length)
           .copy_(tensor::box_of(whole, part.global, part.length));
   }
@@ -72,7 +72,7 @@ std::vector<std::unique_ptr<tensor::Parameter>> numbered(const config::Model& mo
 }
 
 std::vector<std::unique_ptr<tensor::Parameter>> numbered(const config::Model& model, int rank, int tp) {
-  return numbered(model, test::tensor_parallel(tp, false), plan::Position::on(plan::Axis::kTp, rank, tp));
+  return numbered(model, test::tensor_parallel(tp, false), layout::Position::on(layout::Axis::kTp, rank, tp));
 }
 
 /// Tensors put together from slices, with the number of owners of every element.
@@ -185,10 +185,10 @@ Assembly assembled_experts(const config::Model& model, std::optional<Family> fam
   parallel.expert_tensor_parallel_size = etp;
   Assembly all;
   for (int rank = 0; rank < ep * etp; ++rank) {
-    auto position = plan::Position::on(plan::Axis::kEp, rank / etp, ep);
-    position.set(plan::Axis::kEtp, rank % etp, etp);
+    auto position = layout::Position::on(layout::Axis::kEp, rank / etp, ep);
+    position.set(layout::Axis::kEtp, rank % etp, etp);
     for (const auto& p : numbered(model, parallel, position))
-      if (p->spec.family == plan::Family::kExpert || rank == 0) add_slices(all, *p, family);
+      if (p->spec.family == layout::Family::kExpert || rank == 0) add_slices(all, *p, family);
   }
   all.expect_others_agree();
   return all;
@@ -213,7 +213,7 @@ TEST(ModelSlices, EachExpertHasTensorsOfItsOwn) {
 TEST(ModelSlices, ExpertsWithoutAFamilyAreOneTensor) {
   for (const auto& [ep, etp] : {std::pair{1, 1}, {2, 2}}) {
     Assembly all = assembled_experts(mixtral(), std::nullopt, ep, etp);
-    for (const auto& spec : plan::model_params(mixtral(), {}))
+    for (const auto& spec : layout::model_params(mixtral(), {}))
       EXPECT_TRUE(at::equal(all.whole(spec.name),
                             at::arange(spec.numel(), test::options(at::kDouble)).view(spec.shape)))
           << spec.name;
@@ -223,7 +223,7 @@ TEST(ModelSlices, ExpertsWithoutAFamilyAreOneTensor) {
 TEST(ModelSlices, WithoutAFamilyTensorsAreOurs) {
   for (const int tp : {1, 2, 4}) {
     Assembly all = assembled(llama(), std::nullopt, tp);
-    for (const auto& spec : plan::model_params(llama(), {}))
+    for (const auto& spec : layout::model_params(llama(), {}))
       EXPECT_TRUE(at::equal(all.whole(spec.name),
                             at::arange(spec.numel(), test::options(at::kDouble)).view(spec.shape)))
           << spec.name;
@@ -291,7 +291,7 @@ TEST(StateSlices, AnyStretchesCoverTheWholeOnce) {
               }
             }
           }
-        for (const auto& spec : plan::model_params(model, {}))
+        for (const auto& spec : layout::model_params(model, {}))
           EXPECT_TRUE(at::equal(all.whole("state of " + spec.name),
                                 at::arange(spec.numel(), test::options(at::kDouble)).view(spec.shape)))
               << spec.name;

@@ -9,7 +9,7 @@
 #include <thread>
 
 #include "colonnade/base/error.h"
-#include "data/vectors.h"
+#include "support/files.h"
 
 namespace colonnade::data {
 namespace {
@@ -127,11 +127,12 @@ TEST(Batches, SingleReadsSamplesAsTheyCome) {
   EXPECT_EQ(rows.get(Ints{9, 2}, Masks::kLeftOut).tokens, (Ints{9, 2}));
   EXPECT_EQ(rows.get(Ints{9, 2}, Masks::kLeftOut).seq, 0);
   EXPECT_THAT(
-      message_of<DataError>([&] { (void)rows.get(18, 3); }),
+      test::message_of<DataError>([&] { (void)rows.get(18, 3); }),
       testing::AllOf(
           HasSubstr("must be 0 to 19; got 20 in sample 20"),
           HasSubstr("give that one or --vocab-size 21 or more (21 for numbers of Megatron's NullTokenizer")));
-  EXPECT_THAT(message_of<DataError>([&] { (void)rows.get(30, 1); }), HasSubstr("holds samples 0 to 29"));
+  EXPECT_THAT(test::message_of<DataError>([&] { (void)rows.get(30, 1); }),
+              HasSubstr("holds samples 0 to 29"));
 }
 
 TEST(Batches, CyclicBeginsEpochsWithoutEnd) {

@@ -1,5 +1,5 @@
 // Batches of a BERT: what rows hold, splits, orders, mock data, hostile data, errors.
-#include "colonnade/data/bert_batches.h"
+#include "colonnade/data/samples/bert/bert_batches.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -12,9 +12,9 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
 #include "colonnade/base/log.h"
-#include "colonnade/data/bert_dataset.h"
-#include "colonnade/data/indexed_dataset.h"
+#include "colonnade/data/indexed/indexed_dataset.h"
 #include "colonnade/data/mock_source.h"
+#include "colonnade/data/samples/bert/bert_dataset.h"
 #include "data/sentences.h"
 
 namespace colonnade::data {
@@ -42,7 +42,7 @@ TEST_F(BertBatchesTest, TakeTheSamplesThatMegatronTakes) {
   training_.eval_iters = 5;
   data_.split = "90,10,0";
   const HostBatch batch = open()[0]->get(0, 50);
-  const auto expected = read_tensors("indexed/masked/bert_nsp.first.safetensors");
+  const auto expected = test::read_tensors("indexed/masked/bert_nsp.first.safetensors");
   EXPECT_TRUE(std::equal(batch.tokens.begin(), batch.tokens.end(), expected.at("text").begin()));
   EXPECT_TRUE(std::equal(batch.loss_mask.begin(), batch.loss_mask.end(), expected.at("loss_mask").begin()));
   EXPECT_TRUE(std::equal(batch.swapped.begin(), batch.swapped.end(), expected.at("is_random").begin()));
@@ -53,8 +53,8 @@ TEST_F(BertBatchesTest, TakeTheSamplesThatMegatronTakes) {
     if (file.path().string().ends_with("BERTMaskedWordPieceDataset-description.txt"))
       described.insert(read_file(file.path()));
   for (const std::string hash : {"9819b8d3a5437e0115afacbd5f650b62", "d6d1347920dd8d5a3ed1e361dc78c86c"}) {
-    std::string text = read_file(
-        vector_path("indexed/masked/cache_bert_nsp/" + hash + "-BERTMaskedWordPieceDataset-description.txt"));
+    std::string text = read_file(test::vector_path("indexed/masked/cache_bert_nsp/" + hash +
+                                                   "-BERTMaskedWordPieceDataset-description.txt"));
     const std::size_t path = text.find("indexed/bert_uint16");
     text.replace(path, std::string("indexed/bert_uint16").size(), data_.data_path[0]);
     const std::size_t begin = text.find("{\n        \"class\"");

@@ -1,5 +1,5 @@
 // Samples of a BERT against Megatron's, and what cannot be a sample.
-#include "colonnade/data/bert_dataset.h"
+#include "colonnade/data/samples/bert/bert_dataset.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
-#include "colonnade/data/bert_batches.h"
-#include "colonnade/data/indexed_dataset.h"
+#include "colonnade/data/indexed/indexed_dataset.h"
+#include "colonnade/data/samples/bert/bert_batches.h"
 #include "data/sentences.h"
 
 namespace colonnade::data {
@@ -46,7 +46,7 @@ BertPlan plan_of(const nlohmann::json& config, std::int64_t num_samples, const T
 /// The data set's first samples are those of the file, and so are its batches.
 void expect_samples(const BertPlan& plan, const std::shared_ptr<const BertDataset>& dataset,
                     const std::string& file, std::size_t samples) {
-  const auto expected = read_tensors(file);
+  const auto expected = test::read_tensors(file);
   const auto length = static_cast<std::size_t>(plan.length);
   const BertBatches batches(
       dataset,
@@ -79,11 +79,12 @@ std::filesystem::path sample_index_in(const std::filesystem::path& folder) {
 }
 
 TEST(BertDataset, GivesMegatronsSamples) {
-  const auto source = std::make_shared<IndexedDataset>(vector_path("indexed/bert_uint16"));
-  const auto manifest = nlohmann::json::parse(read_file(vector_path("indexed/manifest.json")))["masked"];
+  const auto source = std::make_shared<IndexedDataset>(test::vector_path("indexed/bert_uint16"));
+  const auto manifest =
+      nlohmann::json::parse(read_file(test::vector_path("indexed/manifest.json")))["masked"];
   for (const char* name : {"bert_nsp", "bert_mlm", "bert_span"}) {
     SCOPED_TRACE(name);
-    const TempFolder folder;
+    const test::TempFolder folder;
     log::set_level(log::Level::kError);
     const BertPlan plan = plan_of(manifest[name]["config"], 400, *source);
     const auto dataset =
@@ -91,14 +92,14 @@ TEST(BertDataset, GivesMegatronsSamples) {
     log::set_level(log::Level::kInfo);
     EXPECT_EQ(dataset->size(), manifest[name]["len"].get<std::int64_t>());
     EXPECT_EQ(read_file(sample_index_in(folder / "cache")),
-              read_file(vector_path(std::string("indexed/masked/") + name + ".sample_index.npy")));
+              read_file(test::vector_path(std::string("indexed/masked/") + name + ".sample_index.npy")));
     expect_samples(plan, dataset, std::string("indexed/masked/") + name + ".first.safetensors", 50);
   }
 }
 
 TEST(BertDataset, GivesMegatronsSamplesByOtherRules) {
-  const auto source = std::make_shared<IndexedDataset>(vector_path("indexed/bert_uint16"));
-  const auto manifest = nlohmann::json::parse(read_file(vector_path("masked/manifest.json")));
+  const auto source = std::make_shared<IndexedDataset>(test::vector_path("indexed/bert_uint16"));
+  const auto manifest = nlohmann::json::parse(read_file(test::vector_path("masked/manifest.json")));
   for (const auto& [name, about] : manifest["cases"].items()) {
     SCOPED_TRACE(name);
     BertPlan plan = plan_of(about["config"], about["num_samples"], *source);
@@ -168,7 +169,7 @@ TEST(BertDataset, CutsTheLongerPartAtItsEnds) {
 
 TEST(BertDataset, RefusesAnIndexOfOtherData) {
   log::set_level(log::Level::kError);
-  const TempFolder folder;
+  const test::TempFolder folder;
   const auto many = std::make_shared<Sentences>(std::vector<Ints>(300, Ints{4, 4}));
   const auto few = std::make_shared<Sentences>(std::vector<Ints>(10, Ints{4, 4}));
   const BertPlan plan{.length = 64,
@@ -185,8 +186,9 @@ TEST(BertDataset, RefusesAnIndexOfOtherData) {
     if (file.path() != of_many && file.path().string().ends_with("-sample_index.npy"))
       std::filesystem::copy(of_many, file.path(), std::filesystem::copy_options::overwrite_existing);
   const BertDataset wrong(few, plan, cache, {.kind = "k", .description = "few"});
-  EXPECT_THAT(message_of<DataError>([&] { (void)wrong.text(0); }), HasSubstr("delete the cache"));
-  EXPECT_THAT(message_of<DataError>([&] { (void)made.text(made.size()); }), HasSubstr("asked for sample"));
+  EXPECT_THAT(test::message_of<DataError>([&] { (void)wrong.text(0); }), HasSubstr("delete the cache"));
+  EXPECT_THAT(test::message_of<DataError>([&] { (void)made.text(made.size()); }),
+              HasSubstr("asked for sample"));
   log::set_level(log::Level::kInfo);
 }
 

@@ -1,5 +1,5 @@
 // The ids of BERT's samples, from every kind of tokenizer.
-#include "colonnade/data/bert_ids.h"
+#include "colonnade/data/samples/bert/bert_ids.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -15,8 +15,9 @@ namespace {
 using ::testing::HasSubstr;
 
 TEST(BertIds, OfNumbersAreTheLastOnes) {
-  const auto tokenizer = make_tokenizer({.type = "NullTokenizer", .vocab_size = 50});
-  for (const Tokenizer* given : std::array<const Tokenizer*, 2>{tokenizer.get(), nullptr}) {
+  const auto tokenizer = tokenizers::make_tokenizer({.type = "NullTokenizer", .vocab_size = 50});
+  for (const tokenizers::Tokenizer* given :
+       std::array<const tokenizers::Tokenizer*, 2>{tokenizer.get(), nullptr}) {
     const BertIds ids = bert_ids(given, 50);
     EXPECT_EQ(ids.vocab_size, 50);
     EXPECT_EQ(ids.words, 50);
@@ -30,8 +31,8 @@ TEST(BertIds, OfNumbersAreTheLastOnes) {
 }
 
 TEST(BertIds, OfWordPieceAreItsPieces) {
-  const auto file = vector_path("tokenizers/bert_wordpiece.json");
-  const auto tokenizer = make_tokenizer({.type = "HuggingFaceTokenizer", .model = file});
+  const auto file = test::vector_path("tokenizers/bert_wordpiece.json");
+  const auto tokenizer = tokenizers::make_tokenizer({.type = "HuggingFaceTokenizer", .model = file});
   const BertIds ids = bert_ids(tokenizer.get(), 0);
   EXPECT_EQ(ids.vocab_size, 2000);
   EXPECT_EQ(ids.words, 2000);
@@ -48,37 +49,39 @@ TEST(BertIds, OfWordPieceAreItsPieces) {
 }
 
 TEST(BertIds, OfAVocabularyFileCountMegatronsSentinels) {
-  const TempFolder folder;
+  const test::TempFolder folder;
   write_file_atomically(folder / "vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nword\n##s\n");
-  const auto cased = make_tokenizer({.type = "BertWordPieceCase", .vocab_file = folder / "vocab.txt"});
+  const auto cased =
+      tokenizers::make_tokenizer({.type = "BertWordPieceCase", .vocab_file = folder / "vocab.txt"});
   EXPECT_EQ(bert_ids(cased.get(), 0).words, 107);
-  const auto lower = make_tokenizer({.type = "BertWordPieceLowerCase", .vocab_file = folder / "vocab.txt"});
+  const auto lower =
+      tokenizers::make_tokenizer({.type = "BertWordPieceLowerCase", .vocab_file = folder / "vocab.txt"});
   EXPECT_EQ(bert_ids(lower.get(), 0).words, 7);
   EXPECT_EQ(bert_ids(lower.get(), 0).continues,
             (std::vector{false, false, false, false, false, false, true}));
 }
 
 TEST(BertIds, NameWhatIsMissing) {
-  const auto refusal = [](const Tokenizer* tokenizer, std::int64_t vocab_size) {
-    return message_of<ConfigError>([&] { (void)bert_ids(tokenizer, vocab_size); });
+  const auto refusal = [](const tokenizers::Tokenizer* tokenizer, std::int64_t vocab_size) {
+    return test::message_of<ConfigError>([&] { (void)bert_ids(tokenizer, vocab_size); });
   };
   EXPECT_THAT(refusal(nullptr, 5), HasSubstr("--vocab-size: the last four ids of numbers are BERT's"));
-  const TempFolder folder;
-  std::string text = read_file(vector_path("tokenizers/bert_wordpiece.json"));
+  const test::TempFolder folder;
+  std::string text = read_file(test::vector_path("tokenizers/bert_wordpiece.json"));
   for (std::size_t at = 0; (at = text.find("[MASK]", at)) != std::string::npos;)
     text.replace(at, 6, "[GAPS]");
   write_file_atomically(folder / "tokenizer.json", text);
   const auto without_mask =
-      make_tokenizer({.type = "HuggingFaceTokenizer", .model = folder / "tokenizer.json"});
+      tokenizers::make_tokenizer({.type = "HuggingFaceTokenizer", .model = folder / "tokenizer.json"});
   EXPECT_THAT(refusal(without_mask.get(), 0), HasSubstr("got a tokenizer without [MASK]; give"));
-  const auto gpt2 =
-      make_tokenizer({.type = "HuggingFaceTokenizer", .model = vector_path("tokenizers/gpt2_bpe.json")});
+  const auto gpt2 = tokenizers::make_tokenizer(
+      {.type = "HuggingFaceTokenizer", .model = test::vector_path("tokenizers/gpt2_bpe.json")});
   EXPECT_THAT(refusal(gpt2.get(), 0), HasSubstr("without [CLS], [SEP], [MASK], [PAD]; give"));
-  const auto pieces =
-      make_tokenizer({.type = "SentencePieceTokenizer", .model = vector_path("tokenizers/sp_unigram.model")});
+  const auto pieces = tokenizers::make_tokenizer(
+      {.type = "SentencePieceTokenizer", .model = test::vector_path("tokenizers/sp_unigram.model")});
   EXPECT_THAT(refusal(pieces.get(), 0), HasSubstr("without [CLS], [SEP], [MASK], [PAD]; give"));
-  const auto bert = make_tokenizer(
-      {.type = "HuggingFaceTokenizer", .model = vector_path("tokenizers/bert_wordpiece.json")});
+  const auto bert = tokenizers::make_tokenizer(
+      {.type = "HuggingFaceTokenizer", .model = test::vector_path("tokenizers/bert_wordpiece.json")});
   EXPECT_THAT(refusal(bert.get(), 1999), HasSubstr("must hold the tokenizer's 2000 ids; got 1999"));
 }
 

@@ -5,7 +5,7 @@
 #include <gtest/gtest.h>
 
 #include "colonnade/base/error.h"
-#include "data/vectors.h"
+#include "support/files.h"
 
 namespace colonnade::data {
 namespace {
@@ -28,10 +28,10 @@ class DataArgsTest : public ::testing::Test {
     return with_data_args(data);
   }
   [[nodiscard]] std::string refusal(const std::string& json) const {
-    return message_of<ConfigError>([&] { (void)read_json(json); });
+    return test::message_of<ConfigError>([&] { (void)read_json(json); });
   }
 
-  TempFolder folder_;
+  test::TempFolder folder_;
 };
 
 TEST_F(DataArgsTest, WordsAreThoseOfDataPath) {
@@ -62,16 +62,16 @@ TEST_F(DataArgsTest, SettingsWithoutOneWayToDataStayAsTheyAre) {
 }
 
 TEST_F(DataArgsTest, BadFilesAreNamed) {
-  EXPECT_THAT(message_of<ConfigError>([&] { (void)read_words(" \n"); }),
-              HasSubstr("--data-args-path: must hold the words of --data-path; got none in"));
+  EXPECT_THAT(test::message_of<ConfigError>([&] { (void)read_words(" \n"); }),
+              HasSubstr("--data-args-path must hold the words of --data-path; got none in"));
   config::Data data;
   data.data_args_path = folder_ / "missing";
-  EXPECT_THAT(message_of<ConfigError>([&] { (void)with_data_args(data); }),
-              HasSubstr("--data-args-path: must name a file"));
+  EXPECT_THAT(test::message_of<ConfigError>([&] { (void)with_data_args(data); }),
+              HasSubstr("--data-args-path must name a file"));
   data.data_args_path = "/dev/zero";
-  EXPECT_THAT(message_of<ConfigError>([&] { (void)with_data_args(data); }),
+  EXPECT_THAT(test::message_of<ConfigError>([&] { (void)with_data_args(data); }),
               HasSubstr("/dev/zero, which is none"));
-  EXPECT_THAT(refusal("{"), HasSubstr("--per-split-data-args-path: must be a JSON object; got no JSON"));
+  EXPECT_THAT(refusal("{"), HasSubstr("--per-split-data-args-path must be a JSON object; got no JSON"));
   EXPECT_THAT(refusal("[1]"), HasSubstr("got array"));
   EXPECT_THAT(refusal(R"({"train": ["a"], "valid": ["b"]})"), HasSubstr("got no 'test'"));
   EXPECT_THAT(refusal(R"({"train": ["a"], "valid": null, "test": null, "dev": "b"})"),

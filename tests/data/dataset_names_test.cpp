@@ -12,9 +12,9 @@
 #include "colonnade/base/files.h"
 #include "colonnade/base/log.h"
 #include "colonnade/base/md5.h"
-#include "colonnade/data/gpt_batches.h"
-#include "colonnade/data/indexed_dataset.h"
-#include "data/vectors.h"
+#include "colonnade/data/indexed/indexed_dataset.h"
+#include "colonnade/data/samples/gpt/gpt_batches.h"
+#include "support/files.h"
 
 namespace colonnade::data {
 namespace {
@@ -32,7 +32,7 @@ std::string oracle(const std::string& file) {
 /// The description of the hash must be `text`, and the hash that of `text`.
 void expect_description(const std::string& folder, const std::string& kind, const std::string& text) {
   const fs::path file =
-      fs::path(vector_path("indexed/" + folder)) / (md5_hex(text) + "-" + kind + "-description.txt");
+      fs::path(test::vector_path("indexed/" + folder)) / (md5_hex(text) + "-" + kind + "-description.txt");
   ASSERT_TRUE(fs::exists(file)) << text;
   EXPECT_EQ(read_file(file), text);
 }
@@ -118,7 +118,7 @@ class ForeignCacheTest : public ::testing::Test {
     data_.split = "969,30,1";
     data_.data_cache_path = cache_;
     for (const char* end : {".idx", ".bin"}) {
-      fs::copy_file(vector_path(std::string("indexed/gpt_uint16") + end), data_.data_path[0] + end);
+      fs::copy_file(test::vector_path(std::string("indexed/gpt_uint16") + end), data_.data_path[0] + end);
       fs::last_write_time(data_.data_path[0] + end, now_ - std::chrono::hours(2));
     }
     const DatasetClass gpt{.name = "GPTDataset", .seed = 1234, .seq_length = 64};
@@ -127,7 +127,7 @@ class ForeignCacheTest : public ::testing::Test {
     stem_ = cache_ / (md5_hex(description) + "-GPTDataset-train-");
     write_file_atomically(stem_ + "description.txt", description);
     for (const char* name : {"document_index.npy", "sample_index.npy", "shuffle_index.npy"}) {
-      fs::copy_file(vector_path(std::string("indexed/gpt/A_train.") + name), stem_ + name);
+      fs::copy_file(test::vector_path(std::string("indexed/gpt/A_train.") + name), stem_ + name);
       fs::last_write_time(stem_ + name, now_ - std::chrono::hours(1));
     }
   }
@@ -143,11 +143,11 @@ class ForeignCacheTest : public ::testing::Test {
   }
   void expect_whole() const {
     for (const std::string name : {"document_index.npy", "sample_index.npy", "shuffle_index.npy"})
-      EXPECT_EQ(read_file(stem_ + name), read_file(vector_path("indexed/gpt/A_train." + name))) << name;
+      EXPECT_EQ(read_file(stem_ + name), read_file(test::vector_path("indexed/gpt/A_train." + name))) << name;
   }
 
   const fs::file_time_type now_ = fs::file_time_type::clock::now();
-  TempFolder folder_;
+  test::TempFolder folder_;
   const fs::path cache_ = folder_ / "cache";
   config::Data data_;
   std::string stem_;

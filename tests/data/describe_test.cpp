@@ -7,10 +7,10 @@
 
 #include <algorithm>
 
-#include "colonnade/data/bert_batches.h"
-#include "colonnade/data/gpt_batches.h"
-#include "colonnade/data/t5_batches.h"
-#include "colonnade/data/t5_dataset.h"
+#include "colonnade/data/samples/bert/bert_batches.h"
+#include "colonnade/data/samples/gpt/gpt_batches.h"
+#include "colonnade/data/samples/t5/t5_batches.h"
+#include "colonnade/data/samples/t5/t5_dataset.h"
 #include "data/sentences.h"
 
 namespace colonnade::data {
@@ -24,7 +24,7 @@ constexpr std::int64_t kAll = 1000;
 config::Run run_of(const std::string& family) {
   config::Run run;
   run.family = family;
-  run.data.data_path = {vector_path("indexed/bert_uint16")};
+  run.data.data_path = {test::vector_path("indexed/bert_uint16")};
   run.data.split = "90,10,0";
   run.training.global_batch_size = 8;
   run.training.train_iters = 50;
@@ -49,7 +49,7 @@ class Describe : public ::testing::Test {
  protected:
   Describe() { log::set_level(log::Level::kError); }
   ~Describe() override { log::set_level(log::Level::kInfo); }
-  TempFolder folder_;
+  test::TempFolder folder_;
 };
 
 TEST_F(Describe, ABertsPartsAndHiddenTokensAreMegatrons) {
@@ -60,10 +60,10 @@ TEST_F(Describe, ABertsPartsAndHiddenTokensAreMegatrons) {
   run.training.seed = 11;
   const BertIds ids{
       .vocab_size = 2000, .words = 2000, .cls = 2, .sep = 3, .mask = 4, .pad = 0, .continues = word_pieces()};
-  const auto tokenizer = make_tokenizer(
-      {.type = "HuggingFaceTokenizer", .model = vector_path("tokenizers/bert_wordpiece.json")});
+  const auto tokenizer = tokenizers::make_tokenizer(
+      {.type = "HuggingFaceTokenizer", .model = test::vector_path("tokenizers/bert_wordpiece.json")});
   const Splits splits = open_bert_batches(run.data, run.training, ids, true);
-  const auto expected = read_tensors("indexed/masked/bert_nsp.first.safetensors");
+  const auto expected = test::read_tensors("indexed/masked/bert_nsp.first.safetensors");
   for (std::size_t i = 0; i < 50; ++i) {
     Json about;
     SampleDescriber(run, tokenizer.get(), kAll).add(*splits[0], static_cast<std::int64_t>(i), about);
@@ -98,7 +98,7 @@ TEST_F(Describe, AT5sGapsFillMegatronsEncoder) {
   const T5Batches batches(
       std::make_shared<T5Dataset>(source, megatrons_t5_plan(*source), IndexCache({}), CacheKey{}),
       {.encoder_length = 128, .decoder_length = 64, .pad = 0, .text = {2102, 2102}});
-  const auto expected = read_tensors("indexed/masked/t5_span.first.safetensors");
+  const auto expected = test::read_tensors("indexed/masked/t5_span.first.safetensors");
   for (std::size_t i = 0; i < 50; ++i) {
     Json about;
     SampleDescriber(run, nullptr, kAll).add(batches, static_cast<std::int64_t>(i), about);
@@ -127,7 +127,7 @@ TEST_F(Describe, AT5sGapsFillMegatronsEncoder) {
 
 TEST_F(Describe, PartsOfFillInTheMiddleAreTheTextAgain) {
   config::Run run = run_of("gpt");
-  run.data.data_path = {vector_path("indexed/gpt2_uint16")};
+  run.data.data_path = {test::vector_path("indexed/gpt2_uint16")};
   run.data.data_cache_path = folder_ / "cache";
   run.data.fim = {.enabled = true,
                   .rate = 1,
@@ -137,8 +137,8 @@ TEST_F(Describe, PartsOfFillInTheMiddleAreTheTextAgain) {
                   .suffix_token = "^",
                   .pad_token = "~"};
   run.training.seq_length = 128;
-  const std::shared_ptr<const Tokenizer> tokenizer =
-      make_tokenizer({.type = "HuggingFaceTokenizer", .model = vector_path("tokenizers/gpt2_bpe.json")});
+  const std::shared_ptr<const tokenizers::Tokenizer> tokenizer = tokenizers::make_tokenizer(
+      {.type = "HuggingFaceTokenizer", .model = test::vector_path("tokenizers/gpt2_bpe.json")});
   const Splits splits =
       open_gpt_batches(run.data, run.training, {.eod = tokenizer->eod(), .tokenizer = tokenizer});
   // Of a tokenizer with a pad, which the model reads as 0: what is shown is what stands there.

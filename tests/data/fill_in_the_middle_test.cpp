@@ -1,5 +1,5 @@
 // Fill-in-the-middle against Megatron's, what it does to a sample, and tokens that a tokenizer lacks.
-#include "colonnade/data/fill_in_the_middle.h"
+#include "colonnade/data/samples/gpt/fill_in_the_middle.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,9 +9,9 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
-#include "colonnade/data/gpt_batches.h"
-#include "colonnade/data/indexed_dataset.h"
-#include "data/vectors.h"
+#include "colonnade/data/indexed/indexed_dataset.h"
+#include "colonnade/data/samples/gpt/gpt_batches.h"
+#include "support/files.h"
 
 namespace colonnade::data {
 namespace {
@@ -20,11 +20,12 @@ using ::testing::HasSubstr;
 using Ints = std::vector<std::int64_t>;
 
 /// Of a folder: texts get the special ids that the file puts around them.
-std::shared_ptr<const Tokenizer> tokenizer_named(const std::string& name) {
-  const TempFolder folder;
-  std::filesystem::copy_file(vector_path("tokenizers/" + name + ".json"), folder / "tokenizer.json");
-  return make_tokenizer({.type = "HuggingFaceTokenizer",
-                         .model = std::filesystem::path(folder / "tokenizer.json").parent_path().string()});
+std::shared_ptr<const tokenizers::Tokenizer> tokenizer_named(const std::string& name) {
+  const test::TempFolder folder;
+  std::filesystem::copy_file(test::vector_path("tokenizers/" + name + ".json"), folder / "tokenizer.json");
+  return tokenizers::make_tokenizer(
+      {.type = "HuggingFaceTokenizer",
+       .model = std::filesystem::path(folder / "tokenizer.json").parent_path().string()});
 }
 
 config::FillInTheMiddle settings_of(const nlohmann::json& about) {
@@ -60,13 +61,13 @@ Ints sample_of(const IndexedDataset& source, std::int64_t first, std::int64_t la
 }
 
 TEST(FillInTheMiddle, IsMegatrons) {
-  const auto manifest = nlohmann::json::parse(read_file(vector_path("fim/manifest.json")));
+  const auto manifest = nlohmann::json::parse(read_file(test::vector_path("fim/manifest.json")));
   for (const auto& [name, about] : manifest["cases"].items()) {
     SCOPED_TRACE(name);
     const auto tokenizer = tokenizer_named(about["tokenizer"]);
     const FimRules rules = fim_rules(settings_of(about), *tokenizer);
-    const IndexedDataset source(vector_path("indexed/" + about["data"].get<std::string>()));
-    const auto expected = read_tensors("fim/" + name + ".safetensors").at("text");
+    const IndexedDataset source(test::vector_path("indexed/" + about["data"].get<std::string>()));
+    const auto expected = test::read_tensors("fim/" + name + ".safetensors").at("text");
     RandomState random(about["seed"]);
     std::size_t at = 0, changed = 0;
     const std::int64_t joined = manifest["joined"];
@@ -140,10 +141,10 @@ TEST(FillInTheMiddle, OfASampleDependsOnItsNumberOnly) {
 }
 
 TEST(FillInTheMiddle, IsReadFromTheSettings) {
-  const TempFolder folder;
+  const test::TempFolder folder;
   log::set_level(log::Level::kError);
   config::Data data;
-  data.data_path = {vector_path("indexed/gpt2_uint16")};
+  data.data_path = {test::vector_path("indexed/gpt2_uint16")};
   data.data_cache_path = folder / "cache";
   data.split = "1";
   config::Training training;
@@ -165,7 +166,7 @@ TEST(FillInTheMiddle, IsReadFromTheSettings) {
   const HostBatch alone = open_gpt_batches(data, training, ids)[0]->get(9, 1);
   EXPECT_TRUE(std::equal(alone.tokens.begin(), alone.tokens.end(), cut.tokens.begin() + 9 * 64));
   const auto refusal = [&](const TokenIds& given) {
-    return message_of<ConfigError>([&] { (void)open_gpt_batches(data, training, given); });
+    return test::message_of<ConfigError>([&] { (void)open_gpt_batches(data, training, given); });
   };
   EXPECT_THAT(refusal({.vocab_size = 1025}),
               HasSubstr("--fim-data: needs the text of data files; got no tok"));
@@ -183,12 +184,12 @@ TEST(FillInTheMiddle, IsReadFromTheSettings) {
 TEST(FillInTheMiddle, KeepsTheSpacesThatTextsForPeopleLose) {
   const FimRules rules{.rate = 1, .prefix = 27, .middle = 29, .suffix = 61, .pad = 93, .eod = 2};
   for (const std::string name : {"t5_unigram", "bert_wordpiece"}) {
-    const TempFolder folder;
-    std::filesystem::copy_file(vector_path("tokenizers/" + name + ".json"), folder / "tokenizer.json");
+    const test::TempFolder folder;
+    std::filesystem::copy_file(test::vector_path("tokenizers/" + name + ".json"), folder / "tokenizer.json");
     const auto open = [&](bool cleans) {
       std::ofstream(folder / "tokenizer_config.json")
           << nlohmann::json{{"clean_up_tokenization_spaces", cleans}}.dump();
-      return make_tokenizer(
+      return tokenizers::make_tokenizer(
           {.type = "HuggingFaceTokenizer",
            .model = std::filesystem::path(folder / "tokenizer.json").parent_path().string()});
     };

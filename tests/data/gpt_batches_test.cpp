@@ -1,5 +1,5 @@
 // Batches of a run: blends and splits as Megatron's, mock data, sampler orders, prefetching, errors.
-#include "colonnade/data/gpt_batches.h"
+#include "colonnade/data/samples/gpt/gpt_batches.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -14,10 +14,10 @@
 #include "colonnade/base/files.h"
 #include "colonnade/base/log.h"
 #include "colonnade/config/parse.h"
-#include "colonnade/data/indexed_dataset.h"
+#include "colonnade/data/indexed/indexed_dataset.h"
 #include "colonnade/data/mock_source.h"
 #include "colonnade/data/prefetcher.h"
-#include "data/vectors.h"
+#include "support/files.h"
 
 namespace colonnade::data {
 namespace {
@@ -41,25 +41,26 @@ class GptBatchesTest : public ::testing::Test {
   }
   ~GptBatchesTest() override { log::set_level(log::Level::kInfo); }
 
-  TempFolder folder_;
+  test::TempFolder folder_;
   config::Data data_;
   config::Training training_;
   const TokenIds ids_{.vocab_size = 1025, .eod = 1024};
-  const std::string first_ = vector_path("indexed/gpt_uint16");
-  const std::string second_ = vector_path("indexed/gpt2_uint16");
+  const std::string first_ = test::vector_path("indexed/gpt_uint16");
+  const std::string second_ = test::vector_path("indexed/gpt2_uint16");
 };
 
 void expect_blend(const SampleSource& source, const std::string& name) {
   const auto& blend = dynamic_cast<const BlendedDataset&>(source);
-  const IntArray dataset = IntArray::map(vector_path("indexed/gpt/blend_" + name + ".dataset_index.npy"));
+  const IntArray dataset =
+      IntArray::map(test::vector_path("indexed/gpt/blend_" + name + ".dataset_index.npy"));
   const IntArray sample =
-      IntArray::map(vector_path("indexed/gpt/blend_" + name + ".dataset_sample_index.npy"));
+      IntArray::map(test::vector_path("indexed/gpt/blend_" + name + ".dataset_sample_index.npy"));
   ASSERT_EQ(blend.size(), dataset.rows());
   for (std::int64_t i = 0; i < blend.size(); ++i) {
     EXPECT_EQ(blend.index().dataset[i], dataset[i]) << name << " " << i;
     EXPECT_EQ(blend.index().sample[i], sample[i]) << name << " " << i;
   }
-  const auto expected = read_tensors("indexed/gpt/blend_" + name + ".first.safetensors");
+  const auto expected = test::read_tensors("indexed/gpt/blend_" + name + ".first.safetensors");
   for (std::size_t i = 0; i < 50; ++i) {
     Ints text(65);
     blend.tokens(static_cast<std::int64_t>(i), -1, text);
@@ -141,7 +142,7 @@ TEST_F(GptBatchesTest, TheFirstFaultyPartOfABlendIsTold) {
                      "1", write("short2"), "1", write("short3")};
   data_.split = "1,0,0";
   for (int round = 0; round < 20; ++round)
-    EXPECT_THAT(message_of<DataError>([this] {
+    EXPECT_THAT(test::message_of<DataError>([this] {
                   (void)open_gpt_samples(data_, {500, 0, 0}, 64, 99, ids_);
                 }),
                 HasSubstr("short1"));
@@ -161,7 +162,8 @@ TEST_F(GptBatchesTest, BlendIndicesAreBuiltOnceAndMapped) {
               HasSubstr("indexing a blend of 2 data sets (700 samples)"));
   const std::string entry = entry_with(folder_ / "cache", "dataset_index.npy");
   for (const std::string name : {"dataset_index.npy", "dataset_sample_index.npy"})
-    EXPECT_EQ(read_file(entry + name), read_file(vector_path("indexed/gpt/blend_weighted." + name))) << name;
+    EXPECT_EQ(read_file(entry + name), read_file(test::vector_path("indexed/gpt/blend_weighted." + name)))
+        << name;
 
   // What is kept is what the next one reads: sample 0 of each data set comes in the other order.
   ASSERT_NE(built->index().dataset[0], built->index().dataset[1]);
@@ -188,7 +190,7 @@ TEST_F(GptBatchesTest, ABlendThatDoesNotFitItsDataIsRefused) {
   const GptIndexPlan plan{.sequences = {0, source->num_sequences()}, .sequence_length = 64};
   const auto part = std::make_shared<GptDataset>(source, plan, IndexCache({}), CacheKey{});
   const auto refusal = [&](std::vector<std::int16_t> dataset, std::vector<std::int64_t> sample) {
-    return message_of<DataError>([&] {
+    return test::message_of<DataError>([&] {
       const BlendedDataset blend({part, part}, {IntArray(std::move(dataset)), IntArray(std::move(sample))});
       Ints text(65);
       for (std::int64_t i = 0; i < blend.size(); ++i) blend.tokens(i, -1, text);
@@ -281,7 +283,7 @@ TEST_F(GptBatchesTest, GivesTheTokensOfTheRecordedTrainingRun) {
   training_.train_iters = 40;
   training_.seed = 1235;
   const Splits splits = open_gpt_batches(data_, training_, ids_);
-  const auto recorded = read_tensors("trajectory/tokens.safetensors").begin()->second;
+  const auto recorded = test::read_tensors("trajectory/tokens.safetensors").begin()->second;
   const HostBatch run = splits[0]->get(0, 320);
   for (std::size_t i = 0; i < recorded.size(); ++i) {
     const std::size_t row = i / 65;
@@ -310,7 +312,7 @@ TEST_F(GptBatchesTest, MockDataEqualsMegatrons) {
 }
 
 TEST_F(GptBatchesTest, MockDataOfEverySplitAreThoseOfMegatronCore) {
-  const auto manifest = nlohmann::json::parse(read_file(vector_path("mock/manifest.json")));
+  const auto manifest = nlohmann::json::parse(read_file(test::vector_path("mock/manifest.json")));
   data_.mock_data = true;
   const TokenIds ids{.vocab_size = manifest["vocab_size"], .eod = manifest["eod"]};
   const auto& splits = manifest["splits"];
@@ -323,7 +325,7 @@ TEST_F(GptBatchesTest, MockDataOfEverySplitAreThoseOfMegatronCore) {
     EXPECT_EQ(sources[i]->size(), splits[name]["len"].get<std::int64_t>());
     const GptBatches batches(sources[i], {.seq_length = 64, .vocab_size = ids.vocab_size});
     const HostBatch batch = batches.get(0, manifest["samples"]);
-    const auto expected = read_tensors("mock/" + name + ".safetensors");
+    const auto expected = test::read_tensors("mock/" + name + ".safetensors");
     ASSERT_EQ(batch.tokens.size(), expected.at("tokens").size());
     EXPECT_TRUE(std::equal(batch.tokens.begin(), batch.tokens.end(), expected.at("tokens").begin()));
     EXPECT_TRUE(std::equal(batch.labels.begin(), batch.labels.end(), expected.at("labels").begin()));
@@ -425,7 +427,7 @@ TEST_F(GptBatchesTest, CyclicSplitsThatHoldNoBatchAreToldWhenTheDataAreOpened) {
   training_.eval_iters = 1;
   const auto opened = [&](std::int64_t batch) {
     training_.global_batch_size = batch;
-    return message_of<ConfigError>([this] { (void)open_gpt_batches(data_, training_, ids_); });
+    return test::message_of<ConfigError>([this] { (void)open_gpt_batches(data_, training_, ids_); });
   };
   EXPECT_EQ(opened(64), "");  // neither is read
   training_.eval_interval = 5;
@@ -458,32 +460,33 @@ TEST_F(GptBatchesTest, PrefetchingHandsErrorsToTheStepTheyBelongTo) {
         workers);
     EXPECT_EQ(prefetcher.next().micro_batch, 0);
     EXPECT_EQ(prefetcher.next().micro_batch, 1);
-    EXPECT_EQ(message_of<DataError>([&] { prefetcher.next(); }), "batch 2 is damaged");
+    EXPECT_EQ(test::message_of<DataError>([&] { prefetcher.next(); }), "batch 2 is damaged");
   }
 }
 
 TEST_F(GptBatchesTest, SaysWhatIsWrongWithTheSettings) {
   const auto open = [this] { (void)open_gpt_batches(data_, training_, ids_); };
-  EXPECT_THAT(message_of<ConfigError>(open), HasSubstr("add --mock-data"));
+  EXPECT_THAT(test::message_of<ConfigError>(open), HasSubstr("add --mock-data"));
   data_.data_path = {first_};
   data_.mock_data = true;
-  EXPECT_THAT(message_of<ConfigError>(open), HasSubstr("exactly one of"));
+  EXPECT_THAT(test::message_of<ConfigError>(open), HasSubstr("exactly one of"));
   data_.mock_data = false;
   training_.train_iters = 10;
   data_.dataloader_type = "external";
-  EXPECT_THAT(message_of<ConfigError>(open), HasSubstr("--dataloader-type"));
+  EXPECT_THAT(test::message_of<ConfigError>(open), HasSubstr("--dataloader-type"));
   data_.dataloader_type = "single";
   training_.seq_length = 1000000;
-  EXPECT_THAT(message_of<DataError>(open), HasSubstr("must hold one sample of 1000001 tokens; got 54"));
+  EXPECT_THAT(test::message_of<DataError>(open), HasSubstr("must hold one sample of 1000001 tokens; got 54"));
   data_.data_path = {folder_ / "nothing"};
-  EXPECT_THAT(message_of<DataError>(open), HasSubstr("no such file"));
+  EXPECT_THAT(test::message_of<DataError>(open), HasSubstr("no such file"));
 }
 
 TEST_F(GptBatchesTest, RefusesTokensOutsideOfTheVocabulary) {
   data_.data_path = {first_};
   training_.train_iters = 10;
   const Splits splits = open_gpt_batches(data_, training_, {.vocab_size = 1000, .eod = 999});
-  EXPECT_THAT(message_of<DataError>([&] { (void)splits[0]->get(0, 80); }), HasSubstr("must be 0 to 999"));
+  EXPECT_THAT(test::message_of<DataError>([&] { (void)splits[0]->get(0, 80); }),
+              HasSubstr("must be 0 to 999"));
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
 // Document, sample, shuffle and blend indices, and the samples themselves, against Megatron Core's.
-#include "colonnade/data/gpt_index.h"
+#include "colonnade/data/samples/gpt/gpt_index.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,10 +16,10 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
 #include "colonnade/base/progress.h"
-#include "colonnade/data/gpt_dataset.h"
-#include "colonnade/data/gpt_sample.h"
-#include "colonnade/data/indexed_dataset.h"
-#include "data/vectors.h"
+#include "colonnade/data/indexed/indexed_dataset.h"
+#include "colonnade/data/samples/gpt/gpt_dataset.h"
+#include "colonnade/data/samples/gpt/gpt_sample.h"
+#include "support/files.h"
 
 namespace colonnade::data {
 namespace {
@@ -55,7 +55,7 @@ Ints values(const IntArray& array) {
 }
 
 void expect_equal(const IntArray& got, const std::string& name) {
-  const IntArray expected = IntArray::map(vector_path("indexed/gpt/" + name + ".npy"));
+  const IntArray expected = IntArray::map(test::vector_path("indexed/gpt/" + name + ".npy"));
   EXPECT_EQ(got.type(), expected.type()) << name;
   EXPECT_EQ(got.rows(), expected.rows()) << name;
   EXPECT_EQ(got.cols(), expected.cols()) << name;
@@ -121,7 +121,7 @@ GptIndexPlan plan_of(const Case& c, std::size_t split, const TokenSource& source
 }
 
 TEST(GptIndex, EqualsMegatronsInEverySplit) {
-  const IndexedDataset source(vector_path("indexed/gpt_uint16"));
+  const IndexedDataset source(test::vector_path("indexed/gpt_uint16"));
   for (const Case& c : cases()) {
     for (std::size_t split = 0; split < 3; ++split) {
       if (!parse_split(c.split)[split]) continue;
@@ -135,7 +135,7 @@ TEST(GptIndex, EqualsMegatronsInEverySplit) {
 }
 
 TEST(GptIndex, CountsEpochsAsMegatron) {
-  const IndexedDataset source(vector_path("indexed/gpt_uint16"));
+  const IndexedDataset source(test::vector_path("indexed/gpt_uint16"));
   const GptEpochs a = count_epochs(source, plan_of(cases()[0], 0, source));
   EXPECT_EQ(a.epochs, 3);
   EXPECT_EQ(a.tokens_per_epoch, 54712);
@@ -146,13 +146,13 @@ TEST(GptIndex, CountsEpochsAsMegatron) {
 }
 
 TEST(GptDataset, GivesMegatronsSamples) {
-  const auto source = std::make_shared<IndexedDataset>(vector_path("indexed/gpt_uint16"));
+  const auto source = std::make_shared<IndexedDataset>(test::vector_path("indexed/gpt_uint16"));
   for (const Case& c : cases()) {
     for (std::size_t split = 0; split < 3; ++split) {
       if (!parse_split(c.split)[split]) continue;
       const GptDataset dataset(source, plan_of(c, split, *source), IndexCache({}), {});
       const auto expected =
-          read_tensors(fmt::format("indexed/gpt/{}_{}.first.safetensors", c.name, kSplitNames[split]));
+          test::read_tensors(fmt::format("indexed/gpt/{}_{}.first.safetensors", c.name, kSplitNames[split]));
       const auto s = static_cast<std::size_t>(c.sequence_length);
       const std::size_t count = expected.at("tokens").size() / s;
       Ints text(s + (c.extra ? 1 : 0)), tokens(s), labels(s), positions(s);
@@ -251,7 +251,7 @@ TEST(Blend, ReadsWeightsOrPrefixes) {
   EXPECT_TRUE(plain.weights.empty());
   EXPECT_THROW(parse_blend(std::vector<std::string>{"0", "a", "1", "b"}), ConfigError);
   EXPECT_THROW(parse_blend(std::vector<std::string>{"inf", "a"}), ConfigError);
-  EXPECT_THAT(message_of<ConfigError>([] {
+  EXPECT_THAT(test::message_of<ConfigError>([] {
                 (void)parse_blend(std::vector<std::string>{"0.3", "a", "b"});
               }),
               HasSubstr("in pairs; got the number 0.3 among 3 words"));
@@ -262,7 +262,7 @@ TEST(GptIndex, MoreSamplesThanMemoryHoldsAreRefusedBeforeItIsTaken) {
   const Counting source(Ints(100, 50));
   const GptIndexPlan plan{.sequences = {0, 100}, .sequence_length = 64, .num_samples = std::int64_t{1} << 42};
   EXPECT_THAT(
-      message_of<ConfigError>([&] { (void)build_gpt_index(source, plan); }),
+      test::message_of<ConfigError>([&] { (void)build_gpt_index(source, plan); }),
       AllOf(HasSubstr("counting: "), HasSubstr("got 4398046511"), HasSubstr("GB here; ask for fewer")));
 }
 
@@ -283,7 +283,7 @@ TEST(Split, ReadsMegatronsSplitStrings) {
 
 TEST(IndexCache, IsBuiltOnceByWhoeverComesFirst) {
   log::set_level(log::Level::kError);
-  const TempFolder folder;
+  const test::TempFolder folder;
   std::atomic<int> builds = 0;
   const auto build = [&builds] {
     ++builds;
@@ -317,7 +317,7 @@ TEST(IndexCache, IsBuiltOnceByWhoeverComesFirst) {
 
 /// What does not fit into memory is written by who builds it.
 TEST(IndexCache, KeepsArraysThatWereWrittenPieceByPiece) {
-  const TempFolder folder;
+  const test::TempFolder folder;
   const IndexCache cache(folder / "cache");
   const auto build = [](const std::filesystem::path& staged) {
     IntWriter writer(staged / "a.npy", IntType::kInt64);
@@ -346,7 +346,7 @@ TEST(IndexCache, KeepsArraysThatWereWrittenPieceByPiece) {
 
 TEST(IndexCache, WhatAKilledBuildLeftGoesWithTheNext) {
   namespace fs = std::filesystem;
-  const TempFolder folder;
+  const test::TempFolder folder;
   const IndexCache cache(folder / "cache");
   const auto get = [&] {
     return cache.get("x", {.kind = "k", .description = "key"}, {"a"}, [] {
@@ -384,7 +384,7 @@ TEST(IndexCache, WhatAKilledBuildLeftGoesWithTheNext) {
 }
 
 TEST(IndexCache, AFullDiskEndsABuildWithTheWayOut) {
-  const TempFolder folder;
+  const test::TempFolder folder;
   const IndexCache cache(folder / "cache");
   const auto build = [](const std::filesystem::path& staged) -> std::vector<IntArray> {
     IntWriter writer(staged / "a.npy", IntType::kInt64);
@@ -397,17 +397,17 @@ TEST(IndexCache, AFullDiskEndsABuildWithTheWayOut) {
   const rlimit tight{65'536, before.rlim_max};
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   ::setrlimit(RLIMIT_FSIZE, &tight);
-  const std::string message = message_of<Error>(
+  const std::string message = test::message_of<Error>(
       [&] { (void)cache.get_written("x", {.kind = "k", .description = "d"}, {"a"}, build); });
   ::setrlimit(RLIMIT_FSIZE, &before);
   (void)std::signal(SIGXFSZ, handler);
-  EXPECT_THAT(message, AllOf(HasSubstr("a.npy: must be writable"), HasSubstr("(--data-cache-path)")));
+  EXPECT_THAT(message, AllOf(HasSubstr("a.npy must be writable"), HasSubstr("(--data-cache-path)")));
   EXPECT_TRUE(std::filesystem::is_empty(folder / "cache"));
 }
 
 TEST(IndexCache, OneProcessAtATimeHoldsTheLock) {
   log::set_level(log::Level::kError);
-  const TempFolder folder;
+  const test::TempFolder folder;
   const IndexCache cache(folder / "cache");
   std::atomic<int> inside = 0, most = 0;
   // Nothing is ever kept, so that everybody takes the lock again and again.
@@ -430,7 +430,7 @@ TEST(IndexCache, OneProcessAtATimeHoldsTheLock) {
 }
 
 TEST(IndexCache, LongBuildsAndThoseWhoWaitShowThatTheyLive) {
-  const TempFolder folder;
+  const test::TempFolder folder;
   const IndexCache cache(folder / "cache", std::chrono::milliseconds(100));
   Progress builder, waiter;
   std::atomic<bool> building = false;
@@ -465,7 +465,7 @@ TEST(IndexCache, LongBuildsAndThoseWhoWaitShowThatTheyLive) {
 }
 
 TEST(IndexCache, ThatBelongsToOtherDataIsRefused) {
-  const TempFolder folder;
+  const test::TempFolder folder;
   const GptIndexPlan plan{.sequences = {0, 3}, .sequence_length = 4, .num_samples = 5};
   const IndexCache cache(folder / "cache");
   log::set_level(log::Level::kError);
@@ -475,7 +475,7 @@ TEST(IndexCache, ThatBelongsToOtherDataIsRefused) {
                        {.kind = "k", .description = "same"});
   Ints text(5);
   EXPECT_NO_THROW(good.tokens(0, -1, text));
-  EXPECT_THAT(message_of<DataError>([&] {
+  EXPECT_THAT(test::message_of<DataError>([&] {
                 for (std::int64_t i = 0; i < bad.size(); ++i) bad.tokens(i, -1, text);
               }),
               HasSubstr("delete the cache"));
@@ -483,7 +483,7 @@ TEST(IndexCache, ThatBelongsToOtherDataIsRefused) {
 }
 
 TEST(IntArray, ReadsBackWhatItSavedAndRefusesDamage) {
-  const TempFolder folder;
+  const test::TempFolder folder;
   const IntArray array(std::vector<std::uint32_t>{1, 0xffffffffU, 3, 4, 5, 6}, 2);
   array.save(folder / "a.npy");
   EXPECT_EQ(values(IntArray::map(folder / "a.npy")), (Ints{1, 0xffffffff, 3, 4, 5, 6}));

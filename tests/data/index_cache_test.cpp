@@ -11,9 +11,9 @@
 #include "colonnade/base/files.h"
 #include "colonnade/base/log.h"
 #include "colonnade/base/md5.h"
-#include "colonnade/data/bert_dataset.h"
 #include "colonnade/data/blend.h"
-#include "colonnade/data/t5_dataset.h"
+#include "colonnade/data/samples/bert/bert_dataset.h"
+#include "colonnade/data/samples/t5/t5_dataset.h"
 #include "data/sentences.h"
 
 namespace colonnade::data {
@@ -55,13 +55,14 @@ class IndexCacheTest : public ::testing::Test {
     fs::create_directories(folder_ / "cache");
     const std::string stem = folder_ / ("cache/" + md5_hex(key.description) + "-" + key.kind);
     for (const auto& [name, vector] : arrays)
-      fs::copy_file(vector_path(vector), stem + "-" + name + ".npy", fs::copy_options::overwrite_existing);
+      fs::copy_file(test::vector_path(vector), stem + "-" + name + ".npy",
+                    fs::copy_options::overwrite_existing);
     fs::remove(stem + "-colonnade.txt");
     write_file_atomically(stem + "-description.txt", key.description);
     return stem;
   }
 
-  TempFolder folder_;
+  test::TempFolder folder_;
   std::atomic<int> builds_ = 0, checks_ = 0;
 };
 
@@ -181,7 +182,7 @@ TEST_F(IndexCacheTest, IsJudgedOnceByManyAndInMemoryWithoutALock) {
 }
 
 TEST_F(IndexCacheTest, OfSentencesIsMegatronsWhereItFits) {
-  const auto source = std::make_shared<IndexedDataset>(vector_path("indexed/bert_uint16"));
+  const auto source = std::make_shared<IndexedDataset>(test::vector_path("indexed/bert_uint16"));
   const CacheKey key{.kind = "k", .description = "d"};
   const SentencePlan part{.documents = range_of(*parse_split("90,10,0")[0], source->num_documents()),
                           .num_samples = 400};
@@ -201,7 +202,7 @@ TEST_F(IndexCacheTest, OfSentencesIsMegatronsWhereItFits) {
                           const char* line) {
     const std::string stem = place(key, {{"sample_index", placed}});
     EXPECT_THAT(said(open), HasSubstr(line)) << placed;
-    EXPECT_EQ(read_file(stem + "-sample_index.npy"), read_file(vector_path(kept)));
+    EXPECT_EQ(read_file(stem + "-sample_index.npy"), read_file(test::vector_path(kept)));
     EXPECT_EQ(said(open), "");
   };
   expect(open_t5, of_t5, of_t5, "taken over");
@@ -214,7 +215,7 @@ TEST_F(IndexCacheTest, OfSentencesIsMegatronsWhereItFits) {
   ++bytes[bytes.size() - 12];
   write_file_atomically(stem + "-sample_index.npy", bytes);
   EXPECT_THAT(said(open_bert), HasSubstr("built again"));
-  EXPECT_EQ(read_file(stem + "-sample_index.npy"), read_file(vector_path(of_bert)));
+  EXPECT_EQ(read_file(stem + "-sample_index.npy"), read_file(test::vector_path(of_bert)));
 }
 
 TEST_F(IndexCacheTest, OfABlendIsMegatronsWhereItFits) {

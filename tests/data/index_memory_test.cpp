@@ -9,8 +9,8 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/machine_memory.h"
 #include "colonnade/data/blend.h"
-#include "colonnade/data/gpt_index.h"
-#include "colonnade/data/sentence_index.h"
+#include "colonnade/data/samples/gpt/gpt_index.h"
+#include "colonnade/data/samples/sentence_index.h"
 #include "data/sentences.h"
 
 namespace colonnade::data {
@@ -26,7 +26,7 @@ TEST(IndexMemory, MoreThanTheMachineHasIsRefusedWithTheWayOut) {
   ASSERT_GT(here, 0);
   EXPECT_NO_THROW(require_index_memory("d", "9 samples", here));
   EXPECT_THAT(
-      message_of<ConfigError>([&] { require_index_memory("d", "9 samples", here + 1e9); }),
+      test::message_of<ConfigError>([&] { require_index_memory("d", "9 samples", here + 1e9); }),
       AllOf(
           HasSubstr("d: the indices of its samples must fit the memory of this machine; got 9 samples, which "
                     "need "),
@@ -35,7 +35,7 @@ TEST(IndexMemory, MoreThanTheMachineHasIsRefusedWithTheWayOut) {
 
 TEST(IndexMemory, IsAskedForByEveryIndex) {
   const Sentences source({{5, 6, 7, 8}, {9, 3, 4}});
-  const auto message = [](const auto& build) { return message_of<ConfigError>(build); };
+  const auto message = [](const auto& build) { return test::message_of<ConfigError>(build); };
   EXPECT_THAT(
       message([&] {
         (void)build_gpt_index(source, {.sequences = {0, 7}, .sequence_length = 4, .num_samples = kTooMany});

@@ -1,5 +1,5 @@
 // Indexed data sets: bytes equal to Megatron's, all types, and errors for every kind of damage.
-#include "colonnade/data/indexed_dataset.h"
+#include "colonnade/data/indexed/indexed_dataset.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 #include <memory>
 
 #include "colonnade/base/error.h"
-#include "data/vectors.h"
+#include "support/files.h"
 
 namespace colonnade::data {
 namespace {
@@ -22,12 +22,12 @@ void write(const std::string& path, std::string_view bytes) {
 }
 
 void expect_same_files(const std::string& prefix, const std::string& reference) {
-  EXPECT_TRUE(read_file(prefix + ".bin") == read_file(vector_path(reference) + ".bin")) << reference;
-  EXPECT_TRUE(read_file(prefix + ".idx") == read_file(vector_path(reference) + ".idx")) << reference;
+  EXPECT_TRUE(read_file(prefix + ".bin") == read_file(test::vector_path(reference) + ".bin")) << reference;
+  EXPECT_TRUE(read_file(prefix + ".idx") == read_file(test::vector_path(reference) + ".idx")) << reference;
 }
 
 TEST(IndexedDataset, WritesEveryTypeAsMegatronDoes) {
-  const TempFolder folder;
+  const test::TempFolder folder;
   for (int code = 1; code <= 8; ++code) {
     const auto type = static_cast<TokenType>(code);
     const std::string prefix = folder / to_string(type);
@@ -51,7 +51,7 @@ TEST(IndexedDataset, WritesEveryTypeAsMegatronDoes) {
 }
 
 TEST(IndexedDataset, WritesTheBytesOfTheFormatDocument) {
-  const TempFolder folder;
+  const test::TempFolder folder;
   IndexedDatasetBuilder builder(folder / "d", TokenType::kUint16);
   builder.add_document(std::vector<std::int32_t>{1, 2, 3}, std::vector<std::int32_t>{3});
   builder.add_document(std::vector<std::int32_t>{4, 5, 6}, std::vector<std::int32_t>{2, 1});
@@ -65,8 +65,8 @@ TEST(IndexedDataset, WritesTheBytesOfTheFormatDocument) {
 }
 
 TEST(IndexedDataset, ReadsWhatMegatronRead) {
-  const auto expected = read_tensors("indexed/gpt_uint16.read.safetensors");
-  const IndexedDataset data(vector_path("indexed/gpt_uint16"));
+  const auto expected = test::read_tensors("indexed/gpt_uint16.read.safetensors");
+  const IndexedDataset data(test::vector_path("indexed/gpt_uint16"));
   ASSERT_EQ(data.num_documents() + 1, static_cast<std::int64_t>(expected.at("document_indices").size()));
   for (std::int64_t d = 0; d <= data.num_documents(); ++d)
     EXPECT_EQ(data.document_start(d), expected.at("document_indices")[static_cast<std::size_t>(d)]);
@@ -83,17 +83,17 @@ TEST(IndexedDataset, ReadsWhatMegatronRead) {
 }
 
 TEST(IndexedDataset, MergesAsMegatronDoes) {
-  const TempFolder folder;
+  const test::TempFolder folder;
   IndexedDatasetBuilder builder(folder / "merged", TokenType::kUint16);
-  builder.add_index(IndexedDataset(vector_path("indexed/gpt2_uint16")));
-  builder.add_index(IndexedDataset(vector_path("indexed/bert_uint16")));
-  EXPECT_THROW(builder.add_index(IndexedDataset(vector_path("indexed/gpt_int32"))), DataError);
+  builder.add_index(IndexedDataset(test::vector_path("indexed/gpt2_uint16")));
+  builder.add_index(IndexedDataset(test::vector_path("indexed/bert_uint16")));
+  EXPECT_THROW(builder.add_index(IndexedDataset(test::vector_path("indexed/gpt_int32"))), DataError);
   builder.finalize();
   expect_same_files(folder / "merged", "indexed/merged_uint16");
 }
 
 TEST(IndexedDataset, KeepsTheModesOfMultimodalData) {
-  const TempFolder folder;
+  const test::TempFolder folder;
   IndexedDatasetBuilder builder(folder / "m", TokenType::kInt32, true);
   for (std::int32_t k = 0; k < 5; ++k) {
     for (std::int32_t j = 0; j <= k; ++j) {
@@ -107,11 +107,11 @@ TEST(IndexedDataset, KeepsTheModesOfMultimodalData) {
   expect_same_files(folder / "m", "indexed/multimodal_int32");
   EXPECT_EQ(IndexedDataset(folder / "m", true).mode(2), 1);
   EXPECT_EQ(IndexedDataset(folder / "m").num_sequences(), 15);  // readable as plain data too
-  EXPECT_THROW(IndexedDataset(vector_path("indexed/gpt_int32"), true), DataError);
+  EXPECT_THROW(IndexedDataset(test::vector_path("indexed/gpt_int32"), true), DataError);
 }
 
 TEST(IndexedDataset, LeavesNothingBehindWhenItIsNotFinished) {
-  const TempFolder folder;
+  const test::TempFolder folder;
   {
     IndexedDatasetBuilder builder(folder / "d", TokenType::kUint8);
     builder.add_document(std::vector<std::int32_t>{1, 2}, std::vector<std::int32_t>{2});
@@ -122,7 +122,7 @@ TEST(IndexedDataset, LeavesNothingBehindWhenItIsNotFinished) {
 }
 
 TEST(IndexedDataset, ReadsBackWhatWasWritten) {
-  const TempFolder folder;
+  const test::TempFolder folder;
   const bool holds = rc::check("documents of any shape survive", [&folder] {
     const auto documents = *rc::gen::container<std::vector<std::vector<std::vector<std::uint16_t>>>>(
         rc::gen::container<std::vector<std::vector<std::uint16_t>>>(
@@ -149,11 +149,11 @@ TEST(IndexedDataset, ReadsBackWhatWasWritten) {
 }
 
 TEST(IndexedDataset, RefusesFilesCutAtAnyByte) {
-  const TempFolder folder;
+  const test::TempFolder folder;
   for (const std::string part : {".idx", ".bin"}) {
     const std::string other = part == ".idx" ? ".bin" : ".idx";
-    const std::string whole = read_file(vector_path("indexed/dtypes/uint16") + part);
-    write(folder / ("d" + other), read_file(vector_path("indexed/dtypes/uint16") + other));
+    const std::string whole = read_file(test::vector_path("indexed/dtypes/uint16") + part);
+    write(folder / ("d" + other), read_file(test::vector_path("indexed/dtypes/uint16") + other));
     for (std::size_t size = 0; size < whole.size(); ++size) {
       write(folder / ("d" + part), whole.substr(0, size));
       EXPECT_THROW(IndexedDataset(folder / "d"), DataError) << part << " cut at " << size;
@@ -166,9 +166,9 @@ TEST(IndexedDataset, RefusesFilesCutAtAnyByte) {
 }
 
 TEST(IndexedDataset, AnyChangedByteIsRefusedOrHarmless) {
-  const TempFolder folder;
-  const std::string whole = read_file(vector_path("indexed/dtypes/int32.idx"));
-  write(folder / "d.bin", read_file(vector_path("indexed/dtypes/int32.bin")));
+  const test::TempFolder folder;
+  const std::string whole = read_file(test::vector_path("indexed/dtypes/int32.idx"));
+  write(folder / "d.bin", read_file(test::vector_path("indexed/dtypes/int32.bin")));
   for (std::size_t at = 0; at < whole.size(); ++at) {
     for (const int flip : {0x01, 0x80, 0xff}) {
       std::string changed = whole;
@@ -187,15 +187,16 @@ TEST(IndexedDataset, AnyChangedByteIsRefusedOrHarmless) {
 }
 
 TEST(IndexedDataset, SaysWhatIsWrong) {
-  const TempFolder folder;
-  EXPECT_THAT(message_of<DataError>([&] { IndexedDataset(folder / "none"); }), HasSubstr("no such file"));
-  std::string idx = read_file(vector_path("indexed/dtypes/int32.idx"));
-  write(folder / "d.bin", read_file(vector_path("indexed/dtypes/int32.bin")));
+  const test::TempFolder folder;
+  EXPECT_THAT(test::message_of<DataError>([&] { IndexedDataset(folder / "none"); }),
+              HasSubstr("no such file"));
+  std::string idx = read_file(test::vector_path("indexed/dtypes/int32.idx"));
+  write(folder / "d.bin", read_file(test::vector_path("indexed/dtypes/int32.bin")));
   const auto message = [&](std::size_t at, std::string_view bytes) {
     std::string changed = idx;
     changed.replace(at, bytes.size(), bytes);
     write(folder / "d.idx", changed);
-    return message_of<DataError>([&] { IndexedDataset(folder / "d"); });
+    return test::message_of<DataError>([&] { IndexedDataset(folder / "d"); });
   };
   EXPECT_THAT(message(0, "X"), HasSubstr("not the index of a Megatron data set"));
   EXPECT_THAT(message(9, "\2"), HasSubstr("version must be 1; got 2"));

@@ -1,10 +1,10 @@
 // Lengths, and what reading every token finds: ids, ends, equal documents, with little memory too.
-#include "colonnade/data/inspect.h"
+#include "colonnade/data/indexed/inspect.h"
 
 #include <gtest/gtest.h>
 
-#include "colonnade/data/indexed_dataset.h"
-#include "data/vectors.h"
+#include "colonnade/data/indexed/indexed_dataset.h"
+#include "support/files.h"
 
 namespace colonnade::data {
 namespace {
@@ -37,7 +37,7 @@ TEST(Lengths, AreCountedWhateverTheirSize) {
 }
 
 TEST(ReadTokens, NamesWhatIsOdd) {
-  const TempFolder folder;
+  const test::TempFolder folder;
   write(folder / "set", {{1, 2, 9}, {}, {4, 5, 6}, {1, 2, 9}, {7, 120, 9}, {300, 9}, {1, 2, 9}, {9}, {9}});
   const IndexedDataset set(folder / "set");
   const TokenFacts facts = read_tokens(set, {.vocab_size = 100, .eod = 9});
@@ -58,7 +58,7 @@ TEST(ReadTokens, NamesWhatIsOdd) {
 }
 
 TEST(ReadTokens, FindsEqualDocumentsWithLittleMemory) {
-  const TempFolder folder;
+  const test::TempFolder folder;
   std::vector<Ids> documents;
   for (std::int32_t i = 0; i < 50'000; ++i) documents.push_back({i % 30'000, i % 30'000 / 7});
   write(folder / "set", documents);
@@ -73,7 +73,7 @@ TEST(ReadTokens, FindsEqualDocumentsWithLittleMemory) {
 
 /// Sequences that are cut elsewhere are another document.
 TEST(ReadTokens, DocumentsOfOtherSentencesAreNotEqual) {
-  const TempFolder folder;
+  const test::TempFolder folder;
   IndexedDatasetBuilder builder(folder / "set", TokenType::kInt32);
   for (const Ids& lengths : {Ids{2, 2}, Ids{1, 3}, Ids{2, 2}}) builder.add_document(Ids{1, 2, 3, 4}, lengths);
   builder.finalize();

@@ -1,12 +1,12 @@
 // Masked tokens against Megatron's samples for BERT, which mask by every rule there is, and hostile texts.
-#include "colonnade/data/masked_tokens.h"
+#include "colonnade/data/samples/masked_tokens.h"
 
 #include <gtest/gtest.h>
 
 #include <algorithm>
 #include <numeric>
 
-#include "colonnade/data/indexed_dataset.h"
+#include "colonnade/data/indexed/indexed_dataset.h"
 #include "colonnade/data/npy.h"
 #include "data/sentences.h"
 
@@ -57,7 +57,7 @@ Ints bert_text(const IndexedDataset& source, std::int64_t begin, std::int64_t en
 }
 
 TEST(MaskedTokens, AreThoseOfMegatronsBert) {
-  const IndexedDataset source(vector_path("indexed/bert_uint16"));
+  const IndexedDataset source(test::vector_path("indexed/bert_uint16"));
   MaskRules words{.max_words = 3, .cls = kCls, .sep = kSep, .continues = word_pieces()};
   MaskRules tokens = words, spans = words;
   tokens.max_words = 1;
@@ -66,8 +66,8 @@ TEST(MaskedTokens, AreThoseOfMegatronsBert) {
   spans.geometric = true;
   for (const Case& c : {Case{"bert_nsp", 96, 11, true, words}, Case{"bert_mlm", 128, 12, false, tokens},
                         Case{"bert_span", 64, 2024, true, spans}}) {
-    const IntArray index = IntArray::map(vector_path("indexed/masked/" + c.name + ".sample_index.npy"));
-    const auto expected = read_tensors("indexed/masked/" + c.name + ".first.safetensors");
+    const IntArray index = IntArray::map(test::vector_path("indexed/masked/" + c.name + ".sample_index.npy"));
+    const auto expected = test::read_tensors("indexed/masked/" + c.name + ".first.safetensors");
     const auto length = static_cast<std::size_t>(c.length);
     for (std::size_t i = 0; i < 50; ++i) {
       RandomState random(c.seed + static_cast<std::uint32_t>(i));

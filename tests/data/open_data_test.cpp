@@ -8,9 +8,9 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
-#include "colonnade/data/gpt_batches.h"
-#include "colonnade/data/indexed_dataset.h"
-#include "data/vectors.h"
+#include "colonnade/data/indexed/indexed_dataset.h"
+#include "colonnade/data/samples/gpt/gpt_batches.h"
+#include "support/files.h"
 
 namespace colonnade::data {
 namespace {
@@ -43,11 +43,11 @@ class OpenDataTest : public ::testing::Test {
     return open();
   }
 
-  TempFolder folder_;
+  test::TempFolder folder_;
   config::Data data_;
   config::Training training_;
-  const std::string first_ = vector_path("indexed/gpt_uint16");    // 883 samples
-  const std::string second_ = vector_path("indexed/gpt2_uint16");  // 712 samples
+  const std::string first_ = test::vector_path("indexed/gpt_uint16");    // 883 samples
+  const std::string second_ = test::vector_path("indexed/gpt2_uint16");  // 712 samples
 };
 
 Ints tokens_of(const Batches& batches, std::int64_t first, std::int64_t count) {
@@ -85,7 +85,7 @@ TEST_F(OpenDataTest, AFullValidationOfABlendIsMegatronsExhaustiveOne) {
     const Splits splits = open_valid({first_, second_});
     const auto& blend = dynamic_cast<const BlendedDataset&>(splits[1]->samples());
     const auto recorded = [](const char* name) {
-      return IntArray::map(vector_path(std::string("indexed/gpt/blend_exhaustive.") + name + ".npy"));
+      return IntArray::map(test::vector_path(std::string("indexed/gpt/blend_exhaustive.") + name + ".npy"));
     };
     const IntArray dataset = recorded("dataset_index"), sample = recorded("dataset_sample_index");
     ASSERT_EQ(blend.size(), dataset.rows());
@@ -95,7 +95,7 @@ TEST_F(OpenDataTest, AFullValidationOfABlendIsMegatronsExhaustiveOne) {
     }
     EXPECT_THAT(blend.sets(), testing::SizeIs(1));
   }
-  EXPECT_THAT(message_of<ConfigError>([this] {
+  EXPECT_THAT(test::message_of<ConfigError>([this] {
                 (void)open_valid({"0.3", first_, "0.7", second_});
               }),
               HasSubstr("--full-validation: one pass is of data sets without weights"));
@@ -173,7 +173,7 @@ TEST_F(OpenDataTest, ABlendSaysWhatAnEmptyEvaluationSplitOfOneOfItsSetsMeans) {
 
 TEST_F(OpenDataTest, ASetWithoutASampleIsNamed) {
   training_.seq_length = 50000;  // more tokens than the second one has
-  EXPECT_THAT(message_of<DataError>([this] {
+  EXPECT_THAT(test::message_of<DataError>([this] {
                 (void)open_valid({first_, second_}, true);
               }),
               AllOf(HasSubstr(second_), HasSubstr("a validation set must hold samples; got none")));

@@ -8,9 +8,9 @@
 #include <set>
 
 #include "colonnade/config/training.h"
-#include "colonnade/data/gpt_batches.h"
-#include "colonnade/data/indexed_dataset.h"
-#include "data/vectors.h"
+#include "colonnade/data/indexed/indexed_dataset.h"
+#include "colonnade/data/samples/gpt/gpt_batches.h"
+#include "support/files.h"
 
 namespace colonnade::data {
 namespace {
@@ -39,7 +39,7 @@ struct Folder {
     data.data_path = words;
     return open_gpt_samples(data, {samples, 0, 0}, 16, 7, {})[0];
   }
-  TempFolder folder;
+  test::TempFolder folder;
   config::Data data;
 };
 
@@ -141,7 +141,7 @@ TEST(SampleUse, ATokenIsReadAgainWhereverItsSequenceWasCut) {
 }
 
 TEST(SampleUse, DocumentsLongerThanSamplesAreReadAgainFromTheSampleOn) {
-  TempFolder folder;
+  test::TempFolder folder;
   IndexedDatasetBuilder builder(folder / "long", TokenType::kInt32);
   for (std::int32_t d = 0; d < 5; ++d) {
     std::vector<std::int32_t> ids(static_cast<std::size_t>(90 + 37 * d));

@@ -1,5 +1,5 @@
 // Samples of whole sentences against Megatron's, and documents that no sample can be taken of.
-#include "colonnade/data/sentence_index.h"
+#include "colonnade/data/samples/sentence_index.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <set>
 
 #include "colonnade/base/error.h"
-#include "colonnade/data/indexed_dataset.h"
+#include "colonnade/data/indexed/indexed_dataset.h"
 #include "data/sentences.h"
 
 namespace colonnade::data {
@@ -42,8 +42,8 @@ struct Case {
 };
 
 TEST(SentenceIndex, HasTheBytesOfMegatrons) {
-  const IndexedDataset source(vector_path("indexed/bert_uint16"));
-  const TempFolder folder;
+  const IndexedDataset source(test::vector_path("indexed/bert_uint16"));
+  const test::TempFolder folder;
   for (const Case& c :
        {Case{"t5_span.sample_index", 126, 1, 13},
         Case{"cache_t5_span/81b3cf429d023171e26280fdade5836b-T5MaskedWordPieceDataset-sample_index", 126, 1,
@@ -58,7 +58,8 @@ TEST(SentenceIndex, HasTheBytesOfMegatrons) {
     const SentenceIndex index = build_sentence_index(source, plan);
     EXPECT_EQ(check_sentence_index(source, plan, index.sample).unread.cut, index.unread.cut);
     index.sample.save(folder / "index.npy");
-    EXPECT_EQ(read_file(folder / "index.npy"), read_file(vector_path("indexed/masked/" + c.file + ".npy")))
+    EXPECT_EQ(read_file(folder / "index.npy"),
+              read_file(test::vector_path("indexed/masked/" + c.file + ".npy")))
         << c.file;
   }
 }
@@ -114,7 +115,7 @@ TEST(SentenceIndex, MakesShortSamplesAsOftenAsAsked) {
 TEST(SentenceIndex, RefusesDataThatNoSampleCanBeTakenOf) {
   const auto refusal = [](const std::vector<Ints>& documents) {
     const Sentences source(documents);
-    return message_of<DataError>([&] {
+    return test::message_of<DataError>([&] {
       const SentencePlan plan{
           .documents = {0, source.num_documents()}, .max_length = 8, .num_samples = 1000000};
       (void)build_sentence_index(source, plan);

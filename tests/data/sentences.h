@@ -8,10 +8,10 @@
 #include "colonnade/base/log.h"
 #include "colonnade/config/training.h"
 #include "colonnade/data/batches.h"
-#include "colonnade/data/indexed_dataset.h"
-#include "colonnade/data/t5_dataset.h"
-#include "colonnade/data/token_source.h"
-#include "data/vectors.h"
+#include "colonnade/data/indexed/indexed_dataset.h"
+#include "colonnade/data/indexed/token_source.h"
+#include "colonnade/data/samples/t5/t5_dataset.h"
+#include "support/files.h"
 
 namespace colonnade::data {
 
@@ -54,7 +54,7 @@ class SentenceBatchesTest : public ::testing::Test {
   SentenceBatchesTest() {
     log::set_level(log::Level::kError);
     data_.data_cache_path = folder_ / "cache";
-    data_.data_path = {vector_path("indexed/bert_uint16")};
+    data_.data_path = {test::vector_path("indexed/bert_uint16")};
     data_.split = "80,20,0";
     training_.seq_length = 64;
     training_.global_batch_size = 8;
@@ -67,7 +67,7 @@ class SentenceBatchesTest : public ::testing::Test {
   [[nodiscard]] virtual Splits open() const = 0;
   template <typename E>
   [[nodiscard]] std::string refusal() const {
-    return message_of<E>([this] {
+    return test::message_of<E>([this] {
       const Splits splits = open();
       if (splits[0] != nullptr) (void)splits[0]->get(0, 8);
     });
@@ -84,14 +84,14 @@ class SentenceBatchesTest : public ::testing::Test {
     return folder_ / "made";
   }
 
-  TempFolder folder_;
+  test::TempFolder folder_;
   config::Data data_;
   config::Training training_;
 };
 
 /// Which ids of the vectors' vocabulary continue a word.
 inline std::vector<bool> word_pieces() {
-  const auto file = nlohmann::json::parse(read_file(vector_path("tokenizers/bert_wordpiece.json")));
+  const auto file = nlohmann::json::parse(read_file(test::vector_path("tokenizers/bert_wordpiece.json")));
   const auto& vocabulary = file["model"]["vocab"];
   std::vector<bool> continues(vocabulary.size());
   for (const auto& [piece, id] : vocabulary.items())

@@ -1,9 +1,9 @@
 // Sequences between ends of documents: every token in one, an end of document with what it ends.
-#include "colonnade/data/sequences.h"
+#include "colonnade/data/samples/gpt/sequences.h"
 
 #include <gtest/gtest.h>
 
-#include "colonnade/data/gpt_sample.h"
+#include "colonnade/data/samples/gpt/gpt_sample.h"
 
 namespace colonnade::data {
 namespace {

@@ -1,5 +1,5 @@
 // Samples of chat messages: packed and single, what has a loss, who sees whom, broken files.
-#include "colonnade/data/sft_batches.h"
+#include "colonnade/data/samples/sft/sft_batches.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,9 +10,9 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/data/sample_use.h"
-#include "colonnade/data/sft_conversations.h"
-#include "colonnade/data/sft_dataset.h"
-#include "data/vectors.h"
+#include "colonnade/data/samples/sft/sft_conversations.h"
+#include "colonnade/data/samples/sft/sft_dataset.h"
+#include "support/files.h"
 
 namespace colonnade::data {
 namespace {
@@ -37,8 +37,8 @@ struct Files {
   Files() {
     std::filesystem::create_directory(folder / "tok");
     std::filesystem::create_directory(folder / "chats");
-    std::filesystem::copy_file(vector_path("tokenizers/qwen2_bpe.json"), folder / "tok/tokenizer.json");
-    std::filesystem::copy_file(vector_path("chat/templates/chatml.jinja"),
+    std::filesystem::copy_file(test::vector_path("tokenizers/qwen2_bpe.json"), folder / "tok/tokenizer.json");
+    std::filesystem::copy_file(test::vector_path("chat/templates/chatml.jinja"),
                                folder / "tok/chat_template.jinja");
     std::ofstream first(folder / "chats/a.jsonl"), second(folder / "chats/b.jsonl"),
         other(folder / "chats/readme.txt");
@@ -53,22 +53,22 @@ struct Files {
     training.micro_batch_size = training.global_batch_size = 2;
     training.train_iters = 3;
     training.eval_iters = 0;
-    tokenizer = make_tokenizer({.type = "HuggingFaceTokenizer", .model = data.tokenizer_model});
+    tokenizer = tokenizers::make_tokenizer({.type = "HuggingFaceTokenizer", .model = data.tokenizer_model});
   }
   void pack() { data.reset_position_ids = data.reset_attention_mask = true; }
   [[nodiscard]] Splits open() const { return open_sft_batches(data, training, *tokenizer, 1155); }
   [[nodiscard]] std::string fault() const {
-    return message_of<DataError>([&] { (void)open(); });
+    return test::message_of<DataError>([&] { (void)open(); });
   }
   void chats(const std::string& text) {
     std::ofstream(folder / "chats.jsonl") << text;
     data.data_path = {folder / "chats.jsonl"};
   }
 
-  TempFolder folder;
+  test::TempFolder folder;
   config::Data data;
   config::Training training;
-  std::unique_ptr<Tokenizer> tokenizer;
+  std::unique_ptr<tokenizers::Tokenizer> tokenizer;
 };
 
 using Numbers = std::vector<std::int64_t>;
@@ -80,7 +80,7 @@ struct Row {
   std::vector<std::size_t> starts;
 };
 
-Row row_of(const HostBatch& batch, std::size_t row, const Tokenizer& tokenizer) {
+Row row_of(const HostBatch& batch, std::size_t row, const tokenizers::Tokenizer& tokenizer) {
   const auto s = static_cast<std::size_t>(batch.seq);
   Row result;
   std::vector<std::int32_t> ids, learnt;
@@ -220,7 +220,7 @@ TEST(SftBatches, BrokenLinesAreNamed) {
   EXPECT_THAT(files.fault(), AllOf(HasSubstr("line 1: "), HasSubstr("chat_template.jinja: line 1: ")));
   files.chats("\xef\xbb\xbf" + talk(1).dump() + "\n");
   EXPECT_THAT(files.fault(),
-              HasSubstr("chats.jsonl line 1: must be a JSON object; got a byte order mark (U+FEFF) in "
+              HasSubstr("chats.jsonl line 1 must be a JSON object; got a byte order mark (U+FEFF) in "
                         "front of it; remove it with sed"));
   files.chats("\n");
   EXPECT_THAT(files.fault(), HasSubstr("must hold a conversation"));
@@ -228,7 +228,7 @@ TEST(SftBatches, BrokenLinesAreNamed) {
   EXPECT_THAT(files.fault(), HasSubstr("must hold .jsonl"));
   std::filesystem::create_symlink("loop", files.folder / "loop");
   files.data.data_path = {files.folder / "loop"};
-  EXPECT_THAT(message_of<Error>([&] { (void)files.open(); }),
+  EXPECT_THAT(test::message_of<Error>([&] { (void)files.open(); }),
               HasSubstr("loop: the system must be able to read it; got Too many levels"));
   files.data.data_path = {files.folder / "nowhere"};
   EXPECT_THAT(files.fault(), HasSubstr("must be a file of chat messages"));
@@ -247,15 +247,15 @@ TEST(SftBatches, LargeFilesAreReadPieceByPiece) {
     text += lines.back() + "\n";
   }
   f.chats(text);
-  const chat::ChatTemplate chats = chat::read_template({f.data.tokenizer_model, ""});
+  const chat_template::ChatTemplate chats = chat_template::read_template({f.data.tokenizer_model, ""});
   const auto read = [&](const IndexCache& cache) {
     return Conversations(f.folder / "chats.jsonl", *f.tokenizer, chats, cache, "x");
   };
   const Conversations kept = read(IndexCache(f.folder / "large")), held = read(IndexCache({}));
   ASSERT_EQ(kept.num_sequences(), 400);
   for (int i = 0; i < 400; ++i) {
-    const auto ids =
-        marked_ids(chats.chat(chat::read_conversation(lines[static_cast<std::size_t>(i)])), *f.tokenizer);
+    const auto ids = marked_ids(
+        chats.chat(chat_template::read_conversation(lines[static_cast<std::size_t>(i)])), *f.tokenizer);
     ASSERT_EQ(kept.length(i), std::ssize(ids)) << i;
     ASSERT_EQ(held.length(i), std::ssize(ids)) << i;
     Numbers tokens(ids.size()), same(ids.size());
@@ -344,7 +344,7 @@ TEST(SftBatches, MoreSamplesThanMemoryHoldsAreRefusedBeforeTheyArePacked) {
   files.training.train_iters = 1'000'000'000'000;
   for (const bool packed : {false, true}) {
     if (packed) files.pack();
-    EXPECT_THAT(message_of<ConfigError>([&] { (void)files.open(); }),
+    EXPECT_THAT(test::message_of<ConfigError>([&] { (void)files.open(); }),
                 AllOf(HasSubstr(files.data.data_path[0] + ": the indices of its samples must fit the memory"),
                       HasSubstr("got 2000000000000 samples")));
   }
@@ -390,7 +390,7 @@ TEST(SftBatches, AnswersWithoutAnEndAreReportedAtEveryOpening) {
 TEST(SftBatches, NemotronFormatsNeedTheirTokens) {
   Files files;
   files.data.sft_tokenizer_prompt_format = "nemotron-h-aligned";
-  EXPECT_THAT(message_of<ConfigError>([&] { (void)files.open(); }), HasSubstr("<SPECIAL_10>"));
+  EXPECT_THAT(test::message_of<ConfigError>([&] { (void)files.open(); }), HasSubstr("<SPECIAL_10>"));
 }
 
 }  // namespace

@@ -6,9 +6,9 @@
 #include <map>
 
 #include "colonnade/base/error.h"
-#include "colonnade/data/bert_batches.h"
-#include "colonnade/data/gpt_batches.h"
-#include "colonnade/data/t5_batches.h"
+#include "colonnade/data/samples/bert/bert_batches.h"
+#include "colonnade/data/samples/gpt/gpt_batches.h"
+#include "colonnade/data/samples/t5/t5_batches.h"
 #include "data/sentences.h"
 
 namespace colonnade::data {
@@ -173,7 +173,8 @@ TEST(StrayIds, AreToldWithTheLeastVocabularyThatHoldsThem) {
 }
 
 TEST(StrayIds, AnyPlaceOfADataSetCanBeAnnounced) {
-  const IndexedDataset set(vector_path("indexed/gpt_uint16")), other(vector_path("indexed/gpt_uint16"));
+  const IndexedDataset set(test::vector_path("indexed/gpt_uint16")),
+      other(test::vector_path("indexed/gpt_uint16"));
   for (std::int64_t i = 0; i < set.num_sequences(); ++i) {
     for (const std::int64_t offset : {std::int64_t{0}, set.length(i)})
       EXPECT_NO_THROW(set.announce(i, offset, 1 << 30));
@@ -203,12 +204,12 @@ class VocabularyFault : public SentenceBatchesTest {
 };
 
 TEST_F(VocabularyFault, NamesSetPlaceAndWayOutOfAGpt) {
-  data_.data_path = {vector_path("indexed/gpt_uint16")};
+  data_.data_path = {test::vector_path("indexed/gpt_uint16")};
   data_.split = "1,0,0";
   const auto fault = [&](std::int64_t vocab_size) {
     return vocabulary_fault(open_gpt_batches(data_, training_, {.vocab_size = vocab_size, .eod = 0}));
   };
-  const std::string set = vector_path("indexed/gpt_uint16");
+  const std::string set = test::vector_path("indexed/gpt_uint16");
   EXPECT_THAT(
       fault(1000),
       AllOf(HasSubstr(set + ": token ids must be 0 to 999; got "), HasSubstr(" in document "),
@@ -216,7 +217,7 @@ TEST_F(VocabularyFault, NamesSetPlaceAndWayOutOfAGpt) {
             HasSubstr("`colonnade data inspect " + set + " --check-tokens --vocab-size 1000` counts them")));
   EXPECT_THAT(fault(1152), IsEmpty());
   EXPECT_THAT(fault(0), IsEmpty()) << "not checked";
-  data_.data_path.push_back(vector_path("indexed/gpt2_uint16"));
+  data_.data_path.push_back(test::vector_path("indexed/gpt2_uint16"));
   EXPECT_THAT(fault(1000), HasSubstr("; 1 more data set has such ids"));
   const Zeros a(1, 1, {{0, 9}}, "a"), b(1, 1, {{0, 9}}, "b"), c(1, 1, {{0, 9}}, "c");
   EXPECT_THAT(vocabulary_fault(of_parts({{{&a, {0, 1}}, {&b, {0, 1}}, {&c, {0, 1}}}}, 9)),

@@ -1,5 +1,5 @@
 // Batches of a T5: orders, splits, blends, mock data, hostile data, errors.
-#include "colonnade/data/t5_batches.h"
+#include "colonnade/data/samples/t5/t5_batches.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -10,9 +10,9 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
-#include "colonnade/data/indexed_dataset.h"
+#include "colonnade/data/indexed/indexed_dataset.h"
 #include "colonnade/data/prefetcher.h"
-#include "colonnade/data/t5_dataset.h"
+#include "colonnade/data/samples/t5/t5_dataset.h"
 #include "data/sentences.h"
 
 namespace colonnade::data {
@@ -44,7 +44,7 @@ TEST_F(T5BatchesTest, TakeTheSamplesThatMegatronTakes) {
   for (const std::string name :
        {"t5_span.sample_index",
         "cache_t5_span/81b3cf429d023171e26280fdade5836b-T5MaskedWordPieceDataset-sample_index"})
-    expected.insert(read_file(vector_path("indexed/masked/" + name + ".npy")));
+    expected.insert(read_file(test::vector_path("indexed/masked/" + name + ".npy")));
   EXPECT_EQ(kept, expected);
 
   // Megatron's descriptions, but for the path and the tokenizer of this run.
@@ -53,8 +53,8 @@ TEST_F(T5BatchesTest, TakeTheSamplesThatMegatronTakes) {
     if (file.path().string().ends_with("T5MaskedWordPieceDataset-description.txt"))
       described.insert(read_file(file.path()));
   for (const std::string hash : {"81b3cf429d023171e26280fdade5836b", "1445a29ba6bc1b5a1f328d9c53b2dab3"}) {
-    std::string text = read_file(
-        vector_path("indexed/masked/cache_t5_span/" + hash + "-T5MaskedWordPieceDataset-description.txt"));
+    std::string text = read_file(test::vector_path("indexed/masked/cache_t5_span/" + hash +
+                                                   "-T5MaskedWordPieceDataset-description.txt"));
     const std::size_t path = text.find("indexed/bert_uint16");
     text.replace(path, std::string("indexed/bert_uint16").size(), data_.data_path[0]);
     const std::size_t begin = text.find("{\n        \"class\"");
@@ -141,7 +141,7 @@ TEST_F(T5BatchesTest, CyclicEpochsHoldEachSampleOnce) {
     EXPECT_EQ(got.encoder_tokens, expected.encoder_tokens);
     EXPECT_EQ(got.labels, expected.labels);
   }
-  EXPECT_THAT(message_of<DataError>([&] { (void)in_order[0]->get(in_order[0]->size(), 1); }),
+  EXPECT_THAT(test::message_of<DataError>([&] { (void)in_order[0]->get(in_order[0]->size(), 1); }),
               HasSubstr("train for fewer steps or add data"));
   data_.dataloader_type = "cyclic";
   training_.global_batch_size = 100000;
@@ -260,7 +260,7 @@ TEST_F(T5BatchesTest, SettingsChangeTheSamples) {
 
 TEST_F(T5BatchesTest, SaysWhatIsWrongWithTheSettings) {
   training_.decoder_seq_length = 0;
-  EXPECT_THAT(refusal<ConfigError>(), HasSubstr("--decoder-seq-length: must be 1 to"));
+  EXPECT_THAT(refusal<ConfigError>(), HasSubstr("--decoder-seq-length must be 1 to"));
   training_.decoder_seq_length = 5;
   EXPECT_THAT(refusal<DataError>(), HasSubstr("--decoder-seq-length 5; raise it"));
   training_.decoder_seq_length = 32;

@@ -1,5 +1,5 @@
 // Samples of a T5 against Megatron's, and what cannot be a sample.
-#include "colonnade/data/t5_dataset.h"
+#include "colonnade/data/samples/t5/t5_dataset.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
-#include "colonnade/data/indexed_dataset.h"
-#include "colonnade/data/t5_batches.h"
+#include "colonnade/data/indexed/indexed_dataset.h"
+#include "colonnade/data/samples/t5/t5_batches.h"
 #include "data/sentences.h"
 
 namespace colonnade::data {
@@ -36,11 +36,11 @@ void expect_row(std::span<const std::int64_t> got, const std::vector<double>& te
 }
 
 TEST(T5Dataset, GivesMegatronsSamples) {
-  const auto source = std::make_shared<IndexedDataset>(vector_path("indexed/bert_uint16"));
+  const auto source = std::make_shared<IndexedDataset>(test::vector_path("indexed/bert_uint16"));
   const auto dataset =
       std::make_shared<T5Dataset>(source, megatrons_t5_plan(*source), IndexCache({}), CacheKey{});
   ASSERT_EQ(dataset->size(), 486);
-  const auto expected = read_tensors("indexed/masked/t5_span.first.safetensors");
+  const auto expected = test::read_tensors("indexed/masked/t5_span.first.safetensors");
   for (std::size_t i = 0; i < 50; ++i) {
     Ints numbers(128 + 64 + 64);
     const auto sample = static_cast<std::int64_t>(i);
@@ -71,8 +71,8 @@ TEST(T5Dataset, GivesMegatronsSamples) {
 
 TEST(T5Dataset, KeepsMegatronsIndexInItsCache) {
   log::set_level(log::Level::kError);
-  const TempFolder folder;
-  const auto source = std::make_shared<IndexedDataset>(vector_path("indexed/bert_uint16"));
+  const test::TempFolder folder;
+  const auto source = std::make_shared<IndexedDataset>(test::vector_path("indexed/bert_uint16"));
   const IndexCache cache(folder / "cache");
   const T5Dataset built(source, megatrons_t5_plan(*source), cache, {.kind = "k", .description = "same"});
   const auto kept = [&folder] {
@@ -80,7 +80,7 @@ TEST(T5Dataset, KeepsMegatronsIndexInItsCache) {
       if (file.path().string().ends_with("-sample_index.npy")) return read_file(file.path());
     return std::string();
   };
-  const std::string megatrons = read_file(vector_path("indexed/masked/t5_span.sample_index.npy"));
+  const std::string megatrons = read_file(test::vector_path("indexed/masked/t5_span.sample_index.npy"));
   EXPECT_EQ(kept(), megatrons);
   const SampleOrder order = built.orders()[0];
   EXPECT_EQ(order.passes, 2);
@@ -105,7 +105,7 @@ TEST(T5Dataset, KeepsMegatronsIndexInItsCache) {
   // Data that the index was not made for.
   const auto less = std::make_shared<Sentences>(std::vector<Ints>(300, Ints{4}));
   T5Plan plan = megatrons_t5_plan(*source);
-  EXPECT_THAT(message_of<DataError>([&] {
+  EXPECT_THAT(test::message_of<DataError>([&] {
                 const T5Dataset wrong(less, plan, cache, {.kind = "k", .description = "same"});
                 for (std::int64_t i = 0; i < wrong.size(); ++i) (void)wrong.text(i);
               }),
@@ -157,7 +157,7 @@ TEST(T5Dataset, CutsTextToItsLength) {
 TEST(T5Dataset, SaysWhatIsTooSmallForItsSpans) {
   const auto refusal = [](const std::function<void(T5Plan&)>& change) {
     const T5Dataset dataset = small(std::vector<Ints>(50, Ints{120}), change);
-    return message_of<DataError>([&] {
+    return test::message_of<DataError>([&] {
       Ints numbers(128 + 2 * 20);
       for (std::int64_t i = 0; i < dataset.size(); ++i) dataset.tokens(i, 0, numbers);
     });
@@ -170,7 +170,7 @@ TEST(T5Dataset, SaysWhatIsTooSmallForItsSpans) {
               }),
               HasSubstr("raise --vocab-extra-ids"));
   const T5Dataset dataset = small({{5}});
-  EXPECT_THAT(message_of<DataError>([&] { (void)dataset.text(1); }), HasSubstr("asked for sample 1"));
+  EXPECT_THAT(test::message_of<DataError>([&] { (void)dataset.text(1); }), HasSubstr("asked for sample 1"));
 }
 
 }  // namespace

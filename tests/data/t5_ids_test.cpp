@@ -1,5 +1,5 @@
 // The ids of T5's samples, from every kind of tokenizer.
-#include "colonnade/data/t5_ids.h"
+#include "colonnade/data/samples/t5/t5_ids.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 #include <map>
 
 #include "colonnade/base/error.h"
-#include "data/vectors.h"
+#include "support/files.h"
 
 namespace colonnade::data {
 namespace {
@@ -17,14 +17,14 @@ using ::testing::HasSubstr;
 using Ints = std::vector<std::int64_t>;
 
 /// A vocabulary of 100 pieces, of which some have a name.
-class Model final : public Tokenizer {
+class Model final : public tokenizers::Tokenizer {
  public:
-  Model(SpecialIds special, std::map<std::string, std::int32_t, std::less<>> pieces)
+  Model(tokenizers::SpecialIds special, std::map<std::string, std::int32_t, std::less<>> pieces)
       : special_(special), pieces_(std::move(pieces)) {}
   [[nodiscard]] std::vector<std::int32_t> encode(std::string_view) const override { return {}; }
   [[nodiscard]] std::string decode(std::span<const std::int32_t>) const override { return {}; }
   [[nodiscard]] std::int64_t vocab_size() const override { return 100; }
-  [[nodiscard]] SpecialIds special() const override { return special_; }
+  [[nodiscard]] tokenizers::SpecialIds special() const override { return special_; }
   [[nodiscard]] std::int32_t id_of(std::string_view piece) const override {
     const auto found = pieces_.find(piece);
     return found == pieces_.end() ? -1 : found->second;
@@ -32,13 +32,14 @@ class Model final : public Tokenizer {
   [[nodiscard]] std::int32_t eod() const override { return special_.eos; }
 
  private:
-  SpecialIds special_;
+  tokenizers::SpecialIds special_;
   std::map<std::string, std::int32_t, std::less<>> pieces_;
 };
 
 TEST(T5Ids, OfNumbersAreTheLastOnes) {
-  const auto tokenizer = make_tokenizer({.type = "NullTokenizer", .vocab_size = 50});
-  for (const Tokenizer* given : std::array<const Tokenizer*, 2>{tokenizer.get(), nullptr}) {
+  const auto tokenizer = tokenizers::make_tokenizer({.type = "NullTokenizer", .vocab_size = 50});
+  for (const tokenizers::Tokenizer* given :
+       std::array<const tokenizers::Tokenizer*, 2>{tokenizer.get(), nullptr}) {
     const T5Ids ids = t5_ids(given, 50, 3);
     EXPECT_EQ(ids.vocab_size, 50);
     EXPECT_EQ(ids.sentinels, (Ints{47, 48, 49}));
@@ -62,8 +63,8 @@ TEST(T5Ids, OfAModelAreItsPieces) {
 }
 
 TEST(T5Ids, BehindAModelThatHasNone) {
-  const auto llama = make_tokenizer(
-      {.type = "SentencePieceTokenizer", .model = vector_path("tokenizers/llama2_sp_bpe.model")});
+  const auto llama = tokenizers::make_tokenizer(
+      {.type = "SentencePieceTokenizer", .model = test::vector_path("tokenizers/llama2_sp_bpe.model")});
   EXPECT_EQ(llama->id_of("<s>"), 1);
   EXPECT_EQ(llama->id_of("<unk>"), 0);
   EXPECT_EQ(llama->id_of("<extra_id_0>"), -1);
@@ -77,8 +78,9 @@ TEST(T5Ids, BehindAModelThatHasNone) {
 }
 
 TEST(T5Ids, NameTheWayOutWhereThereAreNoSentinels) {
-  const auto refusal = [](const Tokenizer* tokenizer, std::int64_t vocab_size, std::int64_t extra) {
-    return message_of<ConfigError>([&] { (void)t5_ids(tokenizer, vocab_size, extra); });
+  const auto refusal = [](const tokenizers::Tokenizer* tokenizer, std::int64_t vocab_size,
+                          std::int64_t extra) {
+    return test::message_of<ConfigError>([&] { (void)t5_ids(tokenizer, vocab_size, extra); });
   };
   EXPECT_THAT(refusal(nullptr, 50, 0), HasSubstr("--vocab-extra-ids: the last ids of the vocabulary"));
   EXPECT_THAT(refusal(nullptr, 50, 49), HasSubstr("1 to 48 of 50; got 49"));

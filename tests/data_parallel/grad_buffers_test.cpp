@@ -8,7 +8,7 @@
 #include <numeric>
 
 #include "colonnade/comm/null_backend.h"
-#include "colonnade/plan/params/gpt.h"
+#include "colonnade/layout/params/gpt.h"
 #include "support/device.h"
 #include "support/recording_backend.h"
 #include "support/split.h"
@@ -19,7 +19,7 @@ namespace {
 using at::Tensor;
 using tensor::Parameter;
 
-plan::ParamSpec plain(const std::string& name, std::vector<std::int64_t> shape) {
+layout::ParamSpec plain(const std::string& name, std::vector<std::int64_t> shape) {
   return {.name = name, .shape = std::move(shape)};
 }
 
@@ -35,8 +35,8 @@ struct Toy {
     add(1, plain("d", {200}));
     add(1, plain("unused", {9}));
   }
-  void add(std::size_t chunk, const plan::ParamSpec& spec) {
-    all.push_back(std::make_unique<Parameter>(spec, plan::Position(), test::options(at::kDouble)));
+  void add(std::size_t chunk, const layout::ParamSpec& spec) {
+    all.push_back(std::make_unique<Parameter>(spec, layout::Position(), test::options(at::kDouble)));
     chunks[chunk].push_back(all.back().get());
     test::randomize({all.back().get()});
   }
@@ -69,7 +69,7 @@ TEST(GradBuffers, LieAlignedInBackwardOrder) {
     comm::run_ranks(replicas, [&](comm::Communicators& ranks) {
       Toy toy;
       GradBuffers buffers(toy.chunks, {.data = ranks.world()},
-                          {.bucket_elements = 100, .sharding = plan::Sharding::kOptimizer});
+                          {.bucket_elements = 100, .sharding = layout::Sharding::kOptimizer});
       std::vector<std::string> order;
       std::int64_t end = 0;
       for (const auto& entry : buffers.entries()) {
@@ -116,7 +116,7 @@ TEST(GradBuffers, EveryModeGivesTheSumOverReplicas) {
           toy.chunks, {.data = ranks.world()},
           {.bucket_elements = mode.bucket,
            .overlap_grad_reduce = mode.overlap,
-           .sharding = mode.distributed ? plan::Sharding::kOptimizer : plan::Sharding::kNone});
+           .sharding = mode.distributed ? layout::Sharding::kOptimizer : layout::Sharding::kNone});
       for (int step = 0; step < 2; ++step) {  // the second step starts from a used buffer
         if (step == 1) buffers.grads().fill_(1e30);
         run_step(buffers, toy, ranks.rank());
@@ -167,7 +167,7 @@ TEST(GradBuffers, OwnedStretchesCoverEveryElementOnce) {
     comm::run_ranks(replicas, [&](comm::Communicators& ranks) {
       Toy toy;
       const GradBuffers buffers(toy.chunks, {.data = ranks.world()},
-                                {.bucket_elements = 100, .sharding = plan::Sharding::kOptimizer});
+                                {.bucket_elements = 100, .sharding = layout::Sharding::kOptimizer});
       const std::lock_guard lock(mutex);
       owners.resize(static_cast<std::size_t>(buffers.params().numel()), 0);
       for (const Owned& owned : buffers.owned())
@@ -182,9 +182,10 @@ TEST(GradBuffers, EveryReplicaGetsTheParametersOfTheOwners) {
   for (const bool overlap : {false, true})
     comm::run_ranks(test::thread_ranks(3), [&](comm::Communicators& ranks) {
       Toy toy;
-      GradBuffers buffers(
-          toy.chunks, {.data = ranks.world()},
-          {.bucket_elements = 100, .overlap_param_gather = overlap, .sharding = plan::Sharding::kOptimizer});
+      GradBuffers buffers(toy.chunks, {.data = ranks.world()},
+                          {.bucket_elements = 100,
+                           .overlap_param_gather = overlap,
+                           .sharding = layout::Sharding::kOptimizer});
       const Tensor numbers = at::arange(buffers.params().numel(), test::options(at::kDouble));
       for (const Owned& owned : buffers.owned())
         buffers.params()
@@ -204,7 +205,7 @@ struct Gathers {
       : buffers(toy.chunks, {.data = comm::Group(backend, "dp")},
                 {.bucket_elements = 100,
                  .overlap_param_gather = overlap,
-                 .sharding = plan::Sharding::kOptimizer}) {}
+                 .sharding = layout::Sharding::kOptimizer}) {}
   std::vector<std::string> events() const { return std::exchange(backend->events, {}); }
 
   const std::shared_ptr<test::RecordingBackend> backend = std::make_shared<test::RecordingBackend>(2);
@@ -240,17 +241,17 @@ TEST(GradBuffers, ExpertsAreSummedOverTheirOwnReplicas) {
   config::Parallel parallel;
   parallel.world_size = 4;
   parallel.expert_model_parallel_size = 2;
-  plan::ParamSpec spec = plain("experts", {4, 3});
-  spec.family = plan::Family::kExpert;
-  spec.cuts = {{.dim = 0, .axis = plan::Axis::kEp, .pieces = {{.size = 4}}}};
+  layout::ParamSpec spec = plain("experts", {4, 3});
+  spec.family = layout::Family::kExpert;
+  spec.cuts = {{.dim = 0, .axis = layout::Axis::kEp, .pieces = {{.size = 4}}}};
   for (const bool distributed : {false, true})
     comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
       Parameter dense(plain("dense", {30}), {}, at::dtype(at::kDouble));
       Parameter experts(spec, ranks.mesh().position(ranks.rank()), at::dtype(at::kDouble));
       GradBuffers buffers(
           {{&dense, &experts}},
-          {.data = ranks.group({plan::Axis::kDp}), .expert_data = ranks.group({plan::Axis::kEdp})},
-          {.sharding = distributed ? plan::Sharding::kOptimizer : plan::Sharding::kNone});
+          {.data = ranks.group({layout::Axis::kDp}), .expert_data = ranks.group({layout::Axis::kEdp})},
+          {.sharding = distributed ? layout::Sharding::kOptimizer : layout::Sharding::kNone});
       const double own = std::pow(10, ranks.rank());
       for (Parameter* p : {&dense, &experts}) p->accumulate(at::full_like(p->value, own));
       buffers.finish();
@@ -273,8 +274,8 @@ TEST(GradBuffers, ExpertsAreSummedOverTheirOwnReplicas) {
 
 TEST(GradBuffers, FurtherSumsFollowTheSumOverTheReplicas) {
   const auto backend = std::make_shared<test::RecordingBackend>(2);
-  plan::ParamSpec spec = plain("norm", {6});
-  spec.partial = {plan::Axis::kTp};
+  layout::ParamSpec spec = plain("norm", {6});
+  spec.partial = {layout::Axis::kTp};
   Parameter norm(spec, {}, at::dtype(at::kDouble));
   GradBuffers buffers({{&norm}}, {.data = comm::Group(backend, "dp"), .tensor = comm::Group(backend, "tp")},
                       {});
@@ -293,17 +294,18 @@ TEST(GradBuffers, TiedEmbeddingsAreSummedOverBothStages) {
     for (const bool overlap : {false, true})
       comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
         // The stages differ in what else they hold; the table must still be cut in the same places.
-        const int stage = ranks.coord(plan::Axis::kPp);
-        plan::ParamSpec spec = plain("table", {30, 10});
-        spec.held_by = plan::HeldBy::kEnds;
+        const int stage = ranks.coord(layout::Axis::kPp);
+        layout::ParamSpec spec = plain("table", {30, 10});
+        spec.held_by = layout::HeldBy::kEnds;
         Parameter table(spec, {}, at::dtype(at::kDouble));
         Parameter other(plain("other", {stage == 0 ? 17 : 333}), {}, at::dtype(at::kDouble));
         table.is_copy = stage == 1;
-        GradBuffers buffers({{&table, &other}},
-                            {.data = ranks.group({plan::Axis::kDp, plan::Axis::kCp}),
-                             .stages = {{plan::HeldBy::kEnds, ranks.stages({0, 1}, "embedding")}}},
-                            {.overlap_grad_reduce = overlap,
-                             .sharding = distributed ? plan::Sharding::kOptimizer : plan::Sharding::kNone});
+        GradBuffers buffers(
+            {{&table, &other}},
+            {.data = ranks.group({layout::Axis::kDp, layout::Axis::kCp}),
+             .stages = {{layout::HeldBy::kEnds, ranks.stages({0, 1}, "embedding")}}},
+            {.overlap_grad_reduce = overlap,
+             .sharding = distributed ? layout::Sharding::kOptimizer : layout::Sharding::kNone});
         buffers.arm(0);
         backward({&table, &other}, ranks.rank(), 0);
         buffers.finish();
@@ -339,9 +341,9 @@ struct Layers {
 
   Layers(const config::Model& model, const config::Parallel& parallel, const comm::Group& tp) {
     for (std::int64_t layer = 0; layer < model.num_layers; ++layer)
-      plan::for_each(plan::layer_params(model, parallel, layer), [&](const plan::ParamSpec& spec) {
+      layout::for_each(layout::layer_params(model, parallel, layer), [&](const layout::ParamSpec& spec) {
         all.push_back(std::make_unique<Parameter>(
-            spec, plan::Position::on(plan::Axis::kTp, tp.rank(), tp.size()), at::dtype(at::kDouble)));
+            spec, layout::Position::on(layout::Axis::kTp, tp.rank(), tp.size()), at::dtype(at::kDouble)));
         list.push_back(all.back().get());
       });
   }
@@ -350,7 +352,7 @@ struct Layers {
 TEST(PartialSums, EveryPartialGradientIsSummedOverItsHolders) {
   const auto parallel = test::tensor_parallel(4, true);
   comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
-    const comm::Group tp = ranks.group({plan::Axis::kTp});
+    const comm::Group tp = ranks.group({layout::Axis::kTp});
     const Layers layers(layers_of(2), parallel, tp);
     GradBuffers buffers({layers.list}, {.tensor = tp}, {.overlap_grad_reduce = true});
     buffers.arm(0);
@@ -374,8 +376,8 @@ TEST(PartialSums, OneCallCompletesABucket) {
   const auto parallel = test::tensor_parallel(4, true);
   const auto calls = [&](std::int64_t groups, std::int64_t bucket) {
     const auto log = std::make_shared<comm::CallLog>();
-    comm::Communicators ranks(plan::Mesh(parallel), 0, comm::null_factory(log));
-    const comm::Group tp = ranks.group({plan::Axis::kTp});
+    comm::Communicators ranks(layout::Mesh(parallel), 0, comm::null_factory(log));
+    const comm::Group tp = ranks.group({layout::Axis::kTp});
     const Layers layers(layers_of(groups), parallel, tp);
     GradBuffers buffers({layers.list}, {.tensor = tp}, {.bucket_elements = bucket});
     buffers.finish();

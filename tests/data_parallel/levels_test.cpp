@@ -13,7 +13,7 @@ namespace colonnade::data_parallel {
 namespace {
 
 using at::Tensor;
-using plan::Sharding;
+using layout::Sharding;
 using tensor::Parameter;
 
 /// y = x W + b by plain autograd.
@@ -82,7 +82,7 @@ Options options(const Case& c, LevelToy& toy) {
           .units = units_of({&toy.stage})};
 }
 
-Levels levels(comm::Communicators& ranks, plan::Axis axis, int instances) {
+Levels levels(comm::Communicators& ranks, layout::Axis axis, int instances) {
   auto [inner, outer] = ranks.levels({axis}, ranks.mesh().size(axis) / instances);
   return {inner, outer};
 }
@@ -107,7 +107,7 @@ TEST(Levels, GiveTheSumsOfAllReplicas) {
     for (int m = 0; m < c.ranks * kMicroBatches; ++m) alone.micro_batch(m);
     comm::run_ranks(c.ranks, [&](comm::Communicators& ranks) {
       LevelToy toy;
-      GradBuffers buffers(toy.chunks(), {.data = levels(ranks, plan::Axis::kDp, c.instances)},
+      GradBuffers buffers(toy.chunks(), {.data = levels(ranks, layout::Axis::kDp, c.instances)},
                           options(c, toy));
       buffers.attach(toy.stage);
       const auto parameters = toy.stage.parameters(), whole = alone.stage.parameters();
@@ -138,7 +138,7 @@ TEST(Levels, EveryElementIsCountedAndSavedOnceAndUpdatedByEachInstanceOrByOne) {
     std::map<std::string, Tensor> owners, counted, saved;
     comm::run_ranks(c.ranks, [&](comm::Communicators& ranks) {
       LevelToy toy;
-      GradBuffers buffers(toy.chunks(), {.data = levels(ranks, plan::Axis::kDp, c.instances)},
+      GradBuffers buffers(toy.chunks(), {.data = levels(ranks, layout::Axis::kDp, c.instances)},
                           options(c, toy));
       const std::lock_guard lock(mutex);
       const auto mark = [](auto& sums, const Parameter& p, std::int64_t first, std::int64_t length) {
@@ -179,7 +179,7 @@ TEST(Levels, EveryRankGetsTheParametersOfTheOwners) {
     SCOPED_TRACE(text(c));
     comm::run_ranks(c.ranks, [&](comm::Communicators& ranks) {
       LevelToy toy;
-      GradBuffers buffers(toy.chunks(), {.data = levels(ranks, plan::Axis::kDp, c.instances)},
+      GradBuffers buffers(toy.chunks(), {.data = levels(ranks, layout::Axis::kDp, c.instances)},
                           options(c, toy));
       buffers.attach(toy.stage);
       const at::NoGradGuard no_grad;
@@ -206,16 +206,16 @@ TEST(Levels, ExpertsHaveInstancesOfTheirOwn) {
   config::Parallel parallel;
   parallel.world_size = 8;
   parallel.expert_model_parallel_size = 2;
-  plan::ParamSpec spec{.name = "experts", .shape = {4, 3}, .family = plan::Family::kExpert};
-  spec.cuts = {{.dim = 0, .axis = plan::Axis::kEp, .pieces = {{.size = 4}}}};
+  layout::ParamSpec spec{.name = "experts", .shape = {4, 3}, .family = layout::Family::kExpert};
+  spec.cuts = {{.dim = 0, .axis = layout::Axis::kEp, .pieces = {{.size = 4}}}};
   for (const int instances : {1, 2, 4})
     for (const bool cut_outer : {false, true})
       comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
         Parameter dense({.name = "dense", .shape = {30}}, {}, at::dtype(at::kDouble));
         Parameter experts(spec, ranks.mesh().position(ranks.rank()), at::dtype(at::kDouble));
         GradBuffers buffers({{&dense, &experts}},
-                            {.data = levels(ranks, plan::Axis::kDp, instances),
-                             .expert_data = levels(ranks, plan::Axis::kEdp, instances)},
+                            {.data = levels(ranks, layout::Axis::kDp, instances),
+                             .expert_data = levels(ranks, layout::Axis::kEdp, instances)},
                             {.sharding = Sharding::kOptimizer, .cut_outer = cut_outer});
         const double own = std::pow(10, ranks.rank());
         for (Parameter* p : {&dense, &experts}) p->accumulate(at::full_like(p->value, own));
@@ -239,7 +239,7 @@ TEST(Levels, BucketsAreCutEvenlyByAllWhoShareAnUpdate) {
                    .sharding = Sharding::kOptimizer,
                    .cut_outer = cut_outer,
                    .bucket = 1 << 20};
-      const GradBuffers buffers(toy.chunks(), {.data = levels(ranks, plan::Axis::kDp, 2)}, options(c, toy));
+      const GradBuffers buffers(toy.chunks(), {.data = levels(ranks, layout::Axis::kDp, 2)}, options(c, toy));
       EXPECT_EQ(buffers.params().numel() % (cut_outer ? 6 * 64 : 3 * 128), 0);
       for (const Owned& owned : buffers.owned())
         EXPECT_EQ(owned.params.numel() * (cut_outer ? 6 : 3), buffers.params().numel());
@@ -251,9 +251,9 @@ comm::CallLog::Table calls_of(const Case& c) {
   config::Parallel parallel;
   parallel.world_size = c.ranks;
   const auto log = std::make_shared<comm::CallLog>();
-  comm::Communicators ranks(plan::Mesh(parallel), 0, comm::null_factory(log));
+  comm::Communicators ranks(layout::Mesh(parallel), 0, comm::null_factory(log));
   LevelToy toy;
-  GradBuffers buffers(toy.chunks(), {.data = levels(ranks, plan::Axis::kDp, c.instances)}, options(c, toy));
+  GradBuffers buffers(toy.chunks(), {.data = levels(ranks, layout::Axis::kDp, c.instances)}, options(c, toy));
   buffers.attach(toy.stage);
   for (int m = 0; m < kMicroBatches; ++m) toy.micro_batch(m);
   buffers.finish();

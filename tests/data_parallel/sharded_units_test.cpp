@@ -20,7 +20,7 @@ using tensor::Parameter;
 /// y = x W + b by plain autograd.
 class Affine final : public tensor::Block {
  public:
-  explicit Affine(const std::string& name, plan::HeldBy held_by = plan::HeldBy::kOneStage)
+  explicit Affine(const std::string& name, layout::HeldBy held_by = layout::HeldBy::kOneStage)
       : w_({.name = name + ".w", .shape = {6, 6}, .held_by = held_by}, {}, test::options(at::kDouble)),
         b_({.name = name + ".b", .shape = {6}}, {}, test::options(at::kDouble)) {
     test::randomize({&w_, &b_});
@@ -73,7 +73,7 @@ class Reader final : public tensor::Block {
 struct UnitToy {
   explicit UnitToy(bool tied = false) {
     stage.blocks.push_back(
-        std::make_unique<Affine>("first", tied ? plan::HeldBy::kEnds : plan::HeldBy::kOneStage));
+        std::make_unique<Affine>("first", tied ? layout::HeldBy::kEnds : layout::HeldBy::kOneStage));
     for (const char* name : {"second", "third"}) stage.blocks.push_back(std::make_unique<Affine>(name));
     if (!tied) return;
     table = stage.blocks.front()->parameters().front();
@@ -83,7 +83,7 @@ struct UnitToy {
   tensor::Stage stage;
   Parameter* table = nullptr;
   [[nodiscard]] std::vector<std::vector<Parameter*>> chunks() const { return {stage.parameters()}; }
-  [[nodiscard]] Options options(plan::Sharding sharding, bool overlap) {
+  [[nodiscard]] Options options(layout::Sharding sharding, bool overlap) {
     return {.bucket_elements = 1 << 20,
             .overlap_grad_reduce = overlap,
             .overlap_param_gather = overlap,
@@ -122,11 +122,11 @@ std::vector<Tensor> step(UnitToy& toy, GradBuffers& buffers, int rank) {
 }
 
 TEST(ShardedUnits, GiveTheSumsOfTheReplicas) {
-  for (const auto sharding : {plan::Sharding::kGradients, plan::Sharding::kParameters})
+  for (const auto sharding : {layout::Sharding::kGradients, layout::Sharding::kParameters})
     for (const bool overlap : {false, true})
       comm::run_ranks(2, [&](comm::Communicators& ranks) {
         UnitToy plain, cut;
-        Options options = plain.options(plan::Sharding::kOptimizer, false);
+        Options options = plain.options(layout::Sharding::kOptimizer, false);
         options.bucket_elements = 1;  // a bucket for each parameter
         GradBuffers expected(plain.chunks(), {.data = ranks.world()}, options);
         options = cut.options(sharding, overlap);
@@ -144,12 +144,12 @@ TEST(ShardedUnits, GiveTheSumsOfTheReplicas) {
 // The last block reads the first one's: its values are there for both, and gone in between.
 TEST(ShardedUnits, ATableOfTwoReadersIsWholeWithEither) {
   for (const bool deterministic : {false, true})
-    for (const auto sharding : {plan::Sharding::kGradients, plan::Sharding::kParameters})
+    for (const auto sharding : {layout::Sharding::kGradients, layout::Sharding::kParameters})
       for (const bool overlap : {false, true})
         comm::run_ranks(2, [&](comm::Communicators& ranks) {
           UnitToy plain(true), cut(true);
           GradBuffers expected(plain.chunks(), {.data = ranks.world()},
-                               plain.options(plan::Sharding::kOptimizer, false));
+                               plain.options(layout::Sharding::kOptimizer, false));
           Options options = cut.options(sharding, overlap);
           options.deterministic = deterministic;
           GradBuffers buffers(cut.chunks(), {.data = ranks.world()}, options);
@@ -162,7 +162,7 @@ TEST(ShardedUnits, ATableOfTwoReadersIsWholeWithEither) {
           ranks.world().all_reduce(sums, "squares").wait();
           EXPECT_NEAR(sums[0].item<double>(), sums[1].item<double>(), 1e-9 * all);
           EXPECT_THAT(static_cast<const Reader&>(*cut.stage.blocks.back()).whole, testing::Each(true));
-          if (sharding == plan::Sharding::kParameters) {
+          if (sharding == layout::Sharding::kParameters) {
             EXPECT_EQ(cut.table->value.storage().nbytes(), 0U);
           }
           EXPECT_EQ(cut.table->main_grad.storage().nbytes(), 0U);
@@ -173,7 +173,7 @@ TEST(ShardedUnits, TakeWhatABackwardPassLeftForLater) {
   for (const bool overlap : {false, true})
     comm::run_ranks(2, [&](comm::Communicators& ranks) {
       UnitToy plain(true), cut(true);
-      Options options = plain.options(plan::Sharding::kParameters, overlap);
+      Options options = plain.options(layout::Sharding::kParameters, overlap);
       options.splits_backward = true;
       GradBuffers expected(plain.chunks(), {.data = ranks.world()}, options);
       expected.attach(plain.stage);
@@ -207,7 +207,7 @@ TEST(ShardedUnits, AreGoneBetweenUses) {
     UnitToy toy;
     const Tensor before = toy.stage.parameters()[0]->value.detach().clone();
     GradBuffers buffers(toy.chunks(), {.data = ranks.world()},
-                        toy.options(plan::Sharding::kParameters, true));
+                        toy.options(layout::Sharding::kParameters, true));
     buffers.attach(toy.stage);
     const auto gone = [&] {
       for (const Parameter* p : toy.stage.parameters())
@@ -240,7 +240,7 @@ TEST(ShardedUnits, StayFromForwardToBackwardWhereTheyAreNotReshardedInBetween) {
   for (const bool reshards : {true, false})
     comm::run_ranks(2, [&](comm::Communicators& ranks) {
       UnitToy toy;
-      Options options = toy.options(plan::Sharding::kParameters, false);
+      Options options = toy.options(layout::Sharding::kParameters, false);
       options.reshard_after_forward = reshards;
       GradBuffers buffers(toy.chunks(), {.data = ranks.world()}, options);
       buffers.attach(toy.stage);
@@ -266,7 +266,7 @@ TEST(ShardedUnits, StayFromForwardToBackwardWhereTheyAreNotReshardedInBetween) {
 
 /// Whatever the cut, the parts of all ranks are the parameter, and what is whole is one rank's to save.
 TEST(ShardedUnits, PartsOfAllRanksAreTheParameter) {
-  for (const auto sharding : {plan::Sharding::kOptimizer, plan::Sharding::kParameters}) {
+  for (const auto sharding : {layout::Sharding::kOptimizer, layout::Sharding::kParameters}) {
     std::mutex mutex;
     std::map<std::string, Tensor> saved, expected;
     UnitToy alone;
@@ -292,7 +292,7 @@ TEST(ShardedUnits, PartsOfAllRanksAreTheParameter) {
 
 TEST(ShardedUnits, OneReplicaCutsNothing) {
   UnitToy toy;
-  GradBuffers buffers(toy.chunks(), {}, toy.options(plan::Sharding::kParameters, false));
+  GradBuffers buffers(toy.chunks(), {}, toy.options(layout::Sharding::kParameters, false));
   buffers.attach(toy.stage);
   step(toy, buffers, 0);
   EXPECT_EQ(buffers.params().numel(), 3 * 128);

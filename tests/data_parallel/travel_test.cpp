@@ -13,7 +13,7 @@ namespace colonnade::data_parallel {
 namespace {
 
 using at::Tensor;
-using plan::Sharding;
+using layout::Sharding;
 using tensor::Parameter;
 
 constexpr double kUnit = 0.0078125;  // of bf16, 2^-7: rounding moves a number by half of it at most
@@ -117,7 +117,7 @@ TEST(Travel, SumsOfMicroBatchesAreInFp32) {
     for (const bool overlap : {false, true})
       for (const int instances : {1, 2})
         comm::run_ranks(4, [&](comm::Communicators& ranks) {
-          const auto [inner, outer] = ranks.levels({plan::Axis::kDp}, 4 / instances);
+          const auto [inner, outer] = ranks.levels({layout::Axis::kDp}, 4 / instances);
           for (const bool exchanged : {false, true}) {
             TravelToy toy;
             // In bf16 1 is lost beside 512.
@@ -136,8 +136,8 @@ TEST(Travel, EverythingSentOfGradientsIsBf16) {
       config::Parallel parallel;
       parallel.world_size = 4;
       const auto log = std::make_shared<comm::CallLog>();
-      comm::Communicators ranks(plan::Mesh(parallel), 0, comm::null_factory(log));
-      const auto [inner, outer] = ranks.levels({plan::Axis::kDp}, 2);
+      comm::Communicators ranks(layout::Mesh(parallel), 0, comm::null_factory(log));
+      const auto [inner, outer] = ranks.levels({layout::Axis::kDp}, 2);
       TravelToy toy;
       toy.step({.data = {inner, outer}},
                {.sharding = sharding, .cut_outer = cut_outer, .travel = {.exchanged = exchanged}}, {1, 2});

@@ -266,7 +266,7 @@ TEST_F(BadInputData, SplitsAndBlends) {
   expect_refused(words({"--split", "0,1,0"}), 2, {"training split", "got none", "--split"});
   expect_refused(words({"--split", "a,b"}), 2, {"--split", "a,b", "969,30,1"}, 3);
   expect_refused(words({"--split", "1,2,x", "--data-path", "0.3", (folder_ / "d").string(), "x"}), 2,
-                 {"--split: must be", "('x')", "come in pairs", "the number 0.3 among 3 words"}, 3);
+                 {"--split must be", "('x')", "come in pairs", "the number 0.3 among 3 words"}, 3);
   expect_refused(words({"--data-path", "-1", (folder_ / "d").string(), "2", (folder_ / "d").string()}), 2,
                  {"weights must be above 0", "-1"});
 }
@@ -359,7 +359,7 @@ TEST(BadInput, ANewRunIntoTheFolderOfAnother) {
     const std::string way = more.empty() ? "add --load " + here + " to this command" : "write --load " + here;
     EXPECT_THAT(refused.text,
                 AllOf(HasSubstr(here + " with checkpoints up to step 2"), HasSubstr(way + " and keep --save"),
-                      HasSubstr("batch: --global-batch-size: ")));  // all faults at once
+                      HasSubstr("--global-batch-size must "), HasSubstr("[batch]")));  // all faults at once
   }
   EXPECT_EQ(iterations(folder.path()), (std::vector{1, 2}));
   const fs::path step = folder / "checkpoints/step_00000002";

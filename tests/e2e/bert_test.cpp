@@ -116,7 +116,7 @@ TEST(Bert, WhatItDoesNotDoIsSaid) {
   refused({"generate", "--pretrained-checkpoint", folder, "--prompt", "1"},
           "generate: text is written by models without an encoder; got a bert");
   refused(Words{"plan", "bert"} + kModel + Words{"--world-size=2", "--context-parallel-size=2"},
-          "--context-parallel-size: must be left out with bert");
+          "--context-parallel-size must be left out with bert");
   refused({"evaluate", "--load", folder, "--mock-data", "--sft"}, "sft-model: --sft: is of gpt; got bert");
   refused(Words{"plan", "gpt"} + kModel + Words{"--num-tokentypes=2"}, "--num-tokentypes: belongs to bert");
 }

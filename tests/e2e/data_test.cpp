@@ -66,7 +66,7 @@ TEST(DataVerbs, AnAuditKnowsWhatAKilledRunLost) {
   ASSERT_EQ(resumed.code, 0) << resumed.text;
   EXPECT_THAT(
       audit(folder, "run", {"--samples", "9999"}).text,
-      HasSubstr("--samples: must lie among the samples 0 to 23 that the run has used; got 9999 to 9999"));
+      HasSubstr("--samples must lie among the samples 0 to 23 that the run has used; got 9999 to 9999"));
   const Result result = audit(folder, "run", {"--samples", "11..12"});
   EXPECT_EQ(result.code, 0) << result.text;
   const json a = read_json(folder / "a.json");
@@ -191,7 +191,7 @@ TEST(DataVerbs, ARunThatCannotWriteItsLedgerDoesNotBegin) {
   std::filesystem::create_directories(folder / "run/ledger.jsonl/in the way");
   const Result result = run(launch(2, folder.path(), gpt(folder, "run", 6)));
   EXPECT_NE(result.code, 0);
-  EXPECT_THAT(result.text, HasSubstr("ledger.jsonl: must take a line about this session"));
+  EXPECT_THAT(result.text, HasSubstr("ledger.jsonl must take a line about this session"));
   EXPECT_FALSE(std::filesystem::exists(folder / "run/metrics.jsonl"));
 }
 
@@ -199,10 +199,10 @@ TEST(DataVerbs, AnAuditSaysWhatItLacks) {
   const TempFolder folder;
   const Result none = audit(folder, "none");
   EXPECT_EQ(none.code, 3);
-  EXPECT_THAT(none.text, HasSubstr("ledger.jsonl: must be there"));
+  EXPECT_THAT(none.text, HasSubstr("ledger.jsonl must be there"));
   const Result range = audit(folder, "none", {"--samples", "4.."});
   EXPECT_EQ(range.code, 2);
-  EXPECT_THAT(range.text, HasSubstr("--samples: must be a number or A..B; got '4..'"));
+  EXPECT_THAT(range.text, HasSubstr("--samples must be a number or A..B; got '4..'"));
 }
 
 /// Expects each inspection of one data set with `shared` and these flags to end with exit code 2 and a text.
@@ -238,35 +238,35 @@ TEST(DataVerbs, AnInspectionRefusesFlagsThatItWouldNotRead) {
        {{"--vocab-extra-ids=5", "--family=bert"}, "--vocab-extra-ids: needs --model t5"},
        {{"--bert-no-binary-head"}, "--bert-no-binary-head: belongs to bert"},
        {{"--sft", "--family=t5"}, "--sft: is of gpt; got t5"},
-       {{"--family=llama"}, "--family: must be one of gpt, t5, bert; got \"llama\""},
-       {{"--family=bert", "--mask-prob=2"}, "--mask-prob: must lie between 0 and 1; got \"2\""},
+       {{"--family=llama"}, "--family must be one of gpt, t5, bert; got \"llama\""},
+       {{"--family=bert", "--mask-prob=2"}, "--mask-prob must lie between 0 and 1; got \"2\""},
        {{"--fim-data"},
         "--tokenizer-type: with --fim-data it must read texts, which are cut at characters; got none"},
        {{"--fim-data", "--sft"}, "--fim-data: cuts the texts of a gpt's data files; got --sft"},
        {{"--sft", "--reset-position-ids"},
         "--reset-attention-mask: with --sft packs conversations only beside"},
        {{"--reset-position-ids"}, "--reset-position-ids: is read with --sft; got none"},
-       {{"--split=a"}, "--split: must be one to three numbers >= 0"},
+       {{"--split=a"}, "--split must be one to three numbers >= 0"},
        {{"--num-workers=3"}, "--num-workers: does nothing in `data inspect`; got 3"},
-       {{"--data-path", "x"}, "--data-path: must not meet data paths in front"},
+       {{"--data-path", "x"}, "--data-path must not meet data paths in front"},
        {{"--mock-data"}, "--vocab-size: the size of the vocabulary must be known"},
        {{"--mock-data", "--vocab-size=99", "--check-tokens"},
         "--check-tokens: reads data files; got --mock-data"},
        {{"--valid-data-path", "x"}, "data: exactly one of --data-path"},
        {{"--dataloader-type=cyclic"},
-        "--global-batch-size: must be given, as an epoch of --dataloader-type cyclic"},
-       {{"--train-iters=3"}, "--global-batch-size: must be given, as that many samples are read in a step"},
-       {{"--split-name=all"}, "--split-name: must be train, valid or test; got 'all'"},
-       {{"--samples=0"}, "--samples: must be at least 1; got 0"},
-       {{"--show=-1"}, "--show: must be at least 0; got -1"},
+        "--global-batch-size must be given, as an epoch of --dataloader-type cyclic"},
+       {{"--train-iters=3"}, "--global-batch-size must be given, as that many samples are read in a step"},
+       {{"--split-name=all"}, "--split-name must be train, valid or test; got 'all'"},
+       {{"--samples=0"}, "--samples must be at least 1; got 0"},
+       {{"--show=-1"}, "--show must be at least 0; got -1"},
        {{"--eval-iters=3"}, "--eval-iters: is read with --split-name valid or test; got none"},
-       {{"--samples=5", "--train-iters=3"}, "--train-iters: must not meet --samples"},
-       {{"--samples=5", "--global-batch-size=3"}, "--global-batch-size: must not meet --samples"},
+       {{"--samples=5", "--train-iters=3"}, "--train-iters must not meet --samples"},
+       {{"--samples=5", "--global-batch-size=3"}, "--global-batch-size must not meet --samples"},
        {{"--split-name=valid", "--global-batch-size=2", "--eval-iters=0"},
-        "--samples: must be given where the run"}});
+        "--samples must be given where the run"}});
   const Result nothing = run(colonnade({"data", "inspect"}));
   EXPECT_EQ(nothing.code, 2);
-  EXPECT_THAT(nothing.text, HasSubstr("data: must be named; got none"));
+  EXPECT_THAT(nothing.text, HasSubstr("data must be named; got none"));
 }
 
 TEST(DataVerbs, TrainingATokenizerRefusesFlagsOfTheOtherKind) {
@@ -310,7 +310,7 @@ TEST(DataVerbs, AnInspectionShowsAnySample) {
   const Result none = run(colonnade(five + Words{"--from=5"}));
   EXPECT_EQ(none.code, 2);
   EXPECT_THAT(none.text,
-              HasSubstr("--from: must be one of the samples that are asked for and there, 0 to 4; got 5;"));
+              HasSubstr("--from must be one of the samples that are asked for and there, 0 to 4; got 5;"));
   Words unsaid = words + Words{"--from=9", "--show=2"};
   std::erase(unsaid, "--samples=1000");
   const Result told = run(colonnade(unsaid));

@@ -27,7 +27,7 @@ def lines_of(command, first_word, folder):
     """The numbers of each printed line that begins with `first_word`."""
     done = run(command, folder)
     if done.returncode != 0:
-        sys.exit(f"{command}: must end with 0; got {done.returncode}\n{done.stdout}")
+        sys.exit(f"{command} must end with 0; got {done.returncode}\n{done.stdout}")
     lines = [line for line in done.stdout.splitlines() if line.startswith(first_word)]
     return [[float(number) for number in NUMBER.findall(line)] for line in lines]
 
@@ -49,7 +49,7 @@ def check_refused(command, folder):
     """Settings that are wrong end a program of one's own as they end `colonnade`."""
     done = run(command, folder)
     if done.returncode != 2 or "error: " not in done.stdout or "terminate" in done.stdout:
-        sys.exit(f"{command}: must end with 2 and an error line; got {done.returncode}\n{done.stdout}")
+        sys.exit(f"{command} must end with 2 and an error line; got {done.returncode}\n{done.stdout}")
 
 
 def check_layouts(colonnade, program, layouts, folder):
@@ -60,7 +60,7 @@ def check_layouts(colonnade, program, layouts, folder):
         if len(steps) < 4 or steps[-1][1] > 0.7 * steps[0][1]:
             sys.exit(f"{layout}: a falling loss over four lines or more must be printed; got {steps}")
         if len(steps) != len(expected) or not all(map(equal, steps, expected)):
-            sys.exit(f"{layout}: must print what {layouts[0]} prints; got\n{steps}\nand\n{expected}")
+            sys.exit(f"{layout} must print what {layouts[0]} prints; got\n{steps}\nand\n{expected}")
 
 
 def check_own_model(colonnade, program, folder):
@@ -76,12 +76,12 @@ def check_own_model(colonnade, program, folder):
         sys.exit(f"{program}: another layout must go on with the same numbers; got\n{alone}\nand\n{unbroken}")
     seen = run([colonnade, "checkpoint", "inspect", "own"], folder).stdout
     if "blocks.3.weight" not in seen or '"hugging_face_class": null' not in seen:
-        sys.exit(f"own: must have the program's names and no Hugging Face class; got\n{seen}")
+        sys.exit(f"own must have the program's names and no Hugging Face class; got\n{seen}")
     if run([colonnade, "checkpoint", "verify", "own"], folder).returncode != 0:
-        sys.exit("own: must be whole")
+        sys.exit("own must be whole")
     evaluated = run([colonnade, "evaluate", "--load", "own", "--mock-data"], folder)
     if evaluated.returncode != 2 or "load it with the program that saved it" not in evaluated.stdout:
-        sys.exit(f"own: must not be taken for a GPT; got {evaluated.returncode}\n{evaluated.stdout}")
+        sys.exit(f"own must not be taken for a GPT; got {evaluated.returncode}\n{evaluated.stdout}")
 
 
 def check_resume(colonnade, program, folder):

@@ -122,7 +122,7 @@ TEST(HuggingFace, AKeyThatStandsTwiceIsRejected) {
   write_text(folder / "llama/config.json", text);
   const Result result = run(pretrain(folder / "llama", {}));
   EXPECT_EQ(result.code, 3);
-  EXPECT_THAT(result.text, HasSubstr("config.json: must name each key once; got \"rope_theta\" twice"));
+  EXPECT_THAT(result.text, HasSubstr("config.json must name each key once; got \"rope_theta\" twice"));
 }
 
 TEST(HuggingFace, AModelTypeThatIsNoTextIsNamedByEveryVerb) {
@@ -175,7 +175,7 @@ TEST(HuggingFace, ScalingBesideLatentAttentionIsYarn) {
   const Result result = run(colonnade(words + Words{"yarn", "--rope-type", "rope"}));
   EXPECT_EQ(result.code, 2);
   EXPECT_THAT(result.text,
-              HasSubstr("--rope-type: must agree with --position-embedding-type, which says yarn"));
+              HasSubstr("--rope-type must agree with --position-embedding-type, which says yarn"));
 }
 
 }  // namespace

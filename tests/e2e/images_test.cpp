@@ -78,8 +78,8 @@ TEST(Images, FlagsThatContradictAreRefused) {
                                        "--image-size", "3", "--image-processor", "p.json"}));
   EXPECT_EQ(result.code, 2);
   EXPECT_THAT(result.text,
-              AllOf(HasSubstr("--batches: needs --seq-length"), HasSubstr("--context: must be given with"),
-                    HasSubstr("--image-size: must be left out")));
+              AllOf(HasSubstr("--batches: needs --seq-length"), HasSubstr("--context must be given with"),
+                    HasSubstr("--image-size must be left out")));
 }
 
 TEST(Images, FlagsOfBatchesNeedThem) {
@@ -102,7 +102,7 @@ TEST(Images, NumbersOfSamplesStayIntegers) {
                               "colonnade data images a.tar --show 9223372036854775807 || echo code $?\n");
   ASSERT_EQ(result.code, 0) << result.text;
   EXPECT_THAT(result.text, AllOf(HasSubstr("\"number\":1152921504606846977"),
-                                 HasSubstr("--show: must be an integer, 0 to 100000"), HasSubstr("code 2")));
+                                 HasSubstr("--show must be an integer, 0 to 100000"), HasSubstr("code 2")));
 }
 
 /// 24 samples in three shards, prepared as Energon does: image, txt, json with a question and answers. The
@@ -222,7 +222,7 @@ TEST_F(PreparedImages, ShowTheSamplesOfARank) {
   const auto second = report("'set/s-*.tar' --show 3 --data-parallel-size 4 --data-parallel-rank 1");
   for (std::size_t i = 0; i < 3; ++i) EXPECT_EQ(second["first_samples"][i]["sample"], all[4 * i + 1]);
   EXPECT_THAT(run(colonnade({"data", "images", "x", "--data-parallel-rank", "1"})).text,
-              HasSubstr("--data-parallel-rank: must be below --data-parallel-size, 1; got 1"));
+              HasSubstr("--data-parallel-rank must be below --data-parallel-size, 1; got 1"));
 }
 
 TEST_F(PreparedImages, HaveAtMostTheBytesOfTheFlag) {
@@ -242,7 +242,7 @@ TEST_F(PreparedImages, AreCountedWithTheirLinks) {
                               "colonnade data images links.tar --show 0\n"
                               "colonnade data images\n");
   EXPECT_THAT(result.text, AllOf(HasSubstr("links_passed_over       1"), HasSubstr("--hard-dereference"),
-                                 HasSubstr("shards: must be given; got none; write FOLDER|SHARD")));
+                                 HasSubstr("shards must be given; got none; write FOLDER|SHARD")));
 }
 
 }  // namespace

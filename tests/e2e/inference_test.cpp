@@ -207,7 +207,7 @@ TEST(Inference, LogitsGoIntoAPlainFileOnly) {
   const auto refused = [&](const fs::path& file, const std::string& why) {
     expect_refused(evaluate(folder / "tokens", {"--logits-out", file.string()}), 2, why);
   };
-  refused(folder.path(), "--logits-out: must name a file that can be written; got " + folder.path().string() +
+  refused(folder.path(), "--logits-out must name a file that can be written; got " + folder.path().string() +
                              ", which is a folder");
   refused(folder / "none/out", "whose folder does not exist");
   refused(folder / "tokens", "which is read");
@@ -237,7 +237,7 @@ TEST(Inference, EveryRankTellsThatLogitsAreNotWritten) {
   for (Program* program : {first.get(), last.get()}) {
     const Result result = program->finish();
     EXPECT_EQ(result.code, 2) << result.text;
-    EXPECT_THAT(result.text, HasSubstr("error: --logits-out: must be written; got an error: "));
+    EXPECT_THAT(result.text, HasSubstr("error: --logits-out must be written; got an error: "));
     EXPECT_THAT(result.text, HasSubstr("File too large"));
     EXPECT_THAT(result.text, Not(HasSubstr("perplexity"))) << "told as if all were well";
   }

@@ -26,7 +26,7 @@ TEST(Messages, LibrariesDoNotSpeakForThemselves) {
   const Result result = run(colonnade({"tokenizer", "encode", "--tokenizer-type", "SentencePieceTokenizer",
                                        "--tokenizer-model", folder / "empty_piece.model"}));
   EXPECT_EQ(result.code, 3) << result.text;
-  EXPECT_THAT(result.text, AllOf(HasSubstr("empty_piece.model: must be a SentencePiece .model file; got '"),
+  EXPECT_THAT(result.text, AllOf(HasSubstr("empty_piece.model must be a SentencePiece .model file; got '"),
                                  HasSubstr("piece must not be empty'"), Not(HasSubstr(".cc("))));
   fs::create_directory(folder / "hf");
   write_text(folder / "hf/config.json", "{}");
@@ -64,11 +64,11 @@ TEST(Messages, OutputThatIsLostIsAnError) {
     const Result full = shell(folder, std::string("colonnade ") + little_or_much + " > /dev/full");
     EXPECT_EQ(full.code, 1) << full.text;
     EXPECT_THAT(full.text,
-                HasSubstr("standard output: must take what is printed; got No space left on device"));
+                HasSubstr("standard output must take what is printed; got No space left on device"));
   }
   const Result device = shell(folder, "colonnade checkpoint verify . --json /dev/full");
   EXPECT_EQ(device.code, 2) << device.text;
-  EXPECT_THAT(device.text, HasSubstr("--json: must name a file that can be written"));
+  EXPECT_THAT(device.text, HasSubstr("--json must name a file that can be written"));
   const Result longest = run(
       colonnade({"checkpoint", "verify", ".", "--json", folder / std::string(250, 'a')}), {}, folder.path());
   EXPECT_EQ(longest.code, 2) << longest.text;

@@ -96,13 +96,13 @@ TEST_F(Preprocess, LinesThatCannotBeUsedStopItOrAreCounted) {
   const Result stopped = run(command("x", {"--max-document-mb", "1"}));
   EXPECT_EQ(stopped.code, 3) << stopped.text;
   EXPECT_THAT(stopped.text,
-              AllOf(HasSubstr("in.jsonl line 120001: must be a JSON object; got 'bytes that are not UTF-8'"),
+              AllOf(HasSubstr("in.jsonl line 120001 must be a JSON object; got 'bytes that are not UTF-8'"),
                     HasSubstr("--on-error skip leaves such lines out")));
   EXPECT_TRUE(names("x").empty());
   const Result skipped = run(command("x", {"--on-error", "skip", "--max-document-mb", "1"}));
   EXPECT_EQ(skipped.code, 0) << skipped.text;
   EXPECT_THAT(skipped.text, AllOf(HasSubstr("skipped: "), HasSubstr("line 120001: "),
-                                  HasSubstr("line 120002: must be at most 1048576"),
+                                  HasSubstr("line 120002 must be at most 1048576"),
                                   HasSubstr("done: 120000 documents"), HasSubstr("skipped 2 lines")));
 }
 
@@ -128,9 +128,9 @@ TEST_F(Preprocess, EveryInputMustBeThereAndFoldersAreRead) {
   EXPECT_THAT(trained.text, HasSubstr("/no: --input must name a file"));
   const Result unnamed = with({"--input", folder, "--output-prefix", "", "--log-interval", "0"});
   EXPECT_EQ(unnamed.code, 2) << unnamed.text;
-  EXPECT_THAT(unnamed.text, HasSubstr("--output-prefix: must not be empty"));
+  EXPECT_THAT(unnamed.text, HasSubstr("--output-prefix must not be empty"));
   EXPECT_THAT(with({"--input", folder, "--log-interval", "0"}).text,
-              HasSubstr("--log-interval: must be an integer, 1 or more; got '0'"));
+              HasSubstr("--log-interval must be an integer, 1 or more; got '0'"));
 }
 
 TEST_F(Preprocess, AFolderThatMayNotBeReadIsToldByItsName) {
@@ -176,8 +176,8 @@ TEST_F(Preprocess, FlagsOfMegatronsToolSayWhatTheyDoHere) {
                                   HasSubstr("--tokenizer-metadata: "), Not(HasSubstr("such tokenizer"))));
   const Result ids = run(command("x", {"--null-tokenizer-eod-id", "7", "--null-tokenizer-pad-id", "0"}));
   EXPECT_EQ(ids.code, 2) << ids.text;
-  EXPECT_THAT(ids.text, AllOf(HasSubstr("--null-tokenizer-eod-id: must be the last id, 1000 with"),
-                              HasSubstr("--null-tokenizer-pad-id: must be -1")));
+  EXPECT_THAT(ids.text, AllOf(HasSubstr("--null-tokenizer-eod-id must be the last id, 1000 with"),
+                              HasSubstr("--null-tokenizer-pad-id must be -1")));
 }
 
 TEST_F(Preprocess, WritesNoDataSetWithoutTokens) {

@@ -39,7 +39,7 @@ TEST(ResumeArgs, OfARunReplaceGivenOnesInPretrainAndPlan) {
   const Words load{"--load", (folder / "run").string()}, other{"--swiglu", "--hidden-dropout", "0.4"};
   const Result refused = run(colonnade(steps(4, folder / "run", load + other)));
   EXPECT_EQ(refused.code, 2);
-  EXPECT_THAT(refused.text, HasSubstr("--activation: must agree with"));
+  EXPECT_THAT(refused.text, HasSubstr("--activation must agree with"));
 
   const Words planned = Words{"plan"} + load, forced = other + Words{"--use-checkpoint-args"};
   const Result plan = run(colonnade(planned + forced)), plain = run(colonnade(planned));
@@ -58,7 +58,7 @@ TEST(ResumeArgs, OfARunReplaceGivenOnesInPretrainAndPlan) {
 
   const Result size = run(colonnade(steps(6, folder / "run", load + forced + Words{"--num-layers", "3"})));
   EXPECT_EQ(size.code, 2);
-  EXPECT_THAT(size.text, HasSubstr("--num-layers: must agree with"));
+  EXPECT_THAT(size.text, HasSubstr("--num-layers must agree with"));
 }
 
 TEST(ResumeArgs, OfAHuggingFaceFolderReplaceGivenOnes) {
@@ -99,7 +99,7 @@ TEST(ResumeArgs, WithoutACheckpointTheModelMustBeGiven) {
   for (const auto& [verb, what] : {std::pair("pretrain", "trained"), std::pair("plan", "planned")}) {
     const Result missing = run(colonnade(Words{verb} + bare));
     EXPECT_EQ(missing.code, 2);
-    EXPECT_THAT(missing.text, HasSubstr("--load: must hold the checkpoint whose model is " +
+    EXPECT_THAT(missing.text, HasSubstr("--load must hold the checkpoint whose model is " +
                                         std::string(what) + "; got none in " + none));
     EXPECT_THAT(missing.text, Not(HasSubstr("--num-layers: "))) << "one cause, one error";
   }
@@ -190,7 +190,7 @@ TEST(ResumeOverride, IsOfACheckpointAndItsCounters) {
   const Result anew = run(
       colonnade(steps(4, folder / "anew", flag + Words{"--load", (folder / "none").string(), "--finetune"})));
   EXPECT_EQ(anew.code, 2);
-  EXPECT_THAT(anew.text, HasSubstr("--override-ckpt-iteration: must not be given with --finetune"));
+  EXPECT_THAT(anew.text, HasSubstr("--override-ckpt-iteration must not be given with --finetune"));
 }
 
 }  // namespace

@@ -125,8 +125,7 @@ TEST(ResumeFolders, WhatIsNoRunIsRefusedBeforeAnythingIsWritten) {
   const Words megatron{"mg/latest_checkpointed_iteration.txt", "mg/iter_0000010/.metadata"};
   expect_refused(megatron, "mg", "Megatron's checkpoints are not read yet", {});
   expect_refused(megatron, "mg/iter_0000010", "Megatron's checkpoints are not read yet", {});
-  expect_refused(megatron, "mg", "--save: must not name a folder of Megatron's checkpoints",
-                 {"--save", "mg"});
+  expect_refused(megatron, "mg", "--save must not name a folder of Megatron's checkpoints", {"--save", "mg"});
   expect_refused({"hf/config.json", "hf/model.safetensors"}, "hf", "use --pretrained-checkpoint hf", {});
   expect_refused({"run/config.yaml"}, "run/config.yaml", "got the file run/config.yaml", {});
   expect_refused({"old/weights.pt"}, "old", "got old without a checkpoint but with weights.pt", {});

@@ -32,15 +32,15 @@ Words sizes() {
 TEST(TokenizerFiles, AMissingTokenizerFileIsNamedAlikeByEveryVerb) {
   const std::vector<std::pair<Words, std::string>> missing = {
       {{"--tokenizer-type", "Llama2Tokenizer", "--tokenizer-model", "nope.model"},
-       "nope.model: must be a SentencePiece .model file; got no such file"},
+       "nope.model must be a SentencePiece .model file; got no such file"},
       {{"--tokenizer-type", "HuggingFaceTokenizer", "--tokenizer-model", "org/nope"},
-       "org/nope: must be a tokenizer.json, or a folder with one; got no such file"},
+       "org/nope must be a tokenizer.json, or a folder with one; got no such file"},
       {{"--tokenizer-type", "GPT2BPETokenizer", "--vocab-file", "nope.json", "--merge-file", "nope.txt"},
-       "nope.json: must be a file; got no such file"},
+       "nope.json must be a file; got no such file"},
       {{"--tokenizer-type", "BertWordPieceLowerCase", "--vocab-file", "nope.txt"},
-       "nope.txt: must be a file; got no such file"},
+       "nope.txt must be a file; got no such file"},
       {{"--tokenizer-type", "TikTokenizer", "--tokenizer-model", "nope.json"},
-       "nope.json: must be a file; got no such file"}};
+       "nope.json must be a file; got no such file"}};
   const TempFolder folder;
   const std::vector<Words> verbs = {
       Words{"plan"} + sizes(),

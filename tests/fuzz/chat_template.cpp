@@ -1,5 +1,5 @@
 // A chat template, up to a zero byte, and behind it a conversation that it renders.
-#include "colonnade/data/chat/chat_template.h"
+#include "colonnade/chat_template/chat_template.h"
 
 #include "fuzz/fuzz.h"
 
@@ -9,9 +9,9 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   const std::string_view source = bytes.substr(0, bytes.find('\0'));
   const std::string_view line = source.size() < size ? bytes.substr(source.size() + 1) : std::string_view();
   return fuzz::take([&] {
-    const data::chat::ChatTemplate chat("fuzz", source, {});
+    const chat_template::ChatTemplate chat("fuzz", source, {});
     const std::string_view usual =
         R"({"messages": [{"role": "user", "content": "Hi"}, {"role": "assistant", "content": "Ho"}]})";
-    (void)chat.chat(data::chat::read_conversation(line.empty() ? usual : line));
+    (void)chat.chat(chat_template::read_conversation(line.empty() ? usual : line));
   });
 }

@@ -1,5 +1,5 @@
 // A .idx beside a .bin of 4 KiB: opening, and every sequence of what opens.
-#include "colonnade/data/indexed_dataset.h"
+#include "colonnade/data/indexed/indexed_dataset.h"
 
 #include "fuzz/fuzz.h"
 

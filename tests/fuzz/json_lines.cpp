@@ -1,22 +1,23 @@
 // Lines of JSON as `preprocess` reads them, with a list of keys and without, stopping at bad lines and
 // skipping.
-#include "colonnade/data/chunk_encoder.h"
+#include "colonnade/preprocess/chunk_encoder.h"
 #include "fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace colonnade;
   if (size == 0) return 0;
-  static const auto tokenizer = data::make_tokenizer({.type = "NullTokenizer", .vocab_size = 100});
-  data::PreprocessOptions options;
+  static const auto tokenizer = tokenizers::make_tokenizer({.type = "NullTokenizer", .vocab_size = 100});
+  preprocess::PreprocessOptions options;
   if ((data[0] & 1) != 0) options.json_keys = {"text", "b"};
   options.skip_bad_lines = (data[0] & 2) != 0;
   options.append_eod = (data[0] & 4) != 0;
-  data::LineChunk chunk;
+  corpus::LineChunk chunk;
   chunk.text = fuzz::text_of(data + 1, size - 1);
   return fuzz::take([&] {
-    const data::EncodedChunk encoded = data::ChunkEncoder(options, *tokenizer).encode("fuzz.jsonl", chunk);
+    const preprocess::EncodedChunk encoded =
+        preprocess::ChunkEncoder(options, *tokenizer).encode("fuzz.jsonl", chunk);
     if (encoded.keys.size() != options.json_keys.size()) abort();
-    for (const data::EncodedTexts& key : encoded.keys) {
+    for (const preprocess::EncodedTexts& key : encoded.keys) {
       std::size_t ids = 0, sequences = 0;
       for (const std::int32_t length : key.lengths) ids += static_cast<std::size_t>(length);
       for (const std::size_t count : key.sequences) sequences += count;

@@ -1,7 +1,7 @@
 // A tar shard: its index, with and without skipping, and every sample in it. Sums of headers are mended,
 // which random bytes would never fit.
 #include "colonnade/base/log.h"
-#include "colonnade/data/images/shard_samples.h"
+#include "colonnade/images/shard_samples.h"
 #include "fuzz/fuzz.h"
 
 namespace {
@@ -23,16 +23,16 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace colonnade;
   static const std::string shard = fuzz::file("shard.tar", "");
   fuzz::file("shard.tar", mended(std::string(fuzz::text_of(data, size))));
-  data::ShardSet set{.names = {shard}, .counts = {-1}};
-  set.fields = {.image = data::parse_field("", "jpg,png"),
-                .caption = data::parse_field("", "txt,json[caption]")};
-  const auto all = [&set](data::OnError on_error) {
+  images::ShardSet set{.names = {shard}, .counts = {-1}};
+  set.fields = {.image = images::parse_field("", "jpg,png"),
+                .caption = images::parse_field("", "txt,json[caption]")};
+  const auto all = [&set](images::OnError on_error) {
     return fuzz::take([&] {
       log::set_level(log::Level::kError);
-      const data::ShardSamples samples(set, {.on_error = on_error, .max_sample_bytes = 1 << 16});
+      const images::ShardSamples samples(set, {.on_error = on_error, .max_sample_bytes = 1 << 16});
       for (std::int64_t i = 0; i < samples.size(); ++i) fuzz::take([&] { (void)samples.read(i); });
     });
   };
-  all(data::OnError::kStop);
-  return all(data::OnError::kSkip);
+  all(images::OnError::kStop);
+  return all(images::OnError::kSkip);
 }

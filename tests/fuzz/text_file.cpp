@@ -1,13 +1,13 @@
 // A text file, plain, gzip or zstd, cut into lines.
-#include "colonnade/data/text_reader.h"
+#include "colonnade/corpus/text_reader.h"
 #include "fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
   using namespace colonnade;
   const std::string path = fuzz::file("text", fuzz::text_of(data, size));
   return fuzz::take([&] {
-    data::LineReader lines(path, 64);
-    data::LineChunk chunk;
+    corpus::LineReader lines(path, 64);
+    corpus::LineChunk chunk;
     // A few bytes may unpack to gigabytes, which is right: what is seen at once must stay small.
     for (int i = 0; i < 1000 && lines.next(chunk); ++i)
       if (chunk.text.empty()) abort();

@@ -1,5 +1,5 @@
 // A tokenizer.json, and texts through what it says.
-#include "colonnade/data/tokenizers/tokenizer_json.h"
+#include "colonnade/tokenizers/tokenizer_json.h"
 
 #include "fuzz/fuzz.h"
 
@@ -7,7 +7,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   using namespace colonnade;
   const std::string text(fuzz::text_of(data, size));
   return fuzz::take([&] {
-    const data::PartsTokenizer tokenizer(data::tokenizer_parts_of("fuzz.json", text));
+    const tokenizers::PartsTokenizer tokenizer(tokenizers::tokenizer_parts_of("fuzz.json", text));
     for (const std::string_view words : {"", " Hello  wörld's 1234\n\n中文 e\u0301\xf0\x9f\x91\xa9 [SEP]</s>",
                                          "aaaaaaaaaaaaaaaabbbbbbbbbbbbbb"}) {
       const auto ids = tokenizer.encode(words);

@@ -151,7 +151,7 @@ TEST_F(GenerationConfigFile, WrongFilesAreNamedWithTheKey) {
     return "";
   };
   EXPECT_THAT(fault("{"),
-              HasSubstr("generation_config.json: must be JSON; got parse error at line 1, column 2"));
+              HasSubstr("generation_config.json must be JSON; got parse error at line 1, column 2"));
   EXPECT_THAT(fault("[1]"), HasSubstr("must be a JSON object; got [1]"));
   EXPECT_THAT(fault("version https://git-lfs.github.com/spec/v1"), HasSubstr("got a Git LFS pointer"));
   EXPECT_THAT(fault(R"({"eos_token_id": "</s>"})"), HasSubstr("eos_token_id must be a token id or a list"));

@@ -44,7 +44,7 @@ inline config::Run run_of(const std::string& model, const Layout& layout = {}) {
   words.insert(words.end(), layout.flags.begin(), layout.flags.end());
   config::Run run = config::parse(words);
   run.parallel.world_size = layout.tensor * layout.pipeline * layout.data;
-  job::prepare(run, plan::Purpose::kModel);
+  job::prepare(run, rules::Purpose::kModel);
   return run;
 }
 

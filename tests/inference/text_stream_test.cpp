@@ -14,19 +14,19 @@ namespace {
 namespace fs = std::filesystem;
 
 /// A folder with this tokenizer.json, whose texts are cleaned.
-std::unique_ptr<data::Tokenizer> cleaning(const std::string& name) {
+std::unique_ptr<tokenizers::Tokenizer> cleaning(const std::string& name) {
   const fs::path folder = fs::path(testing::TempDir()) / ("text_stream_" + name);
   fs::create_directories(folder);
   fs::copy_file(colonnade::test::vectors() + "/tokenizers/" + name + ".json", folder / "tokenizer.json",
                 fs::copy_options::overwrite_existing);
   std::ofstream(folder / "tokenizer_config.json") << R"({"clean_up_tokenization_spaces": true,
       "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output": true})";
-  auto tokenizer = data::make_tokenizer({.type = "HuggingFaceTokenizer", .model = folder.string()});
+  auto tokenizer = tokenizers::make_tokenizer({.type = "HuggingFaceTokenizer", .model = folder.string()});
   fs::remove_all(folder);
   return tokenizer;
 }
 
-std::string streamed(const data::Tokenizer& tokenizer, const std::vector<std::int32_t>& ids) {
+std::string streamed(const tokenizers::Tokenizer& tokenizer, const std::vector<std::int32_t>& ids) {
   TextStream stream(tokenizer, {});
   std::string text;
   for (const std::int32_t id : ids) text += stream.add(id);

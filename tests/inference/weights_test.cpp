@@ -65,7 +65,7 @@ TEST_F(Weights, ANativeCheckpointGivesModelTokenizerAndData) {
   EXPECT_EQ(run.training.seq_length, 48);
   EXPECT_EQ(run.data.split, "8,1,1");
   EXPECT_TRUE(run.data.mock_data);
-  job::prepare(run, plan::Purpose::kModel);
+  job::prepare(run, rules::Purpose::kModel);
   EXPECT_EQ(run.model.hidden_size, 64);
   EXPECT_EQ(run.model.vocab_size, 320);
 }
@@ -134,7 +134,7 @@ TEST_F(Weights, AsManySamplesAreScoredAsTheRunDidInAnyLayout) {
   for (const char* micro : {"1", "4"}) {
     config::Run run = taken({"--micro-batch-size", micro});
     run.parallel.world_size = 1;
-    job::prepare(run, plan::Purpose::kModel);
+    job::prepare(run, rules::Purpose::kModel);
     comm::run_ranks(run.parallel, [&](comm::Communicators& ranks) {
       Network network(run, ranks, open_weights(run, ranks.world()));
       const SplitData split = open_split(run, data::Split::kValid);
@@ -144,7 +144,7 @@ TEST_F(Weights, AsManySamplesAreScoredAsTheRunDidInAnyLayout) {
   // A single data set is passed once all the same.
   config::Run single = taken({"--data-path", colonnade::test::vectors() + "/indexed/gpt_uint16",
                               "--data-cache-path", (folder_ / "cache").string()});
-  job::prepare(single, plan::Purpose::kModel);
+  job::prepare(single, rules::Purpose::kModel);
   const SplitData split = open_split(single, data::Split::kValid);
   EXPECT_EQ(split.samples, split.batches->size());
   EXPECT_NE(split.samples, 2 * 6);
@@ -212,7 +212,7 @@ TEST_F(Weights, OfSinkhornRoutersKeepTheirRouting) {
     save_native("mixtral", {}, {{"moe_router_load_balancing_type", kind}});
     config::Run run = load();
     take_settings(run, config::Use::kGenerate);
-    job::prepare(run, plan::Purpose::kModel);
+    job::prepare(run, rules::Purpose::kModel);
     EXPECT_EQ(run.model.moe.sinkhorn(), kept) << kind;
   }
 }
@@ -231,7 +231,7 @@ TEST_F(Weights, EveryLayoutReadsANativeCheckpoint) {
                               "--pipeline-model-parallel-size", std::to_string(pp)});
       run.parallel.world_size = tp * pp;
       take_settings(run, config::Use::kEvaluateData);
-      job::prepare(run, plan::Purpose::kModel);
+      job::prepare(run, rules::Purpose::kModel);
       config::Model folder = test::run_of(model).model;
       folder.hidden_dropout =
           run.model.hidden_dropout;  // of training: a native checkpoint's belongs to its run
@@ -251,14 +251,14 @@ TEST_F(Weights, OlderMultiLatentAttentionKeepsItsRotaryEmbedding) {
        {std::pair("rope", config::RopeType::kRope), {"yarn", config::RopeType::kYarn}}) {
     save_native("deepseek_v3", {}, {{"rope_type", "unset"}, {"position_embedding_type", positions}});
     config::Run run = load({"--kv-channels", "999", "--position-embedding-type", "rope"});
-    job::prepare(run, plan::Purpose::kModel);
+    job::prepare(run, rules::Purpose::kModel);
     EXPECT_EQ(run.model.rope_type, type);
     EXPECT_EQ(run.model.kv_channels, run.model.latent.qk_head_dim + run.model.latent.qk_pos_emb_head_dim);
     fs::remove_all(folder_);
   }
   save_native("deepseek_v3", {}, {{"rope_type", "unset"}, {"use_rope_scaling", "true"}});
   config::Run scaled = load();
-  EXPECT_THROW(job::prepare(scaled, plan::Purpose::kModel), ConfigError) << "the scaling is applied no more";
+  EXPECT_THROW(job::prepare(scaled, rules::Purpose::kModel), ConfigError) << "the scaling is applied no more";
 }
 
 TEST_F(Weights, LoadMayNameAHuggingFaceFolder) {
@@ -279,7 +279,7 @@ TEST_F(Weights, AHeadOfABertIsLeftUnreadWhereItIsNotWanted) {
     if (!wanted) words.emplace_back("--bert-no-binary-head");
     config::Run run = config::parse(words);
     take_settings(run, config::Use::kEvaluateData);
-    job::prepare(run, plan::Purpose::kModel);
+    job::prepare(run, rules::Purpose::kModel);
     EXPECT_EQ(run.model.bert_binary_head, wanted);
   }
 }
@@ -291,7 +291,7 @@ TEST_F(Weights, AHeadOfABertThatItsConfigDoesNotNameIsSaid) {
     checkpoint::write_safetensors(folder_ / "model.safetensors",
                                   {{held ? "cls.seq_relationship.weight" : "x", at::zeros({2, 64})}});
     config::Run run = config::parse({"bert", "--pretrained-checkpoint", folder_.string()});
-    job::prepare(run, plan::Purpose::kModel);
+    job::prepare(run, rules::Purpose::kModel);
     EXPECT_EQ(run.model.bert_binary_head, held);
     const auto said = [](const std::string& note) {
       return note.find("a head for the order of sentences, which config.json does not name") !=

@@ -68,7 +68,7 @@ class State {
     const std::lock_guard lock(mutex_);
     Tensor& whole = tensors_[name];
     if (!whole.defined()) whole = at::full(p.spec.shape, std::nan(""), local.options());
-    for (const plan::Part& part : p.shard.parts) {
+    for (const layout::Part& part : p.shard.parts) {
       const Tensor to = tensor::box_of(whole, part.global, part.length);
       const Tensor from = tensor::box_of(local, part.local, part.length);
       // Holders of the same elements must hold the same bits.

@@ -1,6 +1,6 @@
 // What a run that goes on keeps, what may change, and which tokenizer a checkpoint belongs to.
 #include "colonnade/job/continued.h"
-#include "colonnade/data/gpt_batches.h"
+#include "colonnade/data/samples/gpt/gpt_batches.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -2,8 +2,8 @@
 // attention that start anew each is trained as it is alone; the ends of documents count for nothing where
 // asked; and a token weighs the same wherever it is.
 #include "checkpoint/fixtures.h"
-#include "colonnade/data/gpt_batches.h"
-#include "colonnade/data/indexed_dataset.h"
+#include "colonnade/data/indexed/indexed_dataset.h"
+#include "colonnade/data/samples/gpt/gpt_batches.h"
 #include "job/runs.h"
 
 namespace colonnade::job {

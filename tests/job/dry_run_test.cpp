@@ -7,8 +7,8 @@
 #include <algorithm>
 #include <set>
 
-#include "colonnade/plan/memory.h"
-#include "colonnade/plan/rank_classes.h"
+#include "colonnade/cost/memory.h"
+#include "colonnade/cost/rank_classes.h"
 #include "job/planned.h"
 
 namespace colonnade::job {
@@ -99,7 +99,7 @@ TEST(DryRun, OfExpertsExchangesEqualShares) {
 }
 
 /// What a step adds to what stays, within 3 % of it.
-void expect_activations_seen(const std::vector<plan::StageMemory>& plans, const std::vector<DryRun>& seen) {
+void expect_activations_seen(const std::vector<cost::StageMemory>& plans, const std::vector<DryRun>& seen) {
   for (std::size_t i = 0; i < seen.size(); ++i) {
     const auto planned = static_cast<double>(plans[i].activations + plans[i].working);
     const auto added =
@@ -215,7 +215,7 @@ config::Run big_run(const Planned& world, const std::string& more) {
 }
 
 std::map<int, std::vector<DryRun>> by_class(const config::Run& run) {
-  const std::vector<int> classes = plan::rank_classes(run);
+  const std::vector<int> classes = cost::rank_classes(run);
   std::map<int, std::vector<DryRun>> seen;
   for (std::size_t rank = 0; rank < classes.size(); ++rank)
     seen[classes[rank]].push_back(dry_run(run, static_cast<int>(rank)));
@@ -275,7 +275,7 @@ TEST(DryRun, OfABigWorldLooksAtEachClassAndTwoMembersOfEachKindOfGroup) {
     SCOPED_TRACE(world.name);
     const config::Run run = big_run(world, kBigModels[0]);
     const auto seen = dry_run_all(run);
-    const std::vector<int> classes = plan::rank_classes(run);
+    const std::vector<int> classes = cost::rank_classes(run);
     std::size_t stand_for_others = 0;
     int all = 0;
     for (const DryRun& one : seen) {

@@ -156,7 +156,7 @@ TEST_F(Foreign, WhatMayNotBeLookedIntoIsAMistakeOfTheSettings) {
     EXPECT_THAT(closed_load_fault(run), HasSubstr(text));
     EXPECT_EQ(load_fault(run), closed_load_fault(run));
     try {
-      prepare(run, plan::Purpose::kTrain);
+      prepare(run, rules::Purpose::kTrain);
       FAIL() << name << " is taken";
     } catch (const ConfigError& error) {
       EXPECT_THAT(error.what(), HasSubstr(text));

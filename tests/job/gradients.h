@@ -5,10 +5,10 @@
 #include <map>
 #include <mutex>
 
+#include "colonnade/cost/memory.h"
 #include "colonnade/job/buffers.h"
 #include "colonnade/job/model.h"
-#include "colonnade/plan/memory.h"
-#include "colonnade/plan/schedule_kinds.h"
+#include "colonnade/schedule/kinds.h"
 #include "job/runs.h"
 #include "support/split.h"
 
@@ -71,14 +71,14 @@ struct Rank {
     const auto options = at::dtype(at::kDouble);
     const layers::Context context = job::layer_context(run, ranks, options);
     std::vector<tensor::Stage*> list;
-    const auto blocks = job::blocks_of(run, ranks.coord(plan::Axis::kPp));
+    const auto blocks = job::blocks_of(run, ranks.coord(layout::Axis::kPp));
     model = job::build_model({run, ranks, blocks, context});
     for (const auto& stage : model.stages) list.push_back(stage.get());
-    data = ranks.group({plan::Axis::kDp});
-    parts = ranks.group({plan::Axis::kCp});
+    data = ranks.group({layout::Axis::kDp});
+    parts = ranks.group({layout::Axis::kCp});
     buffers = job::make_buffers(run, ranks, list, options);
     executor = std::make_unique<pipeline::Executor>(
-        plan::schedule_of(run), list, ranks.group({plan::Axis::kPp}),
+        cost::schedule_of(run), list, ranks.group({layout::Axis::kPp}),
         job::activation_of(run, blocks, context.sequence_part()), options);
   }
 
@@ -127,7 +127,7 @@ inline Gradients gradients(const config::Run& run) {
       const tensor::Parameter& p = *entry.parameter;
       at::Tensor& into = whole[p.spec.name];
       if (!into.defined()) into = at::full(p.spec.shape, std::nan(""), at::kDouble);
-      for (const plan::Part& held : p.shard.parts) {
+      for (const layout::Part& held : p.shard.parts) {
         const at::Tensor place = tensor::box_of(into, held.global, held.length);
         const at::Tensor mine = tensor::box_of(owned_gradient(*rank.buffers, entry), held.local, held.length);
         // Where another holder was already, it must say the same.

@@ -8,8 +8,8 @@
 #include "colonnade/checkpoint/safetensors.h"
 #include "colonnade/convert/slices.h"
 #include "colonnade/job/checkpoint.h"
+#include "colonnade/layout/context_parallel.h"
 #include "colonnade/models/hf/config.h"
-#include "colonnade/plan/context_parallel.h"
 #include "job/runs.h"
 #include "support/device.h"
 #include "support/recorded_models.h"
@@ -164,8 +164,8 @@ class HfParity : public testing::TestWithParam<std::tuple<std::string, Layout>> 
   /// The positions of this rank, of x [b, s, ...].
   [[nodiscard]] static Tensor part_of(const Tensor& x, const Job& job) {
     std::vector<Tensor> own;
-    for (const plan::Chunk& chunk : plan::context_chunks(x.size(1), job.ranks.coord(plan::Axis::kCp),
-                                                         job.run.parallel.context_parallel_size))
+    for (const layout::Chunk& chunk : layout::context_chunks(x.size(1), job.ranks.coord(layout::Axis::kCp),
+                                                             job.run.parallel.context_parallel_size))
       own.push_back(x.narrow(1, chunk.begin, chunk.length));
     return at::cat(own, 1);
   }
@@ -185,7 +185,7 @@ class HfParity : public testing::TestWithParam<std::tuple<std::string, Layout>> 
       return context_part(tensor::Batch({{"tokens", tokens.to(test::device())},
                                          {"labels", labels.to(test::device())},
                                          {"loss_mask", (labels >= 0).to(test::device(), at::kFloat)}}),
-                          job.ranks.coord(plan::Axis::kCp), job.run.parallel.context_parallel_size);
+                          job.ranks.coord(layout::Axis::kCp), job.run.parallel.context_parallel_size);
     };
     return steps;
   }
@@ -228,7 +228,7 @@ class Gradients {
  private:
   std::mutex mutex_;
   std::map<std::string, Tensor> whole_;
-  std::map<std::string, plan::ParamSpec> specs_;
+  std::map<std::string, layout::ParamSpec> specs_;
   std::optional<models::hf::Naming> naming_;
 };
 
@@ -245,8 +245,8 @@ TEST_P(HfParity, LogitsLossAndGradients) {
   test::on_jobs(run, [&](Job& job) {
     restore(job, checkpoint::Source::open_hugging_face(folder()), Restore::kWeights);
     for (const tensor::Parameter* p : job.parameters()) {
-      const bool expert = p->spec.family == plan::Family::kExpert;
-      const bool cut = p->spec.cut(plan::Axis::kEtp) != nullptr;
+      const bool expert = p->spec.family == layout::Family::kExpert;
+      const bool cut = p->spec.cut(layout::Axis::kEtp) != nullptr;
       const int parts = run.parallel.expert_model_parallel_size * (cut ? run.parallel.expert_tensor() : 1);
       EXPECT_TRUE(!expert || p->spec.numel() == p->shard.numel() * parts) << p->spec.name;
     }

@@ -23,7 +23,7 @@ config::Run small(int world, const std::string& more = "") {
 constexpr std::int64_t kElements = 4 * (12 * 64 * 64 + 13 * 64) + (128 + 16 + 2) * 64;
 
 bool fits(const config::Run& run, std::int64_t memory, int ranks = 1,
-          plan::Purpose purpose = plan::Purpose::kTrain) {
+          rules::Purpose purpose = rules::Purpose::kTrain) {
   try {
     require_memory(run, purpose, ranks, memory);
     return true;
@@ -57,13 +57,13 @@ TEST(RequireMemory, OfAMachineIsThatOfAllItsRanks) {
 
 TEST(RequireMemory, OfAModelIsItsWeights) {
   const config::Run run = small(1);
-  EXPECT_TRUE(fits(run, 4 * kElements, 1, plan::Purpose::kModel));
-  EXPECT_FALSE(fits(run, 4 * kElements - 1, 1, plan::Purpose::kModel));
+  EXPECT_TRUE(fits(run, 4 * kElements, 1, rules::Purpose::kModel));
+  EXPECT_FALSE(fits(run, 4 * kElements - 1, 1, rules::Purpose::kModel));
 }
 
 std::string refusal(const config::Run& run) {
   try {
-    require_memory(run, plan::Purpose::kTrain, 1, std::int64_t{1} << 35);
+    require_memory(run, rules::Purpose::kTrain, 1, std::int64_t{1} << 35);
   } catch (const ConfigError& error) {
     return error.what();
   }

@@ -33,7 +33,7 @@ class OwnBlock final : public tensor::Block {
  private:
   static std::unique_ptr<tensor::Parameter> whole(const layers::Context& context, std::string name,
                                                   std::vector<std::int64_t> shape) {
-    plan::ParamSpec spec;
+    layout::ParamSpec spec;
     spec.name = std::move(name);
     spec.shape = std::move(shape);
     spec.init.std = 0.05;

@@ -56,11 +56,11 @@ inline config::Run planned_run(const Planned& one, const std::string& model, con
 /// One rank of a run as job::Job builds it, alone.
 struct Alone {
   Alone(const config::Run& run, int rank)
-      : job(run, comm::Communicators(plan::Mesh(run.parallel), rank, comm::null_factory(nullptr))) {}
+      : job(run, comm::Communicators(layout::Mesh(run.parallel), rank, comm::null_factory(nullptr))) {}
   job::Job job;
 
   [[nodiscard]] std::size_t pipeline_rank() const {
-    return static_cast<std::size_t>(job.ranks.mesh().coord(job.ranks.rank(), plan::Axis::kPp));
+    return static_cast<std::size_t>(job.ranks.mesh().coord(job.ranks.rank(), layout::Axis::kPp));
   }
 };
 

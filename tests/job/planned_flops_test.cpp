@@ -4,7 +4,7 @@
 
 #include <sstream>
 
-#include "colonnade/plan/recompute.h"
+#include "colonnade/cost/recomputed_flops.h"
 #include "job/planned.h"
 
 namespace colonnade::job {
@@ -69,8 +69,8 @@ Counts counted(const config::Run& run, int first, int end) {
 }
 Counts counted(const config::Run& run) { return counted(run, 0, run.parallel.world_size); }
 
-plan::TrainingFlops planned(const config::Run& run) {
-  return plan::training_flops_by_part(run.model, plan::sample_length(run), run.training.global_batch_size,
+cost::TrainingFlops planned(const config::Run& run) {
+  return cost::training_flops_by_part(run.model, cost::sample_length(run), run.training.global_batch_size,
                                       run.parallel.tensor_model_parallel_size);
 }
 
@@ -146,7 +146,7 @@ TEST(PlannedFlops, ContextRanksComputeEquallyMuch) {
       // Of blocks, the rank's own is a square of which half is seen, the others are seen whole: k + 1 halves
       // of 2k squares of a chunk. Of exchanged heads the whole square is half seen.
       const double squares = std::string(kind) == "a2a" ? 1 : (cp + 1.0) / (2 * cp);
-      const plan::TrainingFlops all = planned(run);
+      const cost::TrainingFlops all = planned(run);
       for (int rank = 0; rank < cp; ++rank) {
         const Counts real = counted(run, rank, rank + 1);
         EXPECT_EQ(real.linears, all.linears / cp) << rank;
@@ -158,7 +158,7 @@ TEST(PlannedFlops, ContextRanksComputeEquallyMuch) {
 
 void expect_exact_made_again(const config::Run& run) {
   const Counts real = counted(run);
-  const plan::TrainingFlops more = plan::recomputed_flops(run, run.training.global_batch_size);
+  const cost::TrainingFlops more = cost::recomputed_flops(run, run.training.global_batch_size);
   EXPECT_GT(more.total(), 0);
   EXPECT_EQ(real.linears, planned(run).linears + more.linears);
   if (run.model.latent.enabled) return;  // whose heads the kernel fills up

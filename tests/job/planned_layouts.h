@@ -1,7 +1,7 @@
 // Layouts and kinds of recomputation that tests hold memory plans to real jobs in.
 #pragma once
 
-#include "colonnade/plan/memory.h"
+#include "colonnade/cost/memory.h"
 #include "job/planned.h"
 
 namespace colonnade::test {
@@ -21,9 +21,9 @@ inline std::int64_t alive(const job::Job& job) {
 
 /// Every rank of the run, one after the other: body(rank's job, its plan).
 inline void on_every_rank(const config::Run& run,
-                          const std::function<void(job::Job&, const plan::StageMemory&)>& body) {
+                          const std::function<void(job::Job&, const cost::StageMemory&)>& body) {
   count();
-  const auto memory = plan::plan_memory(run);
+  const auto memory = cost::plan_memory(run);
   for (int rank = 0; rank < run.parallel.world_size; ++rank) {
     SCOPED_TRACE(fmt::format("rank {}", rank));
     Alone alone(run, rank);
@@ -33,7 +33,7 @@ inline void on_every_rank(const config::Run& run,
 
 /// The peak of forward and backward, as the plan says it and as measured, on every rank.
 inline void expect_peak(const config::Run& run, double lowest, double highest) {
-  on_every_rank(run, [&](job::Job& job, const plan::StageMemory& plan) {
+  on_every_rank(run, [&](job::Job& job, const cost::StageMemory& plan) {
     const std::int64_t others = alive(job) - plan.resident() + plan.optimizer - job::optimizer_bytes(job);
     tensor::reset_peak(at::kMeta);
     forward_backward(job);

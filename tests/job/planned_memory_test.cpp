@@ -22,7 +22,7 @@ struct Kept {
   torch::autograd::Edge edge;
 };
 
-/// `states`: plan::StageBlocks::states_in.
+/// `states`: layout::StageBlocks::states_in.
 Kept forward(Job& job, tensor::Stage& stage, std::int64_t states, const tensor::Batch& batch) {
   const config::Run& run = job.run;
   const std::int64_t s = states * run.training.seq_length / run.parallel.context_parallel_size /
@@ -36,15 +36,15 @@ Kept forward(Job& job, tensor::Stage& stage, std::int64_t states, const tensor::
 }
 
 void expect_resident(const config::Run& run) {
-  const auto plans = plan::plan_memory(run);
+  const auto plans = cost::plan_memory(run);
   std::vector<std::int64_t> most(plans.size(), 0);
-  test::on_every_rank(run, [&](Job& job, const plan::StageMemory& plan) {
+  test::on_every_rank(run, [&](Job& job, const cost::StageMemory& plan) {
     EXPECT_EQ(bytes_of(job.buffers().params()), plan.parameters);
     EXPECT_EQ(bytes_of(job.buffers().grads()), plan.gradients);
     std::int64_t elements = 0;
     for (const tensor::Parameter* p : job.parameters()) elements += p->spec.trained ? p->value.numel() : 0;
     EXPECT_EQ(elements, plan.num_parameters);
-    std::int64_t& largest = most[static_cast<std::size_t>(job.ranks.coord(plan::Axis::kPp))];
+    std::int64_t& largest = most[static_cast<std::size_t>(job.ranks.coord(layout::Axis::kPp))];
     largest = std::max(largest, optimizer_bytes(job));
   });
   for (std::size_t i = 0; i < plans.size(); ++i) EXPECT_EQ(most[i], plans[i].optimizer) << "stage " << i;
@@ -56,7 +56,7 @@ void expect_nothing_else(const config::Run& run) {
   const auto device = at::Device(run.training.device);
   const std::uint64_t before = tensor::memory_use(device).now;
   test::Alone alone(run, 0);
-  const auto plan = plan::plan_memory(run)[0];
+  const auto plan = cost::plan_memory(run)[0];
   EXPECT_EQ(static_cast<std::int64_t>(tensor::memory_use(device).now - before),
             plan.resident() - plan.optimizer + optimizer_bytes(alone.job));
 }
@@ -64,7 +64,7 @@ void expect_nothing_else(const config::Run& run) {
 void expect_activations(const config::Run& run) {
   const std::int64_t tokens = run.training.micro_batch_size * run.training.seq_length;
   const std::int64_t bound = kScalars + (run.training.device == "meta" ? 8 * tokens : 0);
-  test::on_every_rank(run, [&](Job& job, const plan::StageMemory& plan) {
+  test::on_every_rank(run, [&](Job& job, const cost::StageMemory& plan) {
     const tensor::Batch batch = empty_batch(run);
     for (std::size_t chunk = 0; chunk < plan.stages.size(); ++chunk) {
       const std::int64_t before = test::alive(job);
@@ -72,7 +72,7 @@ void expect_activations(const config::Run& run) {
       // It counts while it is on its way; of an empty stage it is the input.
       const std::int64_t output = plan.stages[chunk].empty() ? 0 : bytes_of(kept.output);
       EXPECT_NEAR(test::alive(job) - before - output,
-                  plan::stage_activations(run, plan.stages[chunk]) + plan.gathered, bound)
+                  cost::stage_activations(run, plan.stages[chunk]) + plan.gathered, bound)
           << "chunk " << chunk;
     }
   });
@@ -80,7 +80,7 @@ void expect_activations(const config::Run& run) {
 
 /// What stays of a micro-batch between the gradient of its input and those of the weights.
 void expect_waiting(const config::Run& run) {
-  test::on_every_rank(run, [&](Job& job, const plan::StageMemory& plan) {
+  test::on_every_rank(run, [&](Job& job, const cost::StageMemory& plan) {
     const tensor::Batch batch = empty_batch(run);
     const auto parameters = job.parameters();
     for (std::size_t chunk = 0; chunk < plan.stages.size(); ++chunk) {
@@ -94,7 +94,7 @@ void expect_waiting(const config::Run& run) {
         const tensor::DeferScope scope(parameters, left);
         torch::autograd::Engine::get_default_engine().execute({kept.edge}, {grad}, false, false, true);
       }
-      EXPECT_NEAR(test::alive(job) - before, plan::stage_waiting(run, plan.stages[chunk]), kScalars)
+      EXPECT_NEAR(test::alive(job) - before, cost::stage_waiting(run, plan.stages[chunk]), kScalars)
           << "chunk " << chunk;
       left.run(/*last=*/false);
       EXPECT_NEAR(test::alive(job), before, kScalars) << "chunk " << chunk;

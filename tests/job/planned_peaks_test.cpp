@@ -21,7 +21,7 @@ std::string mixtral(const std::string& more) {
 
 /// The peak of forward passes that keep nothing, within 10 %, on every rank.
 void expect_evaluation(const config::Run& run) {
-  test::on_every_rank(run, [](Job& job, const plan::StageMemory& plan) {
+  test::on_every_rank(run, [](Job& job, const cost::StageMemory& plan) {
     const std::int64_t now = test::alive(job);
     tensor::reset_peak(at::kMeta);
     test::evaluation(job);
@@ -161,7 +161,7 @@ TEST(PlannedPeaks, BuildingWithShardedWeightsHoldsOneBlockAtATime) {
   test::Alone alone(run, 0);
   const auto peak = static_cast<double>(tensor::take_peak(at::kMeta) - before);
   const auto stays = static_cast<double>(tensor::memory_use(at::kMeta).now - before);
-  const plan::StageMemory plan = plan::plan_memory(run).front();
+  const cost::StageMemory plan = cost::plan_memory(run).front();
   EXPECT_GT(plan.making, 0);
   EXPECT_NEAR(peak / static_cast<double>(plan.start_up()), 1, 0.02);
   tensor::reset_peak(at::kMeta);
@@ -266,7 +266,7 @@ TEST(PlannedPeaks, OfContextRanksPeakOfAStep) {
 double nearest_to_plan(const config::Run& run) {
   const at::Device device(run.training.device);
   double most = 0;
-  test::on_every_rank(run, [&](Job& job, const plan::StageMemory& plan) {
+  test::on_every_rank(run, [&](Job& job, const cost::StageMemory& plan) {
     const std::int64_t others = test::alive(job) - plan.resident() + plan.optimizer - optimizer_bytes(job);
     tensor::reset_peak(device);
     test::forward_backward(job);
@@ -349,7 +349,7 @@ TEST(PlannedPeaks, AStepReportsItsPeaks) {
   const config::Run run = test::planned_run(test::kLayouts[1], test::odd("--global-batch-size 4 "), "cpu");
   const auto before = static_cast<double>(tensor::memory_use(at::kCPU).now);
   test::Alone alone(run, 0);
-  const auto plan = plan::plan_memory(run)[0];
+  const auto plan = cost::plan_memory(run)[0];
   for (int step = 0; step < 2; ++step) {
     {
       const at::Tensor between = at::empty({10'000'000}, at::kByte);

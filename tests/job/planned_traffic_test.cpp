@@ -1,6 +1,6 @@
 // The plan's bytes of context ranks against what a rank's groups are asked to move, and the work of
 // attention.
-#include "colonnade/plan/communication.h"
+#include "colonnade/cost/communication.h"
 
 #include <gmock/gmock.h>
 
@@ -38,10 +38,10 @@ struct Said {
 };
 Said said_by(const config::Run& run, int rank) {
   const auto traffic = std::make_shared<comm::CallLog>();
-  Job job(run, comm::Communicators(plan::Mesh(run.parallel), rank, comm::null_factory(traffic)));
+  Job job(run, comm::Communicators(layout::Mesh(run.parallel), rank, comm::null_factory(traffic)));
   test::forward_backward(job);
   job.buffers().gather_params();
-  return {traffic->table(), static_cast<std::size_t>(job.ranks.coord(plan::Axis::kPp))};
+  return {traffic->table(), static_cast<std::size_t>(job.ranks.coord(layout::Axis::kPp))};
 }
 
 /// What leaves a rank: of what a call moves over k ranks all but its own part, of a message all.
@@ -72,7 +72,7 @@ TEST(PlannedTraffic, OfContextRanksIsExact) {
           test::latent("--recompute-granularity selective --recompute-modules mla_up_proj core_attn ")}) {
       SCOPED_TRACE(fmt::format("{} {}", exchange.layout.name, model));
       const config::Run run = test::planned_run(exchange.layout, model, "meta");
-      const auto plan = plan::plan_traffic(run);
+      const auto plan = cost::plan_traffic(run);
       for (int rank = 0; rank < run.parallel.world_size; ++rank) {
         const auto [traffic, stage] = said_by(run, rank);
         EXPECT_GT(plan[stage].context, 0);
@@ -106,7 +106,7 @@ TEST(PlannedTraffic, OfExpertsIsExact) {
             "--micro-batch-size 2 "),
         "meta");
     const auto [traffic, stage] = said_by(run, 0);
-    const auto plan = plan::plan_traffic(run)[stage];
+    const auto plan = cost::plan_traffic(run)[stage];
     EXPECT_GT(plan.experts, 0);
     double experts = 0;
     for (const char* axes : {"etp-ep", "ep-etp", "ep"}) experts += sent_over(traffic, axes, 4);
@@ -144,7 +144,7 @@ TEST(PlannedTraffic, OfTheFullestExpertRankIsExact) {
                     "--moe-token-dispatcher-type alltoall "),
           "cpu");
       run.model.moe.assumed_imbalance = imbalance;
-      EXPECT_DOUBLE_EQ(sent_in_exchanges(dry_run(run, 0)), plan::plan_traffic(run)[0].experts);
+      EXPECT_DOUBLE_EQ(sent_in_exchanges(dry_run(run, 0)), cost::plan_traffic(run)[0].experts);
     }
 }
 
@@ -157,7 +157,7 @@ TEST(PlannedTraffic, OfFurtherTokensInAStageBeforeTheHeadIsExact) {
         layout);
     const config::Run run = test::planned_run(
         {"Pp4", 4, flags.c_str()}, test::odd("--mtp-num-layers 2 --position-embedding-type rope "), "meta");
-    const auto plan = plan::plan_traffic(run);
+    const auto plan = cost::plan_traffic(run);
     for (int rank = 0; rank < run.parallel.world_size; ++rank) {
       const auto [traffic, stage] = said_by(run, rank);
       double bytes = 0;
@@ -183,7 +183,7 @@ TEST(PlannedTraffic, OfShardedUnitsThatReadOneTableIsExact) {
       const config::Run run = test::planned_run(
           {"Dp2", world, flags.c_str()},
           test::odd(fmt::format("--mtp-num-layers 2 --position-embedding-type rope {}", untied)), "meta");
-      const auto plan = plan::plan_traffic(run);
+      const auto plan = cost::plan_traffic(run);
       for (int rank = 0; rank < run.parallel.world_size; ++rank) {
         const auto [traffic, stage] = said_by(run, rank);
         EXPECT_DOUBLE_EQ(sent_over(traffic, "dp-cp", 2), plan[stage].data) << flags << untied << rank;
@@ -202,7 +202,7 @@ TEST(PlannedTraffic, OfShardedUnitsIsExact) {
           "--global-batch-size 16",
           schedule);
       const config::Run run = test::planned_run({"Pp2Dp2", 4, flags.c_str()}, test::odd(model), "meta");
-      const auto plan = plan::plan_traffic(run);
+      const auto plan = cost::plan_traffic(run);
       for (int rank = 0; rank < run.parallel.world_size; ++rank) {
         const auto [traffic, stage] = said_by(run, rank);
         EXPECT_DOUBLE_EQ(sent_over(traffic, "dp-cp", 2), plan[stage].data) << "rank " << rank;
@@ -261,7 +261,7 @@ TEST(PlannedTraffic, OfDataRanksIsExact) {
                   "--global-batch-size 16 "),
         "meta");
     const auto [traffic, stage] = said_by(run, 0);
-    const auto plan = plan::plan_traffic(run)[stage];
+    const auto plan = cost::plan_traffic(run)[stage];
     const char* inner = one.outer > 1 ? ".run" : "";
     EXPECT_DOUBLE_EQ(sent_in_rings(traffic, "dp-cp", inner, one.inner) +
                          sent_in_rings(traffic, "edp", inner, one.expert_inner),
@@ -288,7 +288,7 @@ TEST(PlannedTraffic, OfRanksThatShareSequencesByLengthIsExact) {
           kind, more);
       const config::Run run = test::planned_run({"Hybrid", 4, flags.c_str()}, test::odd(""), "meta");
       const auto [traffic, stage] = said_by(run, 0);
-      const auto plan = plan::plan_traffic(run)[stage];
+      const auto plan = cost::plan_traffic(run)[stage];
       const bool heads = std::string(kind) == "a2a";
       EXPECT_DOUBLE_EQ(sent(traffic, {{}, heads ? 2.0 : 1.0, heads ? 1.0 : 2.0}, "dp-cp.2.run"),
                        plan.context);
@@ -311,7 +311,7 @@ TEST(PlannedTraffic, OfExpertsAndShardedUnitsBesideSequencesByLengthIsExact) {
   const config::Run run = test::planned_run(
       layout, test::odd("--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 40 "), "meta");
   const auto [traffic, stage] = said_by(run, 0);
-  const auto plan = plan::plan_traffic(run)[stage];
+  const auto plan = cost::plan_traffic(run)[stage];
   EXPECT_GT(plan.experts, 0);
   double experts = 0;
   for (const char* axes : {"etp-ep", "ep-etp", "ep"}) experts += sent_over(traffic, axes, 2);
@@ -339,7 +339,7 @@ TEST(PlannedTraffic, OfStagesIsExact) {
     for (const std::string& model : {test::odd(data), test::odd(t5 + data)}) {
       SCOPED_TRACE(fmt::format("{} {}", layout.name, model));
       const config::Run run = test::planned_run(layout, model, "meta");
-      const auto plan = plan::plan_traffic(run);
+      const auto plan = cost::plan_traffic(run);
       double most = 0;
       for (int rank = 0; rank < run.parallel.world_size; ++rank) {
         const auto [traffic, stage] = said_by(run, rank);
@@ -357,17 +357,17 @@ TEST(PlannedTraffic, OfStagesIsExact) {
 /// Beside activations tensor ranks sum statistics of the loss and gradients of norms, which the plan leaves
 /// out.
 void expect_traffic(const config::Run& run) {
-  const auto plan = plan::plan_traffic(run);
-  const plan::Mesh mesh(run.parallel);
+  const auto plan = cost::plan_traffic(run);
+  const layout::Mesh mesh(run.parallel);
   for (int rank = 0; rank < run.parallel.world_size; ++rank) {
     const auto [traffic, stage] = said_by(run, rank);
-    const plan::StageTraffic& expected = plan[stage];
-    const int tp = mesh.size(plan::Axis::kTp), data = mesh.size(plan::data_axes(plan::Family::kDense));
+    const cost::StageTraffic& expected = plan[stage];
+    const int tp = mesh.size(layout::Axis::kTp), data = mesh.size(layout::data_axes(layout::Family::kDense));
     if (tp > 1) {
       EXPECT_NEAR(sent_in_rings(traffic, "tp", "tp", tp) / expected.tensor, 1, 0.01) << "rank " << rank;
     }
     if (data > 1) {
-      const std::string axes = plan::name(plan::data_axes(plan::Family::kDense));
+      const std::string axes = layout::name(layout::data_axes(layout::Family::kDense));
       EXPECT_NEAR(sent_in_rings(traffic, axes, "", data) / expected.data, 1, 0.001) << "rank " << rank;
     }
   }

@@ -17,7 +17,7 @@
 #include "colonnade/job/job.h"
 #include "colonnade/job/model.h"
 #include "colonnade/job/token_steps.h"
-#include "colonnade/plan/rules.h"
+#include "colonnade/rules/rules.h"
 
 namespace colonnade::test {
 
@@ -68,7 +68,7 @@ inline config::Run settings(
   run.parallel.world_size = world;
   fill(run);
   config::derive(run);
-  plan::require(run);
+  rules::require(run);
   return run;
 }
 
@@ -115,7 +115,7 @@ inline pipeline::Steps steps_after(const job::Job& job, std::int64_t consumed) {
   steps.batch = [&job, consumed](int microbatch) {
     const auto first =
         consumed + (microbatch * job.data_ranks() + job.data_rank()) * job.run.training.micro_batch_size;
-    return job::context_part(batch_of(job.run, first), job.ranks.coord(plan::Axis::kCp),
+    return job::context_part(batch_of(job.run, first), job.ranks.coord(layout::Axis::kCp),
                              job.run.parallel.context_parallel_size, job.run.model.mtp_num_layers);
   };
   steps.loss = [&job](const at::Tensor& y, const tensor::Batch& b) {

@@ -7,8 +7,8 @@
 #include <set>
 
 #include "colonnade/base/error.h"
-#include "colonnade/data/sequences.h"
-#include "colonnade/plan/context_groups.h"
+#include "colonnade/data/samples/gpt/sequences.h"
+#include "colonnade/layout/context_groups.h"
 #include "job/runs.h"
 #include "support/long_tailed.h"
 
@@ -46,7 +46,7 @@ TEST(SequenceSteps, HoldEveryTokenOnceWithItsLabelAndItsPlace) {
        {"", "--context-parallel-size 2 ", "--tensor-model-parallel-size 2 --sequence-parallel"}) {
     SCOPED_TRACE(flags);
     const config::Run run = run_in(8, std::string(kHybrid) + flags);
-    const int ranks = plan::hybrid_ranks(run.parallel), parts = plan::sequence_parts(run.parallel);
+    const int ranks = layout::hybrid_ranks(run.parallel), parts = layout::sequence_parts(run.parallel);
     const auto batches = test::long_tailed(run, 2.5);
     std::vector<std::int64_t> numbers(8);
     std::iota(numbers.begin(), numbers.end(), 24);
@@ -90,7 +90,7 @@ TEST(SequenceSteps, AreThoseOfALossMaskOfOnesWhereThereIsNone) {
   const config::Run run = run_in(4, std::string(kHybrid) + "--mtp-num-layers 1");
   const auto without = test::long_tailed(run, 2.5);
   const WithMask with(without);
-  for (int rank = 0; rank < plan::hybrid_ranks(run.parallel); ++rank) {
+  for (int rank = 0; rank < layout::hybrid_ranks(run.parallel); ++rank) {
     const SequenceStep step = sequence_step(without, run, rank, 8), same = sequence_step(with, run, rank, 8);
     ASSERT_EQ(step.microbatches.size(), same.microbatches.size());
     for (std::size_t i = 0; i < step.microbatches.size(); ++i) {
@@ -121,7 +121,7 @@ TEST(SequenceSteps, LeaveTheBusiestRankFarLessAttentionThanOneContextSize) {
       for (const SharedSequence& one : step.microbatches) {
         const tensor::Batch batch = sequence_batch(one, 1);
         pairs[static_cast<std::size_t>(rank)] +=
-            plan::attention_pairs(batch.at("tokens").size(1) * one.ranks) / one.ranks;
+            layout::attention_pairs(batch.at("tokens").size(1) * one.ranks) / one.ranks;
       }
       EXPECT_GE(step.longest_over_mean, 1);
       EXPECT_LT(step.longest_over_mean, 1.3);
@@ -131,7 +131,7 @@ TEST(SequenceSteps, LeaveTheBusiestRankFarLessAttentionThanOneContextSize) {
       for (const data::Sequence& s : data::sequences(batches.get(std::array{n}, data::Masks::kLeftOut)))
         lengths.push_back(s.length);
     changing += *std::ranges::max_element(pairs);
-    equal += plan::equal_context_groups(lengths, kRanks, kTokens).longest();
+    equal += layout::equal_context_groups(lengths, kRanks, kTokens).longest();
   }
   EXPECT_GT(equal / changing, 1.40);
   RecordProperty("equal_over_changing", std::to_string(equal / changing));
@@ -156,7 +156,7 @@ TEST(SequenceSteps, AreEquallyManyWhereSomethingCountsOnIt) {
     const config::Run run = run_in(8, kHybrid + flags);
     const auto batches = test::long_tailed(run, 2.5);
     std::set<std::size_t> all;
-    for (int rank = 0; rank < plan::hybrid_ranks(run.parallel); ++rank)
+    for (int rank = 0; rank < layout::hybrid_ranks(run.parallel); ++rank)
       all.insert(sequence_step(batches, run, rank, 0).microbatches.size());
     return all;
   };

@@ -1,6 +1,6 @@
 // The stream of micro-batches gives each to the one who asks for it; the loss counts the tokens of the mask.
 #include "colonnade/job/token_steps.h"
-#include "colonnade/data/gpt_batches.h"
+#include "colonnade/data/samples/gpt/gpt_batches.h"
 
 #include "colonnade/base/error.h"
 #include "job/runs.h"

@@ -9,9 +9,9 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
 #include "colonnade/config/dump.h"
-#include "colonnade/data/tokenizer.h"
 #include "colonnade/job/continued.h"
 #include "colonnade/job/prepare.h"
+#include "colonnade/tokenizers/tokenizer.h"
 #include "job/runs.h"
 #include "support/vectors.h"
 
@@ -106,7 +106,7 @@ TEST_F(BroughtTokenizer, OneThatDoesNotFitSaysHowToNameAnother) {
         config::parse(test::words("gpt --pretrained-checkpoint " + folder().string() +
                                   " --seq-length 32 --micro-batch-size 1 --train-iters 1 --lr 1 " + flags));
     try {
-      prepare(run, plan::Purpose::kTrain);
+      prepare(run, rules::Purpose::kTrain);
     } catch (const Error& error) {
       return error.what();
     }
@@ -127,7 +127,7 @@ TEST_F(BroughtTokenizer, AddedTokensWithoutEmbeddingsAreReported) {
   config::Run run = config::parse(test::words("gpt --pretrained-checkpoint " + folder().string() +
                                               " --seq-length 32 --micro-batch-size 1 --train-iters 1 --lr 1 "
                                               "--data-path x"));
-  prepare(run, plan::Purpose::kTrain);
+  prepare(run, rules::Purpose::kTrain);
   EXPECT_THAT(run.notes, Contains(AllOf(HasSubstr("ids from 320 to 321"), HasSubstr("no embeddings"))));
   EXPECT_EQ(run.model.vocab_size, 320);
 }
@@ -136,7 +136,7 @@ TEST_F(BroughtTokenizer, PromptsWithoutOneAreIds) {
   write_file_atomically(folder() / "tekken.json", "{}");
   config::Run run = adopted("--pretrained-checkpoint " + folder().string());
   EXPECT_EQ(run.data.tokenizer_type, "");
-  const auto ids_alone = data::make_tokenizer({.type = "NullTokenizer", .vocab_size = 64});
+  const auto ids_alone = tokenizers::make_tokenizer({.type = "NullTokenizer", .vocab_size = 64});
   EXPECT_THAT(prompt_ids(run, *ids_alone, "5 6 63"), ElementsAre(5, 6, 63));
   const auto fault = [&](const std::string& text) -> std::string {
     try {

@@ -13,7 +13,7 @@
 #include "colonnade/job/job.h"
 #include "colonnade/job/token_steps.h"
 #include "colonnade/models/hf/config.h"
-#include "colonnade/plan/rules.h"
+#include "colonnade/rules/rules.h"
 #include "support/device.h"
 #include "support/recorded_curve.h"
 #include "support/vectors.h"
@@ -59,7 +59,7 @@ config::Run settings(const std::string& model, int world, const std::vector<std:
   const std::string file = folder_of(model) + "/config.json";
   config::fill(run, models::hf::settings_of(nlohmann::json::parse(read_file(file)), file), file);
   config::derive(run);
-  plan::require(run);
+  rules::require(run);
   return run;
 }
 
@@ -78,7 +78,7 @@ pipeline::Steps recorded_steps(const Job& job, const at::Tensor& tokens, int ste
     batch.set("tokens", rows.narrow(1, 0, 64).contiguous());
     batch.set("labels", rows.narrow(1, 1, 64).contiguous());
     batch.set("loss_mask", at::ones({2, 64}, test::options(at::kFloat)));
-    return context_part(std::move(batch), job.ranks.coord(plan::Axis::kCp),
+    return context_part(std::move(batch), job.ranks.coord(layout::Axis::kCp),
                         job.run.parallel.context_parallel_size);
   };
   steps.loss = [](const at::Tensor& output, const tensor::Batch& batch) {

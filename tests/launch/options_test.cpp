@@ -48,8 +48,8 @@ TEST(LaunchOptions, AllThatIsWrongIsSaidAtOnce) {
     check(wrong);
     FAIL() << "accepted";
   } catch (const ConfigError& error) {
-    EXPECT_THAT(error.what(), testing::HasSubstr("--nproc-per-node: must be at least 1; got 0"));
-    EXPECT_THAT(error.what(), testing::HasSubstr("--node-rank: must be 0 to nnodes-1; got 2 of 2"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("--nproc-per-node must be at least 1; got 0"));
+    EXPECT_THAT(error.what(), testing::HasSubstr("--node-rank must be 0 to nnodes-1; got 2 of 2"));
     EXPECT_THAT(error.what(), testing::HasSubstr("--master-port"));
     EXPECT_THAT(error.what(), testing::HasSubstr("--max-restarts"));
     EXPECT_THAT(error.what(), testing::HasSubstr("something to start"));
@@ -71,7 +71,7 @@ TEST(LaunchOptions, TooManyRanksForTheCoresAreRefused) {
   const int most = 64 * usable_cores();
   EXPECT_EQ(fault_of({.nproc_per_node = most, .command = {"x"}}), "");
   EXPECT_THAT(fault_of({.nproc_per_node = most + 1, .command = {"x"}}),
-              testing::HasSubstr("--nproc-per-node: must be at most 64 for each core; got"));
+              testing::HasSubstr("--nproc-per-node must be at most 64 for each core; got"));
 }
 
 /// The fault of `launch --max-restarts 2 -- pretrain gpt MORE`.

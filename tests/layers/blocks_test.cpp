@@ -3,7 +3,7 @@
 
 #include "colonnade/layers/core_attention.h"
 #include "colonnade/layers/residual.h"
-#include "colonnade/plan/context_parallel.h"
+#include "colonnade/layout/context_parallel.h"
 
 namespace colonnade::layers {
 namespace {
@@ -83,7 +83,7 @@ std::vector<Tensor> defined_scores(const std::vector<Tensor>& qkv, const Masks& 
 /// The tokens of one context rank.
 Tensor part(const Tensor& whole, std::int64_t dim, const comm::Group& cp) {
   std::vector<Tensor> parts;
-  for (const plan::Chunk& chunk : plan::context_chunks(kBlockSequence, cp.rank(), cp.size()))
+  for (const layout::Chunk& chunk : layout::context_chunks(kBlockSequence, cp.rank(), cp.size()))
     parts.push_back(whole.narrow(dim, chunk.begin, chunk.length));
   return at::cat(parts, dim);
 }
@@ -108,9 +108,9 @@ void expect_the_whole(const Kind& kind, const Masks& masks, const Scores& throug
     model.attention_dropout = through.dropout;
     model.attn_logit_softcapping = through.softcap;
     Context context{.options = test::options(at::kDouble), .seed = kSeed};
-    context.cp = {.all = ranks.group({plan::Axis::kCp}), .exchange = parallel};
+    context.cp = {.all = ranks.group({layout::Axis::kCp}), .exchange = parallel};
     if (!kind.levels.empty())
-      std::tie(context.cp.heads, context.cp.rings) = ranks.levels({plan::Axis::kCp}, kind.levels[0]);
+      std::tie(context.cp.heads, context.cp.rings) = ranks.levels({layout::Axis::kCp}, kind.levels[0]);
     const CoreAttention core(model, context, {.scale = kScale, .name = "layer"});
     std::vector<Tensor> leaves;
     for (const Tensor& x : qkv) leaves.push_back(part(x, 2, context.cp.all).set_requires_grad(true));

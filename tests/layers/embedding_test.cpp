@@ -24,7 +24,7 @@ config::Model embedding_model(bool positions, double dropout) {
 
 test::MakeBlock embedding(const config::Model& model) {
   return [=](const config::Parallel& parallel, const Context& context) {
-    const auto layer = std::make_shared<Embedding>(plan::embedding_params(model, parallel), model, context);
+    const auto layer = std::make_shared<Embedding>(layout::embedding_params(model, parallel), model, context);
     std::vector<tensor::Parameter*> all;
     layer->add_parameters(all);
     return std::make_unique<test::FunctionBlock>(
@@ -45,9 +45,9 @@ tensor::Batch batch_with(const Tensor& position_ids) {
 }
 
 void expect_look_ups(const config::Model& model, const tensor::Batch& batch, const Tensor& places) {
-  std::vector<plan::ParamSpec> specs;
-  const auto params = plan::embedding_params(model, {});
-  plan::for_each(params, [&](const plan::ParamSpec& spec) { specs.push_back(spec); });
+  std::vector<layout::ParamSpec> specs;
+  const auto params = layout::embedding_params(model, {});
+  layout::for_each(params, [&](const layout::ParamSpec& spec) { specs.push_back(spec); });
   const auto expected = test::defined(specs, {}, [&](const Tensor&, const test::Weights& w) {
     Tensor rows = w.at(params.word.name).index({batch.at("tokens")});
     if (params.position) rows = rows + w.at(params.position->name).index({places});

@@ -73,9 +73,10 @@ Tensor definition(const config::Model& m, const Tensor& x, const test::Weights& 
 
 test::MakeBlock latent_attention(const config::Model& model, std::int64_t number) {
   return [=](const config::Parallel& parallel, const Context& context) {
-    const auto params = plan::layer_params(model, parallel, 0);
-    const auto part = std::make_shared<LatentAttention>(
-        std::get<plan::LatentAttentionParams>(params.attention), model, context, latent_table(model), number);
+    const auto params = layout::layer_params(model, parallel, 0);
+    const auto part =
+        std::make_shared<LatentAttention>(std::get<layout::LatentAttentionParams>(params.attention), model,
+                                          context, latent_table(model), number);
     std::vector<tensor::Parameter*> all;
     part->add_parameters(all);
     return std::make_unique<test::FunctionBlock>(
@@ -84,8 +85,8 @@ test::MakeBlock latent_attention(const config::Model& model, std::int64_t number
 }
 
 void check_latent(const config::Model& m, double scale, std::int64_t number = 0) {
-  std::vector<plan::ParamSpec> specs;
-  plan::for_each(plan::layer_params(m, {}, 0), [&](const plan::ParamSpec& spec) {
+  std::vector<layout::ParamSpec> specs;
+  layout::for_each(layout::layer_params(m, {}, 0), [&](const layout::ParamSpec& spec) {
     if (spec.name.find(".self_attention.") != std::string::npos) specs.push_back(spec);
   });
   const Tensor x = test::named_random("x", {kS, kB, m.hidden_size});

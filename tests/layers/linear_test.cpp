@@ -15,13 +15,13 @@ namespace {
 using at::Tensor;
 
 struct Specs {
-  plan::ParamSpec up, bias, down;
+  layout::ParamSpec up, bias, down;
 };
 
 /// [out, in] cut by rows in `pieces`, and [in, out / pieces] cut by columns.
 Specs specs(std::int64_t in, std::int64_t out, int pieces) {
   Specs s;
-  std::vector<plan::Piece> cut;
+  std::vector<layout::Piece> cut;
   for (int i = 0; i < pieces; ++i) cut.push_back({.role = std::to_string(i), .size = out / pieces});
   s.up = {.name = "up", .shape = {out, in}, .cuts = {{.dim = 0, .pieces = cut}}};
   s.bias = {.name = "bias", .shape = {out}, .cuts = {{.dim = 0, .pieces = cut}}};

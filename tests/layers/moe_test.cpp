@@ -56,13 +56,13 @@ void on_ranks(const Cut& cut, const config::Model& m, const Body& body) {
   parallel.expert_model_parallel_size = cut.ep;
   parallel.expert_tensor_parallel_size = cut.etp;
   comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
-    const Context context{.tp = ranks.group({plan::Axis::kTp}),
+    const Context context{.tp = ranks.group({layout::Axis::kTp}),
                           .sequence_parallel = cut.tp > 1,
                           .options = test::options(at::kDouble),
-                          .experts = ranks.group(plan::model_axes(plan::Family::kExpert)),
+                          .experts = ranks.group(layout::model_axes(layout::Family::kExpert)),
                           .expert_tensor = cut.etp,
                           .readers = ranks.world()};
-    body(ranks, std::get<plan::MoeParams>(plan::layer_params(m, parallel, 0).mlp), context);
+    body(ranks, std::get<layout::MoeParams>(layout::layer_params(m, parallel, 0).mlp), context);
   });
 }
 
@@ -116,7 +116,7 @@ Tensor summed(const Tensor& mine, const comm::Group& world) {
 /// This rank's gradient in the place of the whole one; elsewhere zeros.
 Tensor spread(const tensor::Parameter& p) {
   Tensor whole = at::zeros(p.spec.shape, at::kDouble);
-  for (const plan::Part& part : p.shard.parts)
+  for (const layout::Part& part : p.shard.parts)
     tensor::box_of(whole, part.global, part.length)
         .copy_(tensor::box_of(p.main_grad, part.local, part.length));
   return whole;
@@ -127,10 +127,10 @@ void expect_in_cut(const Cut& cut, const config::Model& m) {
   SCOPED_TRACE(text(cut));
   const std::int64_t sequence = kMoeSequence * cut.world / cut.tp;  // data ranks lie one after the other
   const Tensor x = test::named_random("x", {sequence, kMoeBatch, kHidden});
-  const auto all = plan::layer_params(m, {}, 0);
-  const auto& specs = std::get<plan::MoeParams>(all.mlp);
-  std::vector<plan::ParamSpec> list;
-  plan::for_each(specs, [&](const plan::ParamSpec& spec) {
+  const auto all = layout::layer_params(m, {}, 0);
+  const auto& specs = std::get<layout::MoeParams>(all.mlp);
+  std::vector<layout::ParamSpec> list;
+  layout::for_each(specs, [&](const layout::ParamSpec& spec) {
     if (!spec.name.ends_with("layernorm.weight") && !spec.name.ends_with("layernorm.bias"))
       list.push_back(spec);
   });
@@ -141,7 +141,7 @@ void expect_in_cut(const Cut& cut, const config::Model& m) {
     return at::cat(parts);
   });
 
-  on_ranks(cut, m, [&](comm::Communicators& ranks, const plan::MoeParams& params, const Context& context) {
+  on_ranks(cut, m, [&](comm::Communicators& ranks, const layout::MoeParams& params, const Context& context) {
     Moe moe(params, m, context);
     std::vector<tensor::Parameter*> parameters;
     moe.add_parameters(parameters);
@@ -204,7 +204,7 @@ TEST(Moe, FillsExpertsUpToTheCapacityInEveryCut) {
 TEST(Moe, CountsTokensOfEachExpert) {
   const config::Model m =
       with_capacity(config::TokenDispatcher::kAllGather, 0.7, false, config::TokenDropPolicy::kPosition);
-  const auto params = std::get<plan::MoeParams>(plan::layer_params(m, {}, 0).mlp);
+  const auto params = std::get<layout::MoeParams>(layout::layer_params(m, {}, 0).mlp);
   Router router(params, m, {.options = test::options(at::kDouble)});
   test::randomize({router.weight.get()});
   const Tensor x = test::named_random("x", {kMoeSequence, kMoeBatch, kHidden});
@@ -230,7 +230,7 @@ TEST(Moe, RoutersReadNoiseInTrainingAlone) {
   const config::Model plain = model(config::TokenDispatcher::kAllGather);
   config::Model noisy = plain;
   noisy.moe.input_jitter_eps = 0.5;
-  const auto params = std::get<plan::MoeParams>(plan::layer_params(plain, {}, 0).mlp);
+  const auto params = std::get<layout::MoeParams>(layout::layer_params(plain, {}, 0).mlp);
   const Context context{.options = test::options(at::kDouble)};
   tensor::Batch batch;
   batch.set("samples", at::arange(kMoeBatch, at::kLong) + 7);
@@ -253,7 +253,7 @@ TEST(Moe, ARouterOf16BitInputsThinksInFp32) {
   constexpr std::int64_t kWide = 256;
   config::Model m = model(config::TokenDispatcher::kAllGather);
   m.hidden_size = kWide;
-  const auto params = std::get<plan::MoeParams>(plan::layer_params(m, {}, 0).mlp);
+  const auto params = std::get<layout::MoeParams>(layout::layer_params(m, {}, 0).mlp);
   Router router(params, m, {.options = test::options(at::kBFloat16)});
   test::randomize({router.weight.get()});
   router.weight->main_grad = at::zeros(router.weight->value.sizes(), at::kFloat);
@@ -285,25 +285,27 @@ TEST(Moe, SharedExpertsBesideTheExchangeGiveEqualBits) {
     config::Model m = model(config::TokenDispatcher::kAllToAll);
     m.moe.shared_expert_gate = true;
     const Tensor x = test::named_random("x", {kMoeSequence * cut.world / cut.tp, kMoeBatch, kHidden});
-    on_ranks(cut, m, [&](comm::Communicators& ranks, const plan::MoeParams& params, const Context& context) {
-      const auto outcome = [&](bool beside) {
-        config::Model one = m;
-        one.moe.shared_expert_overlap = beside;
-        Moe moe(params, one, context);
-        std::vector<tensor::Parameter*> parameters;
-        moe.add_parameters(parameters);
-        test::randomize(parameters);
-        const Tensor leaf = x.chunk(cut.world, 0)[ranks.rank()].clone().set_requires_grad(true);
-        const tensor::Batch none;
-        const Tensor y = moe.forward(leaf, {.batch = none});
-        y.backward(test::named_random("probe", y.sizes()));
-        std::vector<Tensor> all{y.detach(), leaf.grad()};
-        for (const tensor::Parameter* p : parameters) all.push_back(p->main_grad);
-        return all;
-      };
-      const auto after = outcome(false), beside = outcome(true);
-      for (std::size_t i = 0; i < after.size(); ++i) EXPECT_TRUE(at::equal(after[i], beside[i])) << i;
-    });
+    on_ranks(cut, m,
+             [&](comm::Communicators& ranks, const layout::MoeParams& params, const Context& context) {
+               const auto outcome = [&](bool beside) {
+                 config::Model one = m;
+                 one.moe.shared_expert_overlap = beside;
+                 Moe moe(params, one, context);
+                 std::vector<tensor::Parameter*> parameters;
+                 moe.add_parameters(parameters);
+                 test::randomize(parameters);
+                 const Tensor leaf = x.chunk(cut.world, 0)[ranks.rank()].clone().set_requires_grad(true);
+                 const tensor::Batch none;
+                 const Tensor y = moe.forward(leaf, {.batch = none});
+                 y.backward(test::named_random("probe", y.sizes()));
+                 std::vector<Tensor> all{y.detach(), leaf.grad()};
+                 for (const tensor::Parameter* p : parameters) all.push_back(p->main_grad);
+                 return all;
+               };
+               const auto after = outcome(false), beside = outcome(true);
+               for (std::size_t i = 0; i < after.size(); ++i)
+                 EXPECT_TRUE(at::equal(after[i], beside[i])) << i;
+             });
   }
 }
 
@@ -316,13 +318,13 @@ std::vector<std::string> calls_about_rows(bool beside) {
   parallel.expert_tensor_parallel_size = 1;
   parallel.sequence_parallel = true;
   const auto log = std::make_shared<comm::CallLog>();
-  comm::Communicators ranks(plan::Mesh(parallel), 0, comm::null_factory(log));
-  const Context context{.tp = ranks.group({plan::Axis::kTp}),
+  comm::Communicators ranks(layout::Mesh(parallel), 0, comm::null_factory(log));
+  const Context context{.tp = ranks.group({layout::Axis::kTp}),
                         .sequence_parallel = true,
                         .options = test::options(at::kFloat).device(at::kMeta),
-                        .experts = ranks.group(plan::model_axes(plan::Family::kExpert)),
+                        .experts = ranks.group(layout::model_axes(layout::Family::kExpert)),
                         .draws = false};
-  Moe moe(std::get<plan::MoeParams>(plan::layer_params(m, parallel, 0).mlp), m, context);
+  Moe moe(std::get<layout::MoeParams>(layout::layer_params(m, parallel, 0).mlp), m, context);
   std::vector<tensor::Parameter*> parameters;
   moe.add_parameters(parameters);
   for (tensor::Parameter* p : parameters) p->main_grad = at::empty_like(p->value);
@@ -354,7 +356,7 @@ TEST(Moe, LossesAreTheirFormulas) {
   m.moe.router_load_balancing_type = {"aux_loss", "seq_aux_loss"};
   m.moe.aux_loss_coeff = {0.5, 0.25};
   m.moe.z_loss_coeff = 0.125;
-  const auto params = std::get<plan::MoeParams>(plan::layer_params(m, {}, 0).mlp);
+  const auto params = std::get<layout::MoeParams>(layout::layer_params(m, {}, 0).mlp);
   const Context context{.options = test::options(at::kDouble)};
   Router router(params, m, context);
   test::randomize({router.weight.get()});
@@ -393,7 +395,7 @@ TEST(Moe, TheLossOverAStepIsItsFormula) {
   m.moe.router_load_balancing_type = {"global_aux_loss"};
   m.moe.aux_loss_coeff = {0.5};
   const double k = 2, experts = kExperts, scale = 3;
-  const plan::ParamSpec spec = std::get<plan::MoeParams>(plan::layer_params(m, {}, 0).mlp).router;
+  const layout::ParamSpec spec = std::get<layout::MoeParams>(layout::layer_params(m, {}, 0).mlp).router;
   for (const Cut& cut : {Cut{1, 1, 1, 1}, Cut{1, 2, 1, 2}, Cut{2, 1, 2, 2}, Cut{2, 2, 1, 4}}) {
     SCOPED_TRACE(text(cut));
     const std::int64_t tokens = kMoeSequence * cut.world / cut.tp;
@@ -407,24 +409,26 @@ TEST(Moe, TheLossOverAStepIsItsFormula) {
       loss = loss + experts / k * (shares.select(1, i).sum(0) / tokens * f / tokens).sum();
     }
     (scale * 0.5 * loss).backward();
-    on_ranks(cut, m, [&](comm::Communicators& ranks, const plan::MoeParams& params, const Context& context) {
-      Router router(params, m, context);
-      test::randomize({router.weight.get()});
-      const tensor::Batch none;
-      for (int step = 0; step < 2; ++step) {
-        tensor::Report report;
-        if (router.weight->main_grad.defined()) router.weight->main_grad.zero_();
-        for (const Tensor& part : x.chunk(cut.world, 0)[ranks.rank()].chunk(2, 1)) {
-          const tensor::Pass pass{.batch = none, .grad_scale = scale * cut.tp / cut.world, .report = &report};
-          (router.forward(part.contiguous(), pass).weights * 0).sum().backward();
-        }
-        router.finish_step();
-        const Tensor told = report.tallies.at("global_load_balancing_loss");
-        EXPECT_NEAR(told[0].item<double>(), loss.item<double>(), 1e-12) << "step " << step;
-        EXPECT_EQ(told[1].item<double>(), 2);
-        EXPECT_LT(test::distance(summed(router.weight->main_grad, ranks.world()), w.grad()), 1e-11);
-      }
-    });
+    on_ranks(cut, m,
+             [&](comm::Communicators& ranks, const layout::MoeParams& params, const Context& context) {
+               Router router(params, m, context);
+               test::randomize({router.weight.get()});
+               const tensor::Batch none;
+               for (int step = 0; step < 2; ++step) {
+                 tensor::Report report;
+                 if (router.weight->main_grad.defined()) router.weight->main_grad.zero_();
+                 for (const Tensor& part : x.chunk(cut.world, 0)[ranks.rank()].chunk(2, 1)) {
+                   const tensor::Pass pass{
+                       .batch = none, .grad_scale = scale * cut.tp / cut.world, .report = &report};
+                   (router.forward(part.contiguous(), pass).weights * 0).sum().backward();
+                 }
+                 router.finish_step();
+                 const Tensor told = report.tallies.at("global_load_balancing_loss");
+                 EXPECT_NEAR(told[0].item<double>(), loss.item<double>(), 1e-12) << "step " << step;
+                 EXPECT_EQ(told[1].item<double>(), 2);
+                 EXPECT_LT(test::distance(summed(router.weight->main_grad, ranks.world()), w.grad()), 1e-11);
+               }
+             });
   }
 }
 
@@ -435,7 +439,7 @@ TEST(Moe, TheExpertBiasMovesByTheTokensOfAStep) {
   m.moe.router_enable_expert_bias = true;
   m.moe.router_bias_update_rate = 0.25;
   const Tensor x = test::named_random("x", {kMoeSequence, kMoeBatch, kHidden});
-  const Tensor w = test::whole_value(std::get<plan::MoeParams>(plan::layer_params(m, {}, 0).mlp).router);
+  const Tensor w = test::whole_value(std::get<layout::MoeParams>(layout::layer_params(m, {}, 0).mlp).router);
   const Tensor scores = at::matmul(x.reshape({-1, kHidden}), w.t()).sigmoid();
   Tensor bias = at::zeros({kExperts}, at::kDouble);
   std::vector<Tensor> biases, weights;
@@ -451,26 +455,28 @@ TEST(Moe, TheExpertBiasMovesByTheTokensOfAStep) {
       << "the bias must change the choice for the test to see it";
   for (const Cut& cut : {Cut{1, 1, 1, 1}, Cut{1, 2, 1, 2}, Cut{2, 2, 1, 2}, Cut{1, 1, 1, 4}}) {
     SCOPED_TRACE(text(cut));
-    on_ranks(cut, m, [&](comm::Communicators& ranks, const plan::MoeParams& params, const Context& context) {
-      Router router(params, m, context);
-      test::randomize({router.weight.get()});
-      router.expert_bias->value.zero_();
-      EXPECT_FALSE(router.expert_bias->value.requires_grad());
-      const tensor::Batch none;
-      for (int step = 0; step < 3; ++step) {
-        const Tensor mine = x.chunk(cut.world, 0)[ranks.rank()];
-        EXPECT_EQ(router.forward(mine, {.batch = none, .training = false}).experts.size(1),
-                  2);  // not counted
-        // Two micro-batches of one sequence each.
-        Tensor sum = at::zeros({2}, at::kDouble);
-        for (const Tensor& part : mine.chunk(2, 1))
-          sum += router.forward(part.contiguous(), {.batch = none}).weights.detach().sum(0);
-        ranks.world().all_reduce(sum, "test").wait();
-        EXPECT_LT(test::distance(sum, weights[static_cast<std::size_t>(step)]), 1e-12) << "step " << step;
-        router.finish_step();
-        EXPECT_LT(test::distance(router.expert_bias->value, biases[static_cast<std::size_t>(step)]), 1e-14);
-      }
-    });
+    on_ranks(
+        cut, m, [&](comm::Communicators& ranks, const layout::MoeParams& params, const Context& context) {
+          Router router(params, m, context);
+          test::randomize({router.weight.get()});
+          router.expert_bias->value.zero_();
+          EXPECT_FALSE(router.expert_bias->value.requires_grad());
+          const tensor::Batch none;
+          for (int step = 0; step < 3; ++step) {
+            const Tensor mine = x.chunk(cut.world, 0)[ranks.rank()];
+            EXPECT_EQ(router.forward(mine, {.batch = none, .training = false}).experts.size(1),
+                      2);  // not counted
+            // Two micro-batches of one sequence each.
+            Tensor sum = at::zeros({2}, at::kDouble);
+            for (const Tensor& part : mine.chunk(2, 1))
+              sum += router.forward(part.contiguous(), {.batch = none}).weights.detach().sum(0);
+            ranks.world().all_reduce(sum, "test").wait();
+            EXPECT_LT(test::distance(sum, weights[static_cast<std::size_t>(step)]), 1e-12) << "step " << step;
+            router.finish_step();
+            EXPECT_LT(test::distance(router.expert_bias->value, biases[static_cast<std::size_t>(step)]),
+                      1e-14);
+          }
+        });
   }
 }
 

@@ -39,7 +39,7 @@ class FunctionBlock final : public tensor::Block {
 inline Tensor probe_for(const Tensor& y) { return named_random("probe", y.sizes()); }
 
 /// What `definition` (plain tensor functions) gives for parameters with the values of randomize().
-inline Expected defined(const std::vector<plan::ParamSpec>& specs, const Tensor& x,
+inline Expected defined(const std::vector<layout::ParamSpec>& specs, const Tensor& x,
                         const std::function<Tensor(const Tensor& x, const Weights& w)>& definition) {
   Weights weights;
   for (const auto& spec : specs) weights[spec.name] = whole_value(spec).set_requires_grad(true);
@@ -69,7 +69,7 @@ inline void run_split(const Split& split, const MakeBlock& make, const Tensor& x
                       const std::function<void(const Expected& got, const comm::Group& tp)>& body) {
   const config::Parallel parallel = tensor_parallel(split.tp, split.sequence_parallel);
   comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
-    const comm::Group tp = ranks.group({plan::Axis::kTp});
+    const comm::Group tp = ranks.group({layout::Axis::kTp});
     const bool cut = split.sequence_parallel;
     const auto part = [&](const Tensor& whole) { return cut ? whole.chunk(split.tp, 0)[tp.rank()] : whole; };
     const auto whole_of = [&](const Tensor& local) {

@@ -121,7 +121,7 @@ class Definition {
 
 test::MakeBlock layer(const config::Model& model) {
   return [=](const config::Parallel& parallel, const Context& context) {
-    return std::make_unique<TransformerLayer>(plan::layer_params(model, parallel, 0), model, context,
+    return std::make_unique<TransformerLayer>(layout::layer_params(model, parallel, 0), model, context,
                                               table_of(model), 0);
   };
 }
@@ -130,7 +130,7 @@ test::MakeBlock layer(const config::Model& model) {
 test::MakeBlock attention(const config::Model& model, std::int64_t number = 0) {
   return [=](const config::Parallel& parallel, const Context& context) {
     const auto part = std::make_shared<Attention>(
-        std::get<plan::AttentionParams>(plan::layer_params(model, parallel, 0).attention), model, context,
+        std::get<layout::AttentionParams>(layout::layer_params(model, parallel, 0).attention), model, context,
         table_of(model), number);
     std::vector<tensor::Parameter*> all;
     part->add_parameters(all);
@@ -140,14 +140,14 @@ test::MakeBlock attention(const config::Model& model, std::int64_t number = 0) {
   };
 }
 
-std::vector<plan::ParamSpec> specs_of(const config::Model& model, bool attention_only) {
-  std::vector<plan::ParamSpec> specs;
-  const auto add = [&](const plan::ParamSpec& spec) {
+std::vector<layout::ParamSpec> specs_of(const config::Model& model, bool attention_only) {
+  std::vector<layout::ParamSpec> specs;
+  const auto add = [&](const layout::ParamSpec& spec) {
     const bool mine =
         spec.name.find(".self_attention.") != std::string::npos && !spec.name.ends_with("proj.bias");
     if (mine || !attention_only) specs.push_back(spec);
   };
-  plan::for_each(plan::layer_params(model, {}, 0), add);
+  layout::for_each(layout::layer_params(model, {}, 0), add);
   return specs;
 }
 

@@ -33,7 +33,7 @@ Tensor labels_of(std::int64_t b, std::int64_t s, std::int64_t vocabulary) {
 
 test::MakeBlock head(const config::Model& model, Tensor labels, double cap) {
   return [=](const config::Parallel& parallel, const Context& context) {
-    const std::shared_ptr<tensor::Parameter> w = context.make(plan::embedding_params(model, parallel).word);
+    const std::shared_ptr<tensor::Parameter> w = context.make(layout::embedding_params(model, parallel).word);
     return std::make_unique<test::FunctionBlock>(
         std::vector<tensor::Parameter*>{w.get()}, [=](const Tensor& x, const tensor::Pass&) {
           return vocab_loss(x, {.weight = w.get(), .softcap = cap}, labels, context.tp,
@@ -49,7 +49,7 @@ void check(std::int64_t vocabulary, std::int64_t divisor, std::int64_t hidden, d
   const auto model = loss_model(vocabulary, divisor, hidden);
   const Tensor labels = labels_of(2, 8, vocabulary);
   const Tensor x = size * test::named_random("x", {8, 2, hidden});
-  const auto spec = plan::embedding_params(model, {}).word;
+  const auto spec = layout::embedding_params(model, {}).word;
   const auto expected = test::defined({spec}, x, [&](const Tensor& in, const test::Weights& w) {
     const Tensor logits = bent(at::matmul(in, w.at(spec.name).t()).transpose(0, 1), cap);
     const Tensor picked = logits.log_softmax(-1).gather(-1, labels.clamp_min(0).unsqueeze(-1)).squeeze(-1);
@@ -78,16 +78,16 @@ TEST(VocabLoss, Hidden512) { check(1031, 128, 512, 1); }
 void expect_logits(double cap) {
   const auto model = loss_model(131, 1, 12);
   const Tensor x = test::named_random("x", {8, 2, 12});
-  const auto spec = plan::embedding_params(model, {}).word;
+  const auto spec = layout::embedding_params(model, {}).word;
   const Tensor expected = bent(at::matmul(x, test::whole_value(spec).t()).transpose(0, 1), cap);
   for (const test::Split& split : test::possible(test::kSplits))
     comm::run_ranks(
         test::tensor_parallel(split.tp, split.sequence_parallel), [&](comm::Communicators& ranks) {
           const auto parallel = test::tensor_parallel(split.tp, split.sequence_parallel);
-          const Context context{.tp = ranks.group({plan::Axis::kTp}),
+          const Context context{.tp = ranks.group({layout::Axis::kTp}),
                                 .sequence_parallel = split.sequence_parallel,
                                 .options = test::options(at::kDouble)};
-          const auto w = context.make(plan::embedding_params(model, parallel).word);
+          const auto w = context.make(layout::embedding_params(model, parallel).word);
           test::randomize({w.get()});
           const Tensor mine = split.sequence_parallel ? x.chunk(split.tp, 0)[context.tp.rank()] : x;
           const Tensor logits =

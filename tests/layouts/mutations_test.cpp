@@ -36,7 +36,7 @@ std::string verdict(const Small& layout, Reductions& reductions) {
 }
 
 TEST(Mutations, EveryReductionLeftOutIsSeen) {
-  std::set<std::pair<plan::Sharding, Reduction>> done;
+  std::set<std::pair<layout::Sharding, Reduction>> done;
   std::set<Reduction> known;
   for (const Small& layout : small_layouts()) {
     SCOPED_TRACE(fmt::format("{} ranks: {}{}", layout.world, layout.model, layout.cut));

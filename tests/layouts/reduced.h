@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "colonnade/plan/buckets.h"
+#include "colonnade/layout/buckets.h"
 #include "layouts/models.h"
 #include "support/reductions.h"
 
@@ -101,8 +101,8 @@ inline std::string of_two_layers(const std::string& model) {
 }
 
 /// By what of it data ranks share, a sum of one name is another sum.
-inline plan::Sharding sharding_of(const Small& layout) {
-  return plan::sharding_of(small_run(layout.world, of_two_layers(layout.model) + layout.cut)->parallel);
+inline layout::Sharding sharding_of(const Small& layout) {
+  return layout::sharding_of(small_run(layout.world, of_two_layers(layout.model) + layout.cut)->parallel);
 }
 
 /// One step in float64 with these reductions between the ranks.

@@ -58,11 +58,11 @@ Tensor entropy(const Tensor& logits, const Tensor& labels) {
 void check(bool untied, bool binary) {
   const config::Model m = model_of(untied, binary);
   const tensor::Batch batch = batch_of();
-  std::vector<plan::ParamSpec> specs;
-  const auto add = [&](const plan::ParamSpec& spec) { specs.push_back(spec); };
-  plan::for_each(plan::final_params(m, {}), add);
-  plan::for_each(plan::head_params(m, {}), add);
-  if (!untied) specs.push_back(plan::embedding_params(m, {}).word);
+  std::vector<layout::ParamSpec> specs;
+  const auto add = [&](const layout::ParamSpec& spec) { specs.push_back(spec); };
+  layout::for_each(layout::final_params(m, {}), add);
+  layout::for_each(layout::head_params(m, {}), add);
+  if (!untied) specs.push_back(layout::embedding_params(m, {}).word);
   const Tensor x = test::named_random("x", {kS, kB, kH});
   const auto expected = test::defined(specs, x, [&](const Tensor& in, const test::Weights& w) {
     const Tensor h = normed(in, w, "encoder.final_layernorm");

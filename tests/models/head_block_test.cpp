@@ -155,11 +155,11 @@ void check(bool untied, const std::vector<std::vector<int>>& documents, bool pos
            Ends ends = Ends::kTogether) {
   const config::Model m = model_of(untied);
   const tensor::Batch batch = batch_of(documents, positions);
-  std::vector<plan::ParamSpec> specs;
-  const auto add = [&](const plan::ParamSpec& spec) { specs.push_back(spec); };
-  plan::for_each(plan::final_params(m, {}), add);
-  plan::for_each(plan::head_params(m, {}), add);
-  specs.push_back(plan::embedding_params(m, {}).word);
+  std::vector<layout::ParamSpec> specs;
+  const auto add = [&](const layout::ParamSpec& spec) { specs.push_back(spec); };
+  layout::for_each(layout::final_params(m, {}), add);
+  layout::for_each(layout::head_params(m, {}), add);
+  specs.push_back(layout::embedding_params(m, {}).word);
   std::vector<double> means;
   const Tensor x = test::named_random("x", {kS, kB, kH});
   const auto expected = test::defined(specs, x, [&](const Tensor& in, const test::Weights& w) {

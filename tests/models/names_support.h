@@ -9,9 +9,9 @@
 #include "colonnade/base/files.h"
 #include "colonnade/config/derive.h"
 #include "colonnade/config/parse.h"
+#include "colonnade/layout/params/gpt.h"
 #include "colonnade/models/hf/config.h"
 #include "colonnade/models/hf/names.h"
-#include "colonnade/plan/params/gpt.h"
 #include "support/vectors.h"
 
 namespace colonnade::models::hf::test {
@@ -35,7 +35,7 @@ inline config::Run run_of(const std::string& folder) { return run_from(config_in
 
 inline std::set<std::string> names_of(const config::Run& run) {
   std::set<std::string> names;
-  for (const auto& spec : plan::model_params(run.model, run.parallel))
+  for (const auto& spec : layout::model_params(run.model, run.parallel))
     for (const auto& tensor : tensors_of(spec, naming_of(run.model))) names.insert(tensor.name);
   return names;
 }

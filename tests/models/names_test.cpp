@@ -39,7 +39,7 @@ Shapes recorded_shapes(const std::string& folder) {
 
 Shapes shapes_of(const config::Run& run) {
   Shapes shapes;
-  for (const auto& spec : plan::model_params(run.model, run.parallel))
+  for (const auto& spec : layout::model_params(run.model, run.parallel))
     for (const auto& tensor : tensors_of(spec, naming_of(run.model))) {
       auto shape = spec.shape;
       if (tensor.expert) shape.erase(shape.begin());
@@ -60,7 +60,7 @@ TEST(HfNames, AndShapesAreThoseOfEveryCheckpoint) {
 
 TEST(HfNames, OfExpertsNumberThemWithTheirRows) {
   const auto run = run_of("mixtral");
-  for (const auto& spec : plan::model_params(run.model, run.parallel)) {
+  for (const auto& spec : layout::model_params(run.model, run.parallel)) {
     if (spec.name != "decoder.layers.1.mlp.experts.linear_fc1.weight") continue;
     const auto tensors = tensors_of(spec, Family::kMixtral);
     ASSERT_EQ(tensors.size(), 2U * 4);
@@ -214,14 +214,14 @@ TEST(HfConfig, OfExpertsIsReadWhole) {
   EXPECT_EQ(mixtral.moe.num_experts, 4);
   EXPECT_EQ(mixtral.moe.router_topk, 2);
   EXPECT_EQ(mixtral.moe.ffn_hidden_size, 80);
-  EXPECT_EQ(plan::layers_with_experts(mixtral), (std::vector{true, true}));
+  EXPECT_EQ(layout::layers_with_experts(mixtral), (std::vector{true, true}));
   const config::Model qwen3 = run_of("qwen3_moe").model;
   EXPECT_EQ(qwen3.moe.num_experts, 8);
   EXPECT_EQ(qwen3.moe.router_topk, 3);
   EXPECT_EQ(qwen3.moe.ffn_hidden_size, 80);
   EXPECT_EQ(qwen3.ffn_hidden_size, 160);
   EXPECT_FALSE(qwen3.moe.router_pre_softmax);
-  EXPECT_EQ(plan::layers_with_experts(qwen3), (std::vector{false, true}));
+  EXPECT_EQ(layout::layers_with_experts(qwen3), (std::vector{false, true}));
 }
 
 TEST(HfConfig, OfAWindowCountsTheTokenItself) {
@@ -258,8 +258,8 @@ TEST(HfConfig, OfGptOssIsReadWhole) {
   EXPECT_FALSE(m.yarn_correction_range_round_to_int);
   EXPECT_EQ(m.rotary_base, 150000);
   EXPECT_EQ(m.activation_func_clamp_value, 7);
-  EXPECT_EQ(plan::window_of(m, 0), 7);
-  EXPECT_EQ(plan::window_of(m, 1), 0);
+  EXPECT_EQ(layout::window_of(m, 0), 7);
+  EXPECT_EQ(layout::window_of(m, 1), 0);
   EXPECT_EQ(m.moe.ffn_hidden_size, 80);
   // Without layer_types every second layer has a window.
   auto config = config_in("gpt_oss");
@@ -273,13 +273,13 @@ TEST(HfConfig, OfGemma3IsReadWhole) {
   EXPECT_EQ(m.rotary_base_local, 1e4);
   EXPECT_EQ(m.query_pre_attn_scalar, 32);
   EXPECT_FALSE(m.untie_embeddings_and_output_weights);
-  EXPECT_EQ(plan::window_of(m, 0), 7);
-  EXPECT_EQ(plan::window_of(m, 1), 0);
+  EXPECT_EQ(layout::window_of(m, 0), 7);
+  EXPECT_EQ(layout::window_of(m, 1), 0);
   auto config = config_in("gemma3_text");
   config.update({{"layer_types", nullptr}, {"num_hidden_layers", 12}, {"sliding_window_pattern", 6}});
   config["rope_scaling"] = {{"rope_type", "linear"}, {"factor", 8.0}};
   const config::Model deep = run_from(config).model;
-  for (int i = 0; i < 12; ++i) EXPECT_EQ(plan::window_of(deep, i), i == 5 || i == 11 ? 0 : 7) << i;
+  for (int i = 0; i < 12; ++i) EXPECT_EQ(layout::window_of(deep, i), i == 5 || i == 11 ? 0 : 7) << i;
   EXPECT_EQ(deep.rotary_seq_len_interpolation_factor, 8);
 }
 
@@ -288,16 +288,16 @@ TEST(HfConfig, OfGemma2IsReadWhole) {
   EXPECT_EQ(m.attn_logit_softcapping, 2);
   EXPECT_EQ(m.final_logit_softcapping, 6);
   EXPECT_EQ(m.query_pre_attn_scalar, 32);
-  EXPECT_EQ(plan::window_of(m, 0), 7);
-  EXPECT_EQ(plan::window_of(m, 1), 0);
+  EXPECT_EQ(layout::window_of(m, 0), 7);
+  EXPECT_EQ(layout::window_of(m, 1), 0);
   auto config = config_in("gemma2");
   for (const char* key : {"attn_logit_softcapping", "final_logit_softcapping", "layer_types"})
     config.erase(key);
   const config::Model usual = run_from(config).model;
   EXPECT_EQ(usual.attn_logit_softcapping, 50);
   EXPECT_EQ(usual.final_logit_softcapping, 30);
-  EXPECT_EQ(plan::window_of(usual, 0), 7);
-  EXPECT_EQ(plan::window_of(usual, 1), 0);
+  EXPECT_EQ(layout::window_of(usual, 0), 7);
+  EXPECT_EQ(layout::window_of(usual, 1), 0);
 }
 
 TEST(HfConfig, SoftCapsSurviveTheRoundTrip) {

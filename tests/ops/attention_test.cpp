@@ -243,13 +243,13 @@ struct InBlocks {
 /// Of a block of keys alone, or of all; they and their queries lie anywhere in a sequence of 100.
 constexpr std::int64_t kLong = 100;
 struct Places {
-  std::vector<plan::Chunk> queries, first, second;
+  std::vector<layout::Chunk> queries, first, second;
 };
 const Places kPlaces{{{3, 4}, {20, 5}}, {{10, 9}}, {{40, 4}, {61, 7}}};
 
-Tensor positions(const std::vector<plan::Chunk>& chunks) {
+Tensor positions(const std::vector<layout::Chunk>& chunks) {
   std::vector<Tensor> parts;
-  for (const plan::Chunk& c : chunks)
+  for (const layout::Chunk& c : chunks)
     parts.push_back(at::arange(c.begin, c.begin + c.length, test::options(at::kLong)));
   return at::cat(parts);
 }
@@ -293,7 +293,7 @@ void check_blocks(const InBlocks& in_blocks, const AttentionCase& c, at::ScalarT
   struct Block {
     std::int64_t begin, length;
     bool causal;
-    std::vector<plan::Chunk> places;
+    std::vector<layout::Chunk> places;
   };
   const Block blocks[] = {{0, c.s, true, kPlaces.first}, {c.s, c.t - c.s, false, kPlaces.second}};
   const auto keys = [&](const Block& b) {

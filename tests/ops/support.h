@@ -18,10 +18,10 @@ using at::Tensor;
 
 /// A parameter that one rank holds whole, with the given value.
 inline std::unique_ptr<tensor::Parameter> parameter(const Tensor& value) {
-  plan::ParamSpec spec;
+  layout::ParamSpec spec;
   spec.name = "test";
   spec.shape = value.sizes().vec();
-  auto made = std::make_unique<tensor::Parameter>(spec, plan::Position(), value.options());
+  auto made = std::make_unique<tensor::Parameter>(spec, layout::Position(), value.options());
   if (!value.is_meta()) made->value.data().copy_(value);
   return made;
 }

@@ -4,7 +4,7 @@
 #include <cmath>
 #include <mutex>
 
-#include "colonnade/plan/params/gpt.h"
+#include "colonnade/layout/params/gpt.h"
 #include "support/device.h"
 #include "support/split.h"
 
@@ -19,11 +19,11 @@ struct Toy {
   std::vector<Parameter*> list;
   std::unique_ptr<data_parallel::GradBuffers> buffers;
 
-  Toy(const std::vector<plan::ParamSpec>& specs, const comm::Group& tp, const comm::Group& data,
+  Toy(const std::vector<layout::ParamSpec>& specs, const comm::Group& tp, const comm::Group& data,
       data_parallel::Options options = {}, at::ScalarType type = at::kDouble) {
     for (const auto& spec : specs) {
       all.push_back(std::make_unique<Parameter>(
-          spec, plan::Position::on(plan::Axis::kTp, tp.rank(), tp.size()), test::options(type)));
+          spec, layout::Position::on(layout::Axis::kTp, tp.rank(), tp.size()), test::options(type)));
       list.push_back(all.back().get());
     }
     test::randomize(list);
@@ -33,11 +33,11 @@ struct Toy {
   }
 };
 
-std::vector<plan::ParamSpec> two_specs() {
+std::vector<layout::ParamSpec> two_specs() {
   return {{.name = "weight", .shape = {7, 5}}, {.name = "bias", .shape = {9}, .weight_decay = false}};
 }
 
-Tensor gradient(const plan::ParamSpec& spec, int step) {
+Tensor gradient(const layout::ParamSpec& spec, int step) {
   return test::named_random(fmt::format("{} step {}", spec.name, step), spec.shape);
 }
 
@@ -47,7 +47,7 @@ void give_gradients(Toy& toy, int step, double factor = 1) {
   toy.buffers->finish();
 }
 
-double norm_of(const std::vector<plan::ParamSpec>& specs, int step) {
+double norm_of(const std::vector<layout::ParamSpec>& specs, int step) {
   double squares = 0;
   for (const auto& spec : specs) squares += gradient(spec, step).square().sum().item<double>();
   return std::sqrt(squares);
@@ -56,7 +56,7 @@ double norm_of(const std::vector<plan::ParamSpec>& specs, int step) {
 /// torch.optim.AdamW (decoupled decay) or torch.optim.SGD on whole tensors.
 class Reference {
  public:
-  Reference(config::Optimizer settings, const std::vector<plan::ParamSpec>& specs) : o_(settings) {
+  Reference(config::Optimizer settings, const std::vector<layout::ParamSpec>& specs) : o_(settings) {
     for (const auto& spec : specs) states_[spec.name] = {test::whole_value(spec), {}, {}, spec};
   }
 
@@ -72,7 +72,7 @@ class Reference {
  private:
   struct State {
     Tensor value, m, v;
-    plan::ParamSpec spec;
+    layout::ParamSpec spec;
   };
   void adam(State& s, const Tensor& g, int t, double lr, double wd) const {
     s.m = t == 1 ? (1 - o_.adam_beta1) * g : o_.adam_beta1 * s.m + (1 - o_.adam_beta1) * g;
@@ -134,7 +134,7 @@ TEST(Optimizer, NormsOfQueriesAndKeysDecayWhereItIsAskedFor) {
   for (const bool asked : {false, true}) {
     auto settings = adam();
     settings.apply_wd_to_qk_layernorm = asked;
-    std::vector<plan::ParamSpec> specs, expected;
+    std::vector<layout::ParamSpec> specs, expected;
     for (const char* name : {"attention.q_layernorm.weight", "attention.k_layernorm.weight",
                              "attention.k_layernorm.bias", "final_layernorm.weight"}) {
       specs.push_back({.name = name, .shape = {6}, .weight_decay = false});
@@ -180,7 +180,7 @@ TEST(Optimizer, ParamsNormAndZerosAreCounted) {
 }
 
 /// All kinds of placements of a layer: fused rows with shared keys, columns, whole, partial, filled up.
-std::vector<plan::ParamSpec> layer_specs(const config::Parallel& parallel) {
+std::vector<layout::ParamSpec> layer_specs(const config::Parallel& parallel) {
   config::Model m;
   m.num_layers = 1;
   m.hidden_size = 12;
@@ -191,10 +191,10 @@ std::vector<plan::ParamSpec> layer_specs(const config::Parallel& parallel) {
   m.vocab_size = 37;
   m.max_position_embeddings = 6;
   m.make_vocab_size_divisible_by = 1;
-  std::vector<plan::ParamSpec> specs;
-  const auto add = [&](const plan::ParamSpec& spec) { specs.push_back(spec); };
-  plan::for_each(plan::embedding_params(m, parallel), add);
-  plan::for_each(plan::layer_params(m, parallel, 0), add);
+  std::vector<layout::ParamSpec> specs;
+  const auto add = [&](const layout::ParamSpec& spec) { specs.push_back(spec); };
+  layout::for_each(layout::embedding_params(m, parallel), add);
+  layout::for_each(layout::layer_params(m, parallel, 0), add);
   return specs;
 }
 
@@ -205,8 +205,8 @@ Tensor share_of(const Parameter& p, int step, int tp_rank, int tp_size, int repl
   const auto weight = [](int rank, int size) { return 2.0 * (rank + 1) / (size * (size + 1)); };
   local.mul_(weight(replica, replicas));
   if (p.spec.cuts.empty())
-    return p.spec.partial.has(plan::Axis::kTp) ? local * weight(tp_rank, tp_size) : local;
-  for (const plan::Part& part : p.shard.parts)
+    return p.spec.partial.has(layout::Axis::kTp) ? local * weight(tp_rank, tp_size) : local;
+  for (const layout::Part& part : p.shard.parts)
     tensor::box_of(local, part.local, part.length).mul_(weight(tp_rank % part.holders, part.holders));
   return local;
 }
@@ -229,11 +229,11 @@ TEST(Optimizer, EveryLayoutTakesTheSameStepAndCountsElementsOnce) {
     parallel.world_size = layout.tp * layout.dp;
     const auto specs = layer_specs(parallel);
     comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
-      const comm::Group tp = ranks.group({plan::Axis::kTp});
-      const comm::Group data = ranks.group({plan::Axis::kDp, plan::Axis::kCp});
+      const comm::Group tp = ranks.group({layout::Axis::kTp});
+      const comm::Group data = ranks.group({layout::Axis::kDp, layout::Axis::kCp});
       Toy toy(specs, tp, data,
               {.bucket_elements = 500,
-               .sharding = layout.distributed ? plan::Sharding::kOptimizer : plan::Sharding::kNone});
+               .sharding = layout.distributed ? layout::Sharding::kOptimizer : layout::Sharding::kNone});
       Optimizer optimizer(settings, *toy.buffers, ranks.world(), false);
       Reference reference(settings, specs);
       for (int step = 1; step <= 3; ++step) {
@@ -262,14 +262,14 @@ TEST(Optimizer, StagesAndCopiesOfTiedTablesCountOnce) {
   config::Parallel parallel;
   parallel.world_size = parallel.pipeline_model_parallel_size = 2;
   comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
-    const int stage = ranks.coord(plan::Axis::kPp);
-    Parameter table({.name = "table", .shape = {4, 3}, .held_by = plan::HeldBy::kEnds}, {},
+    const int stage = ranks.coord(layout::Axis::kPp);
+    Parameter table({.name = "table", .shape = {4, 3}, .held_by = layout::HeldBy::kEnds}, {},
                     at::dtype(at::kDouble));
     Parameter other({.name = fmt::format("other {}", stage), .shape = {10}}, {}, at::dtype(at::kDouble));
     test::randomize({&table, &other});
     table.is_copy = stage == 1;
     data_parallel::GradBuffers buffers(
-        {{&table, &other}}, {.stages = {{plan::HeldBy::kEnds, ranks.stages({0, 1}, "embedding")}}}, {});
+        {{&table, &other}}, {.stages = {{layout::HeldBy::kEnds, ranks.stages({0, 1}, "embedding")}}}, {});
     Optimizer optimizer(adam(), buffers, ranks.world(), false);
     table.accumulate(at::full({4, 3}, stage == 0 ? 1.0 : 2.0, at::kDouble));  // 3 in all
     other.accumulate(at::full({10}, 2.0, at::kDouble));
@@ -285,8 +285,8 @@ TEST(Optimizer, ExpertsCountOnce) {
   config::Parallel parallel;
   parallel.world_size = 4;
   parallel.expert_model_parallel_size = 2;
-  plan::ParamSpec spec{.name = "experts", .shape = {4, 3}, .family = plan::Family::kExpert};
-  spec.cuts = {{.dim = 0, .axis = plan::Axis::kEp, .pieces = {{.size = 4}}}};
+  layout::ParamSpec spec{.name = "experts", .shape = {4, 3}, .family = layout::Family::kExpert};
+  spec.cuts = {{.dim = 0, .axis = layout::Axis::kEp, .pieces = {{.size = 4}}}};
   for (const bool distributed : {false, true})
     comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
       Parameter dense({.name = "dense", .shape = {30}}, {}, at::dtype(at::kDouble));
@@ -294,15 +294,15 @@ TEST(Optimizer, ExpertsCountOnce) {
       test::randomize({&dense, &experts});
       data_parallel::GradBuffers buffers(
           {{&dense, &experts}},
-          {.data = ranks.group({plan::Axis::kDp}), .expert_data = ranks.group({plan::Axis::kEdp})},
-          {.sharding = distributed ? plan::Sharding::kOptimizer : plan::Sharding::kNone});
+          {.data = ranks.group({layout::Axis::kDp}), .expert_data = ranks.group({layout::Axis::kEdp})},
+          {.sharding = distributed ? layout::Sharding::kOptimizer : layout::Sharding::kNone});
       Optimizer optimizer(adam(), buffers, ranks.world(), false);
       for (Parameter* p : {&dense, &experts}) p->accumulate(at::ones_like(p->value));
       buffers.finish();
       // Four replicas of the dense part, two of each expert.
       EXPECT_NEAR(optimizer.step({.learning_rate = 0.1}).grad_norm, std::sqrt(30 * 16 + 12 * 4), 1e-12);
       const Tensor others = experts.value.detach().clone();
-      ranks.group({plan::Axis::kEdp}).broadcast(others, 0, "experts").wait();
+      ranks.group({layout::Axis::kEdp}).broadcast(others, 0, "experts").wait();
       EXPECT_TRUE(at::equal(experts.value, others));
     });
 }
@@ -313,10 +313,10 @@ TEST(Optimizer, AStageWithoutParametersTakesPart) {
   parallel.pipeline_model_parallel_size = 2;
   for (const bool distributed : {false, true})
     comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
-      const bool empty = ranks.coord(plan::Axis::kPp) == 1;
-      const auto specs = empty ? std::vector<plan::ParamSpec>{} : two_specs();
-      Toy toy(specs, {}, ranks.group({plan::Axis::kDp}),
-              {.sharding = distributed ? plan::Sharding::kOptimizer : plan::Sharding::kNone,
+      const bool empty = ranks.coord(layout::Axis::kPp) == 1;
+      const auto specs = empty ? std::vector<layout::ParamSpec>{} : two_specs();
+      Toy toy(specs, {}, ranks.group({layout::Axis::kDp}),
+              {.sharding = distributed ? layout::Sharding::kOptimizer : layout::Sharding::kNone,
                .empty = test::options(at::kDouble)});
       Optimizer optimizer(adam(), *toy.buffers, ranks.world(), false);
       give_gradients(toy, 1, 0.5);  // two replicas
@@ -362,7 +362,7 @@ TEST(Optimizer, SkipsOnAllRanksWhenOneOverflows) {
   config::Parallel parallel = test::tensor_parallel(2, false);
   const auto specs = layer_specs(parallel);
   comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
-    const comm::Group tp = ranks.group({plan::Axis::kTp});
+    const comm::Group tp = ranks.group({layout::Axis::kTp});
     Toy toy(specs, tp, {}, {}, at::kHalf);
     Optimizer optimizer(adam(), *toy.buffers, ranks.world(), true);
     toy.buffers->start_step();
@@ -395,7 +395,8 @@ TEST(Optimizer, AdoptsValuesFromEitherSide) {
   for (const bool distributed : {false, true})
     comm::run_ranks(2, [&](comm::Communicators& ranks) {
       Toy toy(two_specs(), {}, ranks.world(),
-              {.sharding = distributed ? plan::Sharding::kOptimizer : plan::Sharding::kNone}, at::kBFloat16);
+              {.sharding = distributed ? layout::Sharding::kOptimizer : layout::Sharding::kNone},
+              at::kBFloat16);
       Optimizer optimizer(adam(), *toy.buffers, {}, false);
       for (Segment& s : optimizer.segments()) s.main.fill_(0.3);
       optimizer.adopt_main();

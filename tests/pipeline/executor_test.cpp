@@ -87,13 +87,13 @@ class Listener {
   std::map<const Parameter*, std::vector<Tensor>> complete_;
 };
 
-void train(Outcome& outcome, const plan::Schedule& schedule, double scale = 0.25, bool custom = false,
+void train(Outcome& outcome, const schedule::Schedule& schedule, double scale = 0.25, bool custom = false,
            bool of_steps = false) {
   on_ranks(schedule.ranks, [&](const comm::Group& pp) {
-    Rank rank(of_steps ? plan::one_f_one_b(schedule.ranks, 3) : schedule, pp);
+    Rank rank(of_steps ? schedule::one_f_one_b(schedule.ranks, 3) : schedule, pp);
     Listener listener(rank);
     Steps steps = steps_of(outcome, pp);
-    if (of_steps) steps.schedule = std::make_shared<const plan::Schedule>(schedule);  // not its own
+    if (of_steps) steps.schedule = std::make_shared<const schedule::Schedule>(schedule);  // not its own
     if (custom) steps.forward = doubled;
     const auto result = rank.executor->train(steps, scale, {.before_last_backward = [&](int chunk) {
                                                listener.arm(chunk, schedule.microbatches);
@@ -145,31 +145,31 @@ void expect_same(const Outcome& got, const Outcome& expected) {
   EXPECT_EQ(got.report[1], expected.report[1]);
 }
 
-std::vector<plan::Schedule> all_schedules() {
-  std::vector<plan::Schedule> all;
+std::vector<schedule::Schedule> all_schedules() {
+  std::vector<schedule::Schedule> all;
   for (const int ranks : {1, 2, 4}) {
     if (ranks > test::thread_ranks(ranks)) continue;
     for (const int microbatches : {1, 3, 8}) {
-      all.push_back(plan::gpipe(ranks, microbatches));
-      all.push_back(plan::one_f_one_b(ranks, microbatches));
+      all.push_back(schedule::gpipe(ranks, microbatches));
+      all.push_back(schedule::one_f_one_b(ranks, microbatches));
     }
     for (const int microbatches : {1, 2, 5, 8, 12}) {
-      all.push_back(plan::zb_h1(ranks, microbatches));
-      all.push_back(plan::zb_v(ranks, microbatches));
-      all.push_back(plan::dualpipe_v(ranks, microbatches));
+      all.push_back(schedule::zb_h1(ranks, microbatches));
+      all.push_back(schedule::zb_v(ranks, microbatches));
+      all.push_back(schedule::dualpipe_v(ranks, microbatches));
     }
-    all.push_back(plan::dualpipe_v(ranks, 9, /*joined=*/true));
-    all.push_back(plan::with_delayed_weights(plan::one_f_one_b(ranks, 5)));
-    all.push_back(plan::with_delayed_weights(plan::interleaved(ranks, 2, 8, ranks)));
+    all.push_back(schedule::dualpipe_v(ranks, 9, /*joined=*/true));
+    all.push_back(schedule::with_delayed_weights(schedule::one_f_one_b(ranks, 5)));
+    all.push_back(schedule::with_delayed_weights(schedule::interleaved(ranks, 2, 8, ranks)));
     for (const int chunks : {1, 2, 3}) {
-      all.push_back(plan::interleaved(ranks, chunks, 8, ranks));
-      all.push_back(plan::interleaved(ranks, chunks, 12, 2 * ranks));
+      all.push_back(schedule::interleaved(ranks, chunks, 8, ranks));
+      all.push_back(schedule::interleaved(ranks, chunks, 12, 2 * ranks));
     }
   }
   return all;
 }
 
-std::string name_of(const plan::Schedule& s) {
+std::string name_of(const schedule::Schedule& s) {
   return fmt::format("{} ranks {} chunks {} micro-batches {}", s.kind, s.ranks, s.chunks, s.microbatches);
 }
 
@@ -215,8 +215,8 @@ TEST(Executor, EvaluationGivesTheOutputsAndKeepsNothing) {
 }
 
 TEST(Executor, AForwardStepOfTheUserIsCalledForEveryStage) {
-  for (const auto& schedule : {plan::one_f_one_b(2, 4), plan::interleaved(2, 2, 4, 2),
-                               plan::interleaved(1, 3, 4, 1), plan::zb_v(2, 4)}) {
+  for (const auto& schedule : {schedule::one_f_one_b(2, 4), schedule::interleaved(2, 2, 4, 2),
+                               schedule::interleaved(1, 3, 4, 1), schedule::zb_v(2, 4)}) {
     SCOPED_TRACE(name_of(schedule));
     Outcome expected, got;
     unsplit(expected, schedule.microbatches, 1, schedule.stages(), 2);
@@ -295,7 +295,7 @@ TEST(Executor, AFewLanesOpenedBeforeTheFirstStepCarryEverySchedule) {
 TEST(Executor, EveryActionIsASignOfLife) {
   Progress page;
   const ProgressScope scope(page);
-  const auto schedule = plan::one_f_one_b(1, 3);
+  const auto schedule = schedule::one_f_one_b(1, 3);
   Outcome outcome;
   Rank rank(schedule, comm::Group());
   Steps steps = steps_of(outcome, comm::Group());
@@ -312,7 +312,8 @@ TEST(Executor, EveryActionIsASignOfLife) {
 
 // However many micro-batches there are, and whoever is slower.
 TEST(Executor, AnEvaluationKeepsTwoMessagesOnTheirWay) {
-  for (const auto& schedule : {plan::one_f_one_b(2, 24), plan::interleaved(2, 2, 24, 2), plan::zb_v(2, 24)}) {
+  for (const auto& schedule :
+       {schedule::one_f_one_b(2, 24), schedule::interleaved(2, 2, 24, 2), schedule::zb_v(2, 24)}) {
     SCOPED_TRACE(name_of(schedule));
     Outcome outcome;
     std::vector<std::size_t> most(2, 0);
@@ -338,7 +339,7 @@ TEST(Executor, AnEvaluationKeepsTwoMessagesOnTheirWay) {
 
 /// The meta device stands for a GPU.
 TEST(Executor, ABatchOfAnotherDeviceIsMovedToTheStages) {
-  const auto schedule = plan::one_f_one_b(1, 3);
+  const auto schedule = schedule::one_f_one_b(1, 3);
   const auto stages = stages_of(0, schedule);
   Executor executor(schedule, {stages.front().get()}, comm::Group(), shape_of,
                     at::dtype(at::kDouble).device(at::kMeta));
@@ -358,7 +359,7 @@ TEST(Executor, ABatchOfAnotherDeviceIsMovedToTheStages) {
 }
 
 TEST(Executor, StepsRepeatToTheBit) {
-  const auto schedule = plan::interleaved(2, 2, 4, 2);
+  const auto schedule = schedule::interleaved(2, 2, 4, 2);
   Outcome first, second;
   train(first, schedule);
   train(second, schedule);
@@ -368,10 +369,10 @@ TEST(Executor, StepsRepeatToTheBit) {
 // Weight gradients that wait are added in the same order: nothing but the time of the sums changes.
 TEST(Executor, SplitBackwardsGiveTheBitsOf1F1B) {
   Outcome whole;
-  train(whole, plan::one_f_one_b(2, 6));
-  for (const auto& schedule :
-       {plan::zb_h1(2, 6), plan::zb_v(2, 6), plan::dualpipe_v(2, 6),
-        plan::with_delayed_weights(plan::one_f_one_b(2, 6)), plan::with_delayed_weights(plan::gpipe(2, 6))}) {
+  train(whole, schedule::one_f_one_b(2, 6));
+  for (const auto& schedule : {schedule::zb_h1(2, 6), schedule::zb_v(2, 6), schedule::dualpipe_v(2, 6),
+                               schedule::with_delayed_weights(schedule::one_f_one_b(2, 6)),
+                               schedule::with_delayed_weights(schedule::gpipe(2, 6))}) {
     SCOPED_TRACE(name_of(schedule));
     Outcome split;
     train(split, schedule);
@@ -388,13 +389,13 @@ TEST(Tally, IsOnTheDeviceOfTheSumWhereverTheCountIs) {
 }
 
 TEST(Executor, AScheduleForOtherRanksIsRefused) {
-  const auto schedule = plan::one_f_one_b(2, 4);
+  const auto schedule = schedule::one_f_one_b(2, 4);
   on_ranks(1, [&](const comm::Group& pp) { EXPECT_THROW(Rank(schedule, pp), Error); });
 }
 
 TEST(Executor, StepsMayHaveAScheduleOfTheirOwn) {
   Outcome expected, got;
-  train(got, plan::one_f_one_b(2, 5), 0.25, /*custom=*/false, /*of_steps=*/true);
+  train(got, schedule::one_f_one_b(2, 5), 0.25, /*custom=*/false, /*of_steps=*/true);
   expect_same(got, unsplit(expected, 5, 0.25));
 }
 

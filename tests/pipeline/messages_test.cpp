@@ -7,7 +7,7 @@ namespace {
 
 // But for the next one's, where a rank receives its input beside what it computes.
 TEST(Messages, ABatchIsForgottenAfterItsLastForwardPassOnARank) {
-  const auto schedule = plan::gpipe(2, 8);
+  const auto schedule = schedule::gpipe(2, 8);
   on_ranks(2, [&](const comm::Group& pp) {
     Rank rank(schedule, pp);
     std::vector<c10::weak_intrusive_ptr<c10::TensorImpl>> masks;
@@ -30,7 +30,7 @@ TEST(Messages, ABatchIsForgottenAfterItsLastForwardPassOnARank) {
 // Rank 0 of two computes 0 and 1 forward, then 0 backward: the gradient of 0 may come while 1 is computed.
 TEST(Messages, ArriveBesideWhatIsComputedBeforeTheirUse) {
   const auto backend = std::make_shared<test::RecordingBackend>(2);
-  Rank rank(plan::one_f_one_b(2, 3), comm::Group(backend, "pp"));
+  Rank rank(schedule::one_f_one_b(2, 3), comm::Group(backend, "pp"));
   Steps steps;
   steps.batch = [](int microbatch) { return batch_of(microbatch); };
   steps.forward = [&](tensor::Stage& stage, const Tensor& x, const tensor::Pass& pass) {

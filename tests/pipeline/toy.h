@@ -18,8 +18,8 @@ inline constexpr std::int64_t kS = 3, kB = 2, kH = 5;
 inline constexpr int kMiddle = 24;  // divides into 1 .. 4 ranks with 1 .. 3 chunks
 
 inline std::unique_ptr<Parameter> matrix(const std::string& name) {
-  auto made = std::make_unique<Parameter>(plan::ParamSpec{.name = name, .shape = {kH, kH}}, plan::Position(),
-                                          test::options(at::kDouble));
+  auto made = std::make_unique<Parameter>(layout::ParamSpec{.name = name, .shape = {kH, kH}},
+                                          layout::Position(), test::options(at::kDouble));
   test::randomize({made.get()});
   return made;
 }
@@ -65,7 +65,7 @@ class Toy final : public tensor::Block {
 };
 
 /// The stages of one rank.
-inline std::vector<std::unique_ptr<tensor::Stage>> stages_of(int rank, const plan::Schedule& schedule) {
+inline std::vector<std::unique_ptr<tensor::Stage>> stages_of(int rank, const schedule::Schedule& schedule) {
   std::vector<std::unique_ptr<tensor::Stage>> stages;
   const int each = kMiddle / schedule.stages();
   for (int chunk = 0; chunk < schedule.chunks; ++chunk) {
@@ -102,7 +102,7 @@ struct Rank {
   std::vector<std::unique_ptr<tensor::Stage>> owned;
   std::vector<tensor::Stage*> stages;
   std::unique_ptr<Executor> executor;
-  Rank(const plan::Schedule& schedule, const comm::Group& pp) : owned(stages_of(pp.rank(), schedule)) {
+  Rank(const schedule::Schedule& schedule, const comm::Group& pp) : owned(stages_of(pp.rank(), schedule)) {
     for (const auto& stage : owned) stages.push_back(stage.get());
     executor = std::make_unique<Executor>(schedule, stages, pp, shape_of, test::options(at::kDouble));
   }
@@ -111,7 +111,7 @@ struct Rank {
 inline void on_ranks(int ranks, const std::function<void(const comm::Group&)>& body) {
   config::Parallel parallel;
   parallel.world_size = parallel.pipeline_model_parallel_size = ranks;
-  comm::run_ranks(parallel, [&](comm::Communicators& all) { body(all.group({plan::Axis::kPp})); });
+  comm::run_ranks(parallel, [&](comm::Communicators& all) { body(all.group({layout::Axis::kPp})); });
 }
 
 }  // namespace colonnade::pipeline

@@ -6,7 +6,7 @@
 #include <numbers>
 #include <random>
 
-#include "colonnade/data/gpt_batches.h"
+#include "colonnade/data/samples/gpt/gpt_batches.h"
 
 namespace colonnade::test {
 

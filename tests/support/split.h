@@ -26,15 +26,15 @@ inline Tensor named_random(const std::string& name, at::IntArrayRef shape) {
 }
 
 /// The whole of a parameter: norms around 1, everything else around 0.
-inline Tensor whole_value(const plan::ParamSpec& spec) {
+inline Tensor whole_value(const layout::ParamSpec& spec) {
   const Tensor normal = named_random(spec.name, spec.shape);
-  return spec.init.kind == plan::InitKind::kOne ? 1 + 0.3 * normal : 0.3 * normal;
+  return spec.init.kind == layout::InitKind::kOne ? 1 + 0.3 * normal : 0.3 * normal;
 }
 
 /// This rank's part of `whole`; filling is zero.
 inline Tensor local_part(const tensor::Parameter& p, const Tensor& whole) {
   Tensor local = at::zeros(p.shard.shape, whole.options());
-  for (const plan::Part& part : p.shard.parts)
+  for (const layout::Part& part : p.shard.parts)
     tensor::box_of(local, part.local, part.length).copy_(tensor::box_of(whole, part.global, part.length));
   return local;
 }
@@ -51,11 +51,11 @@ inline Tensor whole_gradient(tensor::Parameter& p, const comm::Group& tp) {
   const at::NoGradGuard no_grad;
   const Tensor local = p.grad_to_add_to();
   Tensor whole = local.clone();
-  if (p.spec.cut(plan::Axis::kTp) != nullptr) {
+  if (p.spec.cut(layout::Axis::kTp) != nullptr) {
     whole = at::zeros(p.spec.shape, local.options());
-    for (const plan::Part& part : p.shard.parts)
+    for (const layout::Part& part : p.shard.parts)
       tensor::box_of(whole, part.global, part.length).copy_(tensor::box_of(local, part.local, part.length));
-  } else if (!p.spec.partial.has(plan::Axis::kTp)) {
+  } else if (!p.spec.partial.has(layout::Axis::kTp)) {
     return whole;
   }
   tp.all_reduce(whole, "whole gradient of " + p.spec.name).wait();

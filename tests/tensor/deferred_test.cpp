@@ -30,10 +30,10 @@ struct Linear : torch::autograd::Function<Linear> {
 };
 
 std::unique_ptr<Parameter> parameter(std::vector<std::int64_t> shape) {
-  plan::ParamSpec spec;
+  layout::ParamSpec spec;
   spec.name = "p";
   spec.shape = std::move(shape);
-  auto made = std::make_unique<Parameter>(spec, plan::Position(), test::options(at::kFloat));
+  auto made = std::make_unique<Parameter>(spec, layout::Position(), test::options(at::kFloat));
   const at::NoGradGuard no_grad;
   made->value.normal_();
   return made;

@@ -8,14 +8,14 @@
 namespace colonnade::tensor {
 namespace {
 
-at::Tensor filled(const plan::ParamSpec& spec, int coord, int size) {
-  Parameter parameter(spec, plan::Position::on(plan::Axis::kTp, coord, size), at::kFloat);
+at::Tensor filled(const layout::ParamSpec& spec, int coord, int size) {
+  Parameter parameter(spec, layout::Position::on(layout::Axis::kTp, coord, size), at::kFloat);
   parameter.initialize(1234);
   return parameter.value.detach();
 }
 
-plan::ParamSpec cut(int dim, std::vector<plan::Piece> pieces) {
-  plan::ParamSpec spec;
+layout::ParamSpec cut(int dim, std::vector<layout::Piece> pieces) {
+  layout::ParamSpec spec;
   spec.name = "decoder.layers.0.weight";
   spec.shape = {24, 10};
   spec.cuts = {{.dim = dim, .pieces = std::move(pieces)}};

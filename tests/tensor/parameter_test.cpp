@@ -9,8 +9,8 @@
 namespace colonnade::tensor {
 namespace {
 
-plan::ParamSpec whole(std::string name, std::vector<std::int64_t> shape) {
-  plan::ParamSpec spec;
+layout::ParamSpec whole(std::string name, std::vector<std::int64_t> shape) {
+  layout::ParamSpec spec;
   spec.name = std::move(name);
   spec.shape = std::move(shape);
   return spec;
@@ -76,8 +76,8 @@ TEST(Parameter, MovedIntoFlatStorageKeepsItsValueAndItsHook) {
 }
 
 TEST(Parameter, PutOffHasNoMemoryUntilItIsMovedAndThenItsInitialValues) {
-  plan::ParamSpec spec = whole("w", {3, 4});
-  spec.init = {plan::InitKind::kNormal, 0.5};
+  layout::ParamSpec spec = whole("w", {3, 4});
+  spec.init = {layout::InitKind::kNormal, 0.5};
   Parameter now(spec, {}, test::options(at::kFloat)), later(spec, {}, test::options(at::kFloat)),
       empty(spec, {}, test::options(at::kFloat));
   now.initialize(3);

@@ -21,7 +21,7 @@ class Unreadable final : public data::SampleSource {
   [[nodiscard]] std::vector<data::SampleOrder> orders() const override { return {}; }
   [[nodiscard]] std::vector<data::SamplePiece> pieces(std::int64_t) const override { return {}; }
   void read(const data::SamplePiece&, std::span<std::int64_t>) const override {}
-  void for_each_text(const data::TextVisitor&) const override { throw DataError("data: must be whole"); }
+  void for_each_text(const data::TextVisitor&) const override { throw DataError("data must be whole"); }
 };
 
 class OfIds final : public data::Batches {
@@ -46,8 +46,7 @@ TEST(Beginning, DataThatRankZeroCannotReadEndAllRanks) {
       faults.emplace_back(error.what());
     }
   });
-  EXPECT_THAT(faults,
-              testing::ElementsAre("data: must be whole", "data: must be whole", "data: must be whole"));
+  EXPECT_THAT(faults, testing::ElementsAre("data must be whole", "data must be whole", "data must be whole"));
 }
 
 TEST(Beginning, AFolderThatAnotherProcessOwnsEndsAllRanks) {
@@ -55,7 +54,7 @@ TEST(Beginning, AFolderThatAnotherProcessOwnsEndsAllRanks) {
   std::vector<std::string> faults;
   std::mutex mutex;
   {
-    const OwnedFolder other(run, std::nullopt);
+    const record::OwnedFolder other(run, std::nullopt);
     comm::run_ranks(3, [&](comm::Communicators& ranks) {
       try {
         agree_on_folder(run, std::nullopt, ranks.world());

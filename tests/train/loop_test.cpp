@@ -7,7 +7,7 @@
 
 #include "checkpoint/fixtures.h"
 #include "colonnade/base/error.h"
-#include "colonnade/train/metrics.h"
+#include "colonnade/record/metrics.h"
 #include "job/runs.h"
 #include "support/vectors.h"
 
@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 struct Ended {
   int code = -1;
   std::vector<std::int64_t> steps;
-  std::vector<StepRecord> records;
+  std::vector<record::StepRecord> records;
 };
 
 /// A run of three steps that may take a minute and began `earlier`.
@@ -41,8 +41,8 @@ Ended run_begun(std::chrono::seconds earlier, const fs::path& folder, const std:
     StopSignals stop;
     ended.code = pretrain({run, {}, ranks}, stop, std::chrono::steady_clock::now() - earlier);
   });
-  ended.records = read_steps(folder / "metrics.jsonl");
-  for (const StepRecord& record : ended.records) ended.steps.push_back(record.iteration);
+  ended.records = record::read_steps(folder / "metrics.jsonl");
+  for (const record::StepRecord& record : ended.records) ended.steps.push_back(record.iteration);
   return ended;
 }
 

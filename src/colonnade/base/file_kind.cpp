@@ -87,7 +87,7 @@ std::string_view file_kind(std::string_view begin) {
 void require_content(std::string_view begin, const std::filesystem::path& path) {
   if (!begin.starts_with(kLfsMagic)) return;
   throw DataError(
-      fmt::format("{}: must hold the file's content; got a Git LFS pointer, which names content that was not "
+      fmt::format("{} must hold the file's content; got a Git LFS pointer, which names content that was not "
                   "downloaded; run `git lfs pull` in its folder, or download the file again",
                   path.string()));
 }

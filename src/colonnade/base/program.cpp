@@ -32,7 +32,7 @@ int report(const std::exception& error, int code) {
 /// Reports that standard output is lost, as on a full disk; `reason`: errno, or 0.
 int report_lost_output(int reason) {
   return report(Error(fmt::format(
-                    "standard output: must take what is printed; got {}; free the disk, or print elsewhere",
+                    "standard output must take what is printed; got {}; free the disk, or print elsewhere",
                     reason != 0 ? std::strerror(reason) : "an error")),
                 kExitFailed);
 }

@@ -50,7 +50,7 @@ Candidates candidates(const fs::path& path, std::optional<std::int64_t> step) {
     for (const auto& [number, folder] : steps) there.push_back(number);
     return {{},
             true,
-            fmt::format("{}: must hold the checkpoint of step {}; got steps [{}]; ask for one of them",
+            fmt::format("{} must hold the checkpoint of step {}; got steps [{}]; ask for one of them",
                         checkpoints.string(), *step, fmt::join(there, ", "))};
   }
   return {{steps.at(*step).string()}, true};
@@ -104,7 +104,7 @@ std::optional<Found> find_checkpoint(const fs::path& path, std::optional<std::in
     found.skipped.push_back(damage);
   }
   throw DataError(fmt::format(
-      "{}: must hold a whole checkpoint; got {} damaged ones, the first: {}; see `checkpoint verify`",
+      "{} must hold a whole checkpoint; got {} damaged ones, the first: {}; see `checkpoint verify`",
       path.string(), found.skipped.size(), found.skipped.front()));
 }
 

@@ -105,7 +105,7 @@ std::string file_fault(const fs::path& path) {
   file.read(begin, sizeof begin);
   const std::string_view kind = file_kind({begin, static_cast<std::size_t>(file.gcount())});
   const fs::path folder = path.has_parent_path() ? path.parent_path() : fs::path(".");
-  return fmt::format("{}: must be a folder; got {}; name the folder of a model or run{}", path.string(),
+  return fmt::format("{} must be a folder; got {}; name the folder of a model or run{}", path.string(),
                      kind.empty() ? "a file" : kind,
                      is_hugging_face_folder(folder) ? fmt::format(", {}", folder.string()) : "");
 }
@@ -119,8 +119,8 @@ std::map<std::string, std::string> weight_map(const fs::path& path) {
         throw DataError(fmt::format("{}: file names must be plain; got '{}'", path.string(), file));
     return map;
   } catch (const json::exception& e) {
-    throw DataError(fmt::format("{}: must hold a weight_map of texts; got {}; copy it anew", path.string(),
-                                reason_of(e)));
+    throw DataError(
+        fmt::format("{} must hold a weight_map of texts; got {}; copy it anew", path.string(), reason_of(e)));
   }
 }
 
@@ -167,7 +167,7 @@ std::string foreign_weights_fault(const fs::path& path) {
 Shards shards_of(const fs::path& folder) {
   if (has(folder, kWeights)) return {{{std::string(kWeights), {}}}, {}};
   if (!has(folder, kIndex))
-    throw DataError(fmt::format("{}: must hold {} or {}; got neither; save the model with save_pretrained",
+    throw DataError(fmt::format("{} must hold {} or {}; got neither; save the model with save_pretrained",
                                 folder.string(), kWeights, kIndex));
   Shards shards;
   for (const auto& [name, file] : weight_map(folder / kIndex)) shards.files[file].push_back(name);
@@ -193,7 +193,7 @@ json read_json(const fs::path& path) {
     if (event == json::parse_event_t::object_end) keys.pop_back();
     if (event == json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second)
       throw DataError(
-          fmt::format("{}: must name each key once; got {} twice; remove the one that does not hold",
+          fmt::format("{} must name each key once; got {} twice; remove the one that does not hold",
                       path.string(), parsed.dump()));
     return true;
   };
@@ -201,7 +201,7 @@ json read_json(const fs::path& path) {
     return json::parse(text, check);
   } catch (const json::exception& e) {
     const std::string_view kind = file_kind(std::string_view(text).substr(0, 1024));
-    throw DataError(fmt::format("{}: must be JSON; got {}; write or copy it anew", path.string(),
+    throw DataError(fmt::format("{} must be JSON; got {}; write or copy it anew", path.string(),
                                 kind.empty() ? reason_of(e) : std::string(kind)));
   }
 }

@@ -56,7 +56,7 @@ struct Source::State {
       const auto size = fs::file_size(folder / name, missing);
       if (missing || size != sum->second.bytes)
         throw DataError(fmt::format(
-            "{}: must have the {} bytes that the manifest names; got {}; see `checkpoint verify`",
+            "{} must have the {} bytes that the manifest names; got {}; see `checkpoint verify`",
             (folder / name).string(), sum->second.bytes, missing ? missing.message() : std::to_string(size)));
     }
     return open = std::make_shared<SafetensorsFile>(folder / name);
@@ -65,7 +65,7 @@ struct Source::State {
   [[nodiscard]] const GlobalTensor& tensor(const std::string& name) const {
     const auto found = tensors.find(name);
     if (found == tensors.end())
-      throw DataError(fmt::format("{}: must hold the tensor '{}'; got {} others; see `checkpoint inspect`",
+      throw DataError(fmt::format("{} must hold the tensor '{}'; got {} others; see `checkpoint inspect`",
                                   folder.string(), name, tensors.size()));
     return found->second;
   }
@@ -144,7 +144,7 @@ Source Source::open_hugging_face(const fs::path& folder) {
     for (const std::string& name : promised)
       if (!open->has(name))
         throw DataError(
-            fmt::format("{}: must hold the tensor '{}', as model.safetensors.index.json says; got {} "
+            fmt::format("{} must hold the tensor '{}', as model.safetensors.index.json says; got {} "
                         "others; download both again",
                         (folder / file).string(), name, open->tensors().size()));
     for (const auto& [name, info] : open->tensors()) {
@@ -197,7 +197,7 @@ Source Source::open(const fs::path& path, std::optional<std::int64_t> step, cons
   if (!found) {
     const std::string fault = foreign_weights_fault(path);
     throw DataError(!fault.empty() ? fault
-                                   : fmt::format("{}: must be a run folder, a step folder or a Hugging Face "
+                                   : fmt::format("{} must be a run folder, a step folder or a Hugging Face "
                                                  "folder; got none of them; check the path",
                                                  path.string()));
   }

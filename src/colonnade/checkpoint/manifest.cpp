@@ -112,7 +112,7 @@ Manifest parse_manifest(std::string_view text, const std::filesystem::path& path
     return manifest_in(json::parse(std::string(checked_body(text)) + "}"));
   } catch (const std::exception& e) {
     throw DataError(
-        fmt::format("{}: must be a whole manifest of a checkpoint; got {}; load another checkpoint",
+        fmt::format("{} must be a whole manifest of a checkpoint; got {}; load another checkpoint",
                     path.string(), reason_of(e)));
   }
 }

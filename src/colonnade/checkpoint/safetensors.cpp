@@ -25,7 +25,7 @@ SafetensorsFile::SafetensorsFile(const std::filesystem::path& path)
 const TensorInfo& SafetensorsFile::info(const std::string& name) const {
   const auto found = header_.tensors.find(name);
   if (found == header_.tensors.end())
-    throw DataError(fmt::format("{}: must hold the tensor '{}'; got {} others; see `checkpoint inspect`",
+    throw DataError(fmt::format("{} must hold the tensor '{}'; got {} others; see `checkpoint inspect`",
                                 path_.string(), name, header_.tensors.size()));
   return found->second;
 }

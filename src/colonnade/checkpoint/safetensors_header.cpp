@@ -198,7 +198,7 @@ std::optional<at::ScalarType> dtype_of(std::string_view name) {
 
 SafetensorsHeader parse_safetensors(std::span<const std::byte> bytes, const std::filesystem::path& path) {
   const auto refuse = [&](const std::string& why) {
-    return DataError(fmt::format("{}: must be a whole safetensors file; got {}; write or copy it anew",
+    return DataError(fmt::format("{} must be a whole safetensors file; got {}; write or copy it anew",
                                  path.string(), why));
   };
   const std::string_view kind = kind_in_place(bytes);

@@ -151,7 +151,7 @@ class Saving {
       std::error_code missing;
       if (fs::file_size(staging_ / name, missing) != sum.bytes || missing)
         throw Error(
-            fmt::format("{}: must be visible to rank 0 with {} bytes; got another size or none; save into a "
+            fmt::format("{} must be visible to rank 0 with {} bytes; got another size or none; save into a "
                         "folder that all ranks share",
                         (staging_ / name).string(), sum.bytes));
     }

@@ -53,12 +53,12 @@ void check_file(const fs::path& path, const FileSum& sum, const Wanted& wanted, 
   const std::string name = path.filename().string();
   std::error_code missing;
   if (!fs::is_regular_file(path, missing)) {
-    found.push_back({"missing", name, fmt::format("{}: must be there; got no such file", path.string())});
+    found.push_back({"missing", name, fmt::format("{} must be there; got no such file", path.string())});
     return;
   }
   if (const auto size = fs::file_size(path); size != sum.bytes) {
     found.push_back(
-        {"size", name, fmt::format("{}: must have {} bytes; got {}", path.string(), sum.bytes, size)});
+        {"size", name, fmt::format("{} must have {} bytes; got {}", path.string(), sum.bytes, size)});
     return;
   }
   const std::size_t before = found.size();
@@ -128,7 +128,7 @@ std::vector<Damage> damages(const fs::path& step_folder, Check check, int part, 
     const Manifest manifest = read_manifest(step_folder);
     if (const auto step = step_of_name(step_folder.filename().string()); step && *step != manifest.step)
       found.push_back({"manifest", std::string(kManifestName),
-                       fmt::format("{}: must hold step {} as its name says; got {}", step_folder.string(),
+                       fmt::format("{} must hold step {} as its name says; got {}", step_folder.string(),
                                    *step, manifest.step)});
     const Wanted wanted = wanted_chunks(manifest);
     int number = 0;
@@ -151,7 +151,7 @@ json verify(const fs::path& typed) {
     const auto steps = step_folders(checkpoints);
     if (steps.empty())
       throw DataError(fmt::format(
-          "{}: must be a run folder with checkpoints or a step folder; got neither; check the path",
+          "{} must be a run folder with checkpoints or a step folder; got neither; check the path",
           path.string()));
     for (const auto& [step, folder] : steps) result["checkpoints"].push_back(verify_step(folder));
     result["notes"] = notes_of(checkpoints, steps);

@@ -11,24 +11,26 @@
 
 namespace colonnade::comm {
 
-Communicators::Communicators(plan::Mesh mesh, int rank, std::shared_ptr<GroupFactory> factory)
+Communicators::Communicators(layout::Mesh mesh, int rank, std::shared_ptr<GroupFactory> factory)
     : mesh_(std::move(mesh)), rank_(rank), factory_(std::move(factory)) {
   COL_CHECK(rank >= 0 && rank < mesh_.world_size(),
             "Communicators: the rank must be in the world; got {} of {}", rank, mesh_.world_size());
 }
 
-Group Communicators::group(plan::AxisSet axes) { return make(mesh_.peers(rank_, axes), plan::name(axes)); }
+Group Communicators::group(layout::AxisSet axes) {
+  return make(mesh_.peers(rank_, axes), layout::name(axes));
+}
 
-Group Communicators::run(plan::AxisSet axes, int size) {
+Group Communicators::run(layout::AxisSet axes, int size) {
   const std::vector<int> all = mesh_.peers(rank_, axes);
   COL_CHECK(size >= 1 && all.size() % static_cast<std::size_t>(size) == 0,
             "Communicators: runs of a group must be equal; got {} of {} ranks", size, all.size());
   if (static_cast<int>(all.size()) == size) return group(axes);
   const auto first = all.begin() + mesh_.index(rank_, axes) / size * size;
-  return make({first, first + size}, fmt::format("{}.{}.run", plan::name(axes), size));
+  return make({first, first + size}, fmt::format("{}.{}.run", layout::name(axes), size));
 }
 
-std::pair<Group, Group> Communicators::levels(plan::AxisSet axes, int inner) {
+std::pair<Group, Group> Communicators::levels(layout::AxisSet axes, int inner) {
   if (inner == 1) return {Group(), group(axes)};
   Group own = run(axes, inner);
   const std::vector<int> all = mesh_.peers(rank_, axes);
@@ -36,7 +38,7 @@ std::pair<Group, Group> Communicators::levels(plan::AxisSet axes, int inner) {
   std::vector<int> places;
   for (int i = mesh_.index(rank_, axes) % inner; i < static_cast<int>(all.size()); i += inner)
     places.push_back(all[static_cast<std::size_t>(i)]);
-  return {std::move(own), make(places, fmt::format("{}.{}.places", plan::name(axes), inner))};
+  return {std::move(own), make(places, fmt::format("{}.{}.places", layout::name(axes), inner))};
 }
 
 Group Communicators::world() {
@@ -46,8 +48,8 @@ Group Communicators::world() {
 }
 
 Group Communicators::stages(const std::vector<int>& places, const std::string& name) {
-  if (std::ranges::count(places, coord(plan::Axis::kPp)) == 0) return {};
-  const std::vector<int> all = mesh_.peers(rank_, {plan::Axis::kPp});
+  if (std::ranges::count(places, coord(layout::Axis::kPp)) == 0) return {};
+  const std::vector<int> all = mesh_.peers(rank_, {layout::Axis::kPp});
   std::vector<int> members;
   for (const int place : places) members.push_back(all.at(static_cast<std::size_t>(place)));
   return make(members, name);

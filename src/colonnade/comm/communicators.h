@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "colonnade/comm/group.h"
-#include "colonnade/plan/mesh.h"
+#include "colonnade/layout/mesh.h"
 
 namespace colonnade::comm {
 
@@ -24,22 +24,22 @@ class GroupFactory {
 
 class Communicators {
  public:
-  Communicators(plan::Mesh mesh, int rank, std::shared_ptr<GroupFactory> factory);
+  Communicators(layout::Mesh mesh, int rank, std::shared_ptr<GroupFactory> factory);
 
-  [[nodiscard]] const plan::Mesh& mesh() const { return mesh_; }
+  [[nodiscard]] const layout::Mesh& mesh() const { return mesh_; }
   [[nodiscard]] int rank() const { return rank_; }
   /// For a second mesh over the same ranks.
   [[nodiscard]] const std::shared_ptr<GroupFactory>& factory() const { return factory_; }
-  [[nodiscard]] int coord(plan::Axis axis) const { return mesh_.coord(rank_, axis); }
+  [[nodiscard]] int coord(layout::Axis axis) const { return mesh_.coord(rank_, axis); }
   /// This rank's group over `axes`. Collective over its members the first time.
-  Group group(plan::AxisSet axes);
+  Group group(layout::AxisSet axes);
   /// The members of group(axes) in order, cut into runs of `size`, which divides them: this rank's run.
   /// Collective as group().
-  Group run(plan::AxisSet axes, int size);
+  Group run(layout::AxisSet axes, int size);
   /// The members of group(axes) in order, cut into runs of `inner`: this rank's run, and the members at its
   /// place in all runs; one of the two is group(axes) where the other is a group of one. `inner` divides
   /// them. Collective as group().
-  std::pair<Group, Group> levels(plan::AxisSet axes, int inner);
+  std::pair<Group, Group> levels(layout::AxisSet axes, int inner);
   /// All ranks.
   Group world();
   /// Those of this rank's pipeline ranks whose coordinates are `places` (ascending); a group of one where
@@ -48,7 +48,7 @@ class Communicators {
 
  private:
   Group make(const std::vector<int>& ranks, const std::string& name);
-  plan::Mesh mesh_;
+  layout::Mesh mesh_;
   int rank_;
   std::shared_ptr<GroupFactory> factory_;
   std::map<std::string, Group> made_;

@@ -189,7 +189,7 @@ class ThreadFactory final : public GroupFactory {
   std::map<std::string, int> made_;  ///< groups of equal name: two meshes of one job may want them
 };
 
-void run_rank(const std::shared_ptr<ThreadWorld>& world, const plan::Mesh& mesh, int rank,
+void run_rank(const std::shared_ptr<ThreadWorld>& world, const layout::Mesh& mesh, int rank,
               const std::function<void(Communicators&)>& body) {
   at::set_num_threads(1);
   const ProgressScope scope(world->page(rank));
@@ -208,7 +208,7 @@ void run_rank(const std::shared_ptr<ThreadWorld>& world, const plan::Mesh& mesh,
 
 void run_ranks(const config::Parallel& parallel, const std::function<void(Communicators&)>& body,
                std::chrono::milliseconds timeout) {
-  const plan::Mesh mesh(parallel);
+  const layout::Mesh mesh(parallel);
   const int threads_before = at::get_num_threads();
   const auto world = std::make_shared<ThreadWorld>(mesh.world_size(), timeout);
   std::vector<std::thread> threads;

@@ -17,7 +17,7 @@ namespace colonnade::comm {
 ///
 /// An exception in one rank ends the waits of the others with CommError and is rethrown here. A rank
 /// that waits for one that has ended, or longer than `timeout`, gets CommError naming it; ranks that
-/// call different collectives get Error naming both. Throws ConfigError as plan::Mesh does.
+/// call different collectives get Error naming both. Throws ConfigError as layout::Mesh does.
 void run_ranks(const config::Parallel& parallel, const std::function<void(Communicators&)>& body,
                std::chrono::milliseconds timeout = std::chrono::seconds(60));
 

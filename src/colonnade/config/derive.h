@@ -6,7 +6,7 @@
 namespace colonnade::config {
 
 /// Fills what was left open; run.parallel.world_size must be set. Impossible sizes are left as they
-/// are: plan::check reports them. Doing it twice changes nothing.
+/// are: rules::check reports them. Doing it twice changes nothing.
 ///
 ///   ffn_hidden_size          4h; with SwiGLU int(4h * 2/3 / 64) * 64
 ///   kv_channels              hidden / heads; with multi-latent attention a head of its queries

@@ -102,7 +102,7 @@ void fill(Run& run, const std::map<std::string, std::string>& values, const std:
       const std::string there = is.value(text_of(other, s));
       const std::string way_out = s.key == "model" ? fmt::format("write {} in its place", there)  // no flag
                                                    : fmt::format("leave {} out", is.flag);
-      faults.push_back(fmt::format("{}: must agree with {}; got {} from {} and {} there; {}",
+      faults.push_back(fmt::format("{} must agree with {}; got {} from {} and {} there; {}",
                                    s.key == "model" ? s.key : is.flag, source, is.value(text_of(run, s)),
                                    given->second, there, way_out));
       run.at_fault.insert(key);

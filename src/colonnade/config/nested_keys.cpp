@@ -202,7 +202,7 @@ bool NestedKeys::take(const std::string& key, const Given& given) {
   if (key == kInit) {
     if (word != "xavier_uniform") {
       out_.faults.push_back(
-          fmt::format("{}: must be null or xavier_uniform; got {}; leave it out: weights are "
+          fmt::format("{} must be null or xavier_uniform; got {}; leave it out: weights are "
                       "initialized with std init_method_std",
                       given.spelled, word));
       return true;
@@ -216,7 +216,7 @@ bool NestedKeys::take(const std::string& key, const Given& given) {
   const bool wants_switch = row != nullptr ? is_flag_value(row->value) : is_switch(key);
   if (wants_switch && !is_flag_value(word)) {
     out_.faults.push_back(
-        fmt::format("{}: must be true or false; got \"{}\"; write one of them", given.spelled, word));
+        fmt::format("{} must be true or false; got \"{}\"; write one of them", given.spelled, word));
     return true;
   }
   if (row == nullptr) {
@@ -230,7 +230,7 @@ bool NestedKeys::take(const std::string& key, const Given& given) {
   }
   if (find(key)) return false;
   out_.faults.push_back(
-      fmt::format("{}: must be {}; got {}; leave it out: {}", given.spelled, row->value, word, row->meaning));
+      fmt::format("{} must be {}; got {}; leave it out: {}", given.spelled, row->value, word, row->meaning));
   return true;
 }
 
@@ -257,7 +257,7 @@ void NestedKeys::activation() {
   if (given.words[0].empty()) {
     return out_.fault(
         setting("activation"),
-        fmt::format("{}: must be swiglu, squaredrelu without gated_linear_unit, or gelu; got {}{}; "
+        fmt::format("{} must be swiglu, squaredrelu without gated_linear_unit, or gelu; got {}{}; "
                     "write one of them",
                     given.spelled, word, gated ? " with gated_linear_unit" : ""));
   }

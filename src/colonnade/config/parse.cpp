@@ -328,7 +328,7 @@ void refuse_typed_zeros(GivenSet& given) {
       continue;
     if (value != 0) continue;
     const Setting& s = setting(key);
-    given.fault(s, fmt::format("{}: must be above 0; got 0; leave it out: {}", g->spelled, s.help));
+    given.fault(s, fmt::format("{} must be above 0; got 0; leave it out: {}", g->spelled, s.help));
   }
 }
 
@@ -338,7 +338,7 @@ void recompute_experts(GivenSet& given, Run& run) {
   const Given& asked = *given.find("moe_layer_recompute");
   if (run.recompute.granularity == "full")
     return given.faults.push_back(
-        fmt::format("{}: must not meet --recompute-granularity full; got both; leave one out: full "
+        fmt::format("{} must not meet --recompute-granularity full; got both; leave one out: full "
                     "recomputation repeats experts too",
                     asked.spelled));
   run.recompute.granularity = "selective";
@@ -368,7 +368,7 @@ void translate(GivenSet& given, Run& run) {
   if (positions != nullptr && positions->words == Words{"false"} &&
       run.model.position_embedding == PositionEmbedding::kLearnedAbsolute) {
     given.faults.push_back(
-        fmt::format("{}: must not meet learned positions; got --position-embedding-type learned_absolute; "
+        fmt::format("{} must not meet learned positions; got --position-embedding-type learned_absolute; "
                     "write --position-embedding-type none or rope",
                     positions->spelled));
   }
@@ -377,7 +377,7 @@ void translate(GivenSet& given, Run& run) {
 void apply_one(const Setting& s, const Given& g, GivenSet& given, Run& run) {
   if (s.kind == Kind::kSwitch && g.words != Words{"true"} && g.words != Words{"false"})
     return given.fault(
-        s, fmt::format("{}: must be true or false; got {}; write one of them", g.spelled, shown(g.words)));
+        s, fmt::format("{} must be true or false; got {}; write one of them", g.spelled, shown(g.words)));
   if (s.cls != Class::kImplemented) return refused_or_always(s, g, given);
   run.given[s.key] = g.where;
   if (s.set == nullptr) return;
@@ -433,7 +433,7 @@ std::string unknown(const std::string& thing, std::string_view name, const std::
   const std::string near = nearest(name, own, use);
   const std::string way_out =
       near.empty() ? "`--help-all` lists every setting" : fmt::format("did you mean {}?", near);
-  return fmt::format("{}: must be a known setting; got {}; {}", thing, name, way_out);
+  return fmt::format("{} must be a known setting; got {}; {}", thing, name, way_out);
 }
 
 bool typed(const Run& run, const std::string& key) {

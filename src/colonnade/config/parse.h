@@ -4,7 +4,7 @@
 //   config::fill(run, values_of(config_json), "llama/config.json");
 //   run.parallel.world_size = place.world_size;
 //   config::derive(run);
-//   plan::require(run);                            // rules between settings
+//   rules::require(run);                            // rules between settings
 #pragma once
 
 #include <map>

@@ -1,4 +1,4 @@
-// All settings of one run. Made by config::parse (command line and YAML), checked by plan::check.
+// All settings of one run. Made by config::parse (command line and YAML), checked by rules::check.
 #pragma once
 
 #include <map>

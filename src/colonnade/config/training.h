@@ -104,7 +104,7 @@ struct Data {
   double mask_prob = 0.15;           ///< --mask-prob, of bert and t5
   double short_seq_prob = 0.1;       ///< --short-seq-prob, of bert and t5
   std::int64_t vocab_extra_ids = 0;  ///< --vocab-extra-ids: sentinels behind the tokenizer's ids
-  std::string tokenizer_type;        ///< --tokenizer-type; the names are those of data::make_tokenizer
+  std::string tokenizer_type;        ///< --tokenizer-type; the names are those of tokenizers::make_tokenizer
   std::string tokenizer_model;       ///< --tokenizer-model: a file or a folder
   std::string vocab_file;            ///< --vocab-file, of GPT-2's and BERT's tokenizers
   std::string merge_file;            ///< --merge-file, of GPT-2's

@@ -42,7 +42,7 @@ class Reader {
       std::error_code error;
       if (std::filesystem::is_directory(path_, error)) {
         return unread(
-            fmt::format("{}: must be a YAML file; got a folder; name a file, e.g. its config.yaml", path_));
+            fmt::format("{} must be a YAML file; got a folder; name a file, e.g. its config.yaml", path_));
       }
       const std::string text = read_file(path_);
       if (text.size() > kLargestFile) {
@@ -53,24 +53,23 @@ class Reader {
       if (const std::string_view kind = file_kind({text.data(), std::min<std::size_t>(text.size(), 1024)});
           !kind.empty() && !text.empty()) {
         return unread(
-            fmt::format("{}: must be a YAML file of settings; got {}; name another file, or write `key: "
+            fmt::format("{} must be a YAML file of settings; got {}; name another file, or write `key: "
                         "value` lines",
                         path_, kind));
       }
       const YAML::Node root = only_document(text);
       if (root.IsNull()) return;
       if (!root.IsMap()) {
-        return unread(fmt::format("{}: must hold `key: value` lines; got {}; see `colonnade help --markdown`",
+        return unread(fmt::format("{} must hold `key: value` lines; got {}; see `colonnade help --markdown`",
                                   path_, root.IsSequence() ? "a list" : "one value"));
       }
       map(root, 0);
       if (nested_) fields_.finish(level_);
     } catch (const YAML::Exception& e) {
-      unread(fmt::format("{}:{}: must be YAML; got an error at column {}: {}; mend that line", path_,
+      unread(fmt::format("{}:{} must be YAML; got an error at column {}: {}; mend that line", path_,
                          e.mark.line + 1, e.mark.column + 1, e.msg));
     } catch (const DataError& e) {
-      unread(
-          fmt::format("{}: must name a file that can be read; got {}; name another", flag_.flag, e.what()));
+      unread(fmt::format("{} must name a file that can be read; got {}; name another", flag_.flag, e.what()));
     }
   }
 
@@ -127,7 +126,7 @@ class Reader {
         here.merged.push_back(entry.second);
       } else if (section && !at_top) {
         fault(
-            fmt::format("{}:{}: {}: must be at the top of the file; got it inside another map; move it there",
+            fmt::format("{}:{}: {} must be at the top of the file; got it inside another map; move it there",
                         path_, line(entry.first), key));
       } else if (first_time(entry.first, entry.second, here)) {
         if (entry.second.IsMap() && at_top && is_anchor(key)) continue;
@@ -151,7 +150,7 @@ class Reader {
       before = placed.first->second;
     }
     if (!is_new) {
-      fault(fmt::format("{}:{}: {}: must be given once; got {}; leave one out", path_, line(name), key,
+      fault(fmt::format("{}:{}: {} must be given once; got {}; leave one out", path_, line(name), key,
                         before == key ? "it twice" : before + " too"));
     }
     return is_new;
@@ -161,9 +160,8 @@ class Reader {
     if (node.IsMap()) {
       entries(node, /*at_top=*/false, here);
     } else if (!unset(node)) {
-      fault(
-          fmt::format("{}:{}: {}: must be a section of `key: value` lines; got {}; indent its keys below it",
-                      path_, line(name), name.Scalar(), node.IsSequence() ? "a list" : "one value"));
+      fault(fmt::format("{}:{}: {} must be a section of `key: value` lines; got {}; indent its keys below it",
+                        path_, line(name), name.Scalar(), node.IsSequence() ? "a list" : "one value"));
     }
   }
 
@@ -174,8 +172,8 @@ class Reader {
     if (depth >= kDeepestMerge || merges_ >= kMostMerges) {
       if (!std::exchange(stopped_, true)) {
         fault(fmt::format(
-            "{}:{}: <<: must nest at most {} deep and merge at most {} maps; got more; merge flat maps",
-            path_, line(node), kDeepestMerge, kMostMerges));
+            "{}:{}: << must nest at most {} deep and merge at most {} maps; got more; merge flat maps", path_,
+            line(node), kDeepestMerge, kMostMerges));
       }
       return;
     }
@@ -185,7 +183,7 @@ class Reader {
     } else if (node.IsMap()) {
       map(node, depth + 1);
     } else {
-      fault(fmt::format("{}:{}: <<: must name a map or a list of maps; got a value; write `<<: *anchor`",
+      fault(fmt::format("{}:{}: << must name a map or a list of maps; got a value; write `<<: *anchor`",
                         path_, line(node)));
     }
   }
@@ -207,7 +205,7 @@ class Reader {
 
   void not_a_section(const std::string& thing) {
     fault(
-        fmt::format("{}: must be one value; got a map; only language_model and model_parallel are sections, "
+        fmt::format("{} must be one value; got a map; only language_model and model_parallel are sections, "
                     "write its keys without one",
                     thing));
   }
@@ -215,7 +213,7 @@ class Reader {
   void not_known(const std::string& thing, const std::string& key, const YAML::Node& node) {
     if (!nested_ && is_section(key) && node.IsMap()) {
       return fault(
-          fmt::format("{}: must be a known setting; got a section of Megatron's nested YAML; give the "
+          fmt::format("{} must be a known setting; got a section of Megatron's nested YAML; give the "
                       "file with {}",
                       thing, setting(kNested).flag));
     }
@@ -225,7 +223,7 @@ class Reader {
   /// True when the field is no setting, or its value no setting's.
   bool takes_field(const std::string& key, Kind kind, const YAML::Node& node, Given& given) {
     if (!words_of(kind, node, given.words)) {
-      fault(fmt::format("{}: must be one value; got a list of lists or maps; write one", given.spelled));
+      fault(fmt::format("{} must be one value; got a list of lists or maps; write one", given.spelled));
       return true;
     }
     if (broken_.empty()) return fields_.take(key, given);
@@ -242,7 +240,7 @@ class Reader {
     }
     given.words.clear();
     if (!words_of(s.kind, node, given.words)) {
-      return out_.fault(s, fmt::format("{}: must be {}; got {}; settings are flat", given.spelled,
+      return out_.fault(s, fmt::format("{} must be {}; got {}; settings are flat", given.spelled,
                                        s.kind == Kind::kList ? "a list of values" : "one value",
                                        node.IsMap() ? "a map" : "a list of lists or maps"));
     }

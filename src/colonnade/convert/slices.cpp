@@ -23,7 +23,7 @@ std::vector<LocalPart> parts_of(const tensor::Parameter& p, std::int64_t begin, 
   for (const Box& local : checkpoint::boxes_of_range(p.shard.shape, begin, begin + values.numel())) {
     const at::Tensor box = values.narrow(0, done, local.numel()).view(local.shape);
     done += local.numel();
-    for (const plan::Part& part : p.shard.parts) {
+    for (const layout::Part& part : p.shard.parts) {
       const auto common = checkpoint::overlap(local, {part.local, part.length});
       if (!common) continue;
       LocalPart found{box, common->offset, part.owner && !p.is_copy};

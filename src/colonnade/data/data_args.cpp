@@ -26,9 +26,8 @@ std::string read(const char* flag, const std::string& path) {
   const bool is_file = std::filesystem::is_regular_file(path, fault);
   const auto bytes = is_file ? std::filesystem::file_size(path, fault) : 0;
   if (!is_file || fault || bytes > kMost)
-    throw ConfigError(fmt::format("{}: must name a file of at most {} bytes; got {}{}; correct the path",
-                                  flag, kMost, path,
-                                  is_file ? fmt::format(" of {}", bytes) : ", which is none"));
+    throw ConfigError(fmt::format("{} must name a file of at most {} bytes; got {}{}; correct the path", flag,
+                                  kMost, path, is_file ? fmt::format(" of {}", bytes) : ", which is none"));
   try {
     return read_file(path);
   } catch (const Error& error) {
@@ -98,7 +97,7 @@ config::Data with_data_args(config::Data data) {
   data.data_path = words_of(read("--data-args-path", path));
   if (data.data_path.empty())
     throw ConfigError(
-        fmt::format("--data-args-path: must hold the words of --data-path; got none in {}; write "
+        fmt::format("--data-args-path must hold the words of --data-path; got none in {}; write "
                     "PREFIX ... or WEIGHT PREFIX ... into it",
                     path));
   return data;

@@ -5,7 +5,7 @@
 
 #include <algorithm>
 
-#include "colonnade/data/t5_ids.h"
+#include "colonnade/data/samples/t5/t5_ids.h"
 
 namespace colonnade::data {
 namespace {
@@ -36,7 +36,8 @@ std::string stretch_text(const Json& s) {
 
 }  // namespace
 
-SampleDescriber::SampleDescriber(const config::Run& run, const Tokenizer* tokenizer, std::int64_t shown)
+SampleDescriber::SampleDescriber(const config::Run& run, const tokenizers::Tokenizer* tokenizer,
+                                 std::int64_t shown)
     : tokenizer_(tokenizer), shown_(shown), seq_length_(run.training.seq_length) {
   if (run.model.has_encoder())
     sentinels_ = t5_ids(tokenizer, run.model.vocab_size, run.data.vocab_extra_ids).sentinels;

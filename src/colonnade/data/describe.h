@@ -10,8 +10,8 @@
 
 #include "colonnade/config/run.h"
 #include "colonnade/data/batches.h"
-#include "colonnade/data/fill_in_the_middle.h"
-#include "colonnade/data/tokenizer.h"
+#include "colonnade/data/samples/gpt/fill_in_the_middle.h"
+#include "colonnade/tokenizers/tokenizer.h"
 
 namespace colonnade::data {
 
@@ -34,7 +34,7 @@ class SampleDescriber {
  public:
   /// `run`: that the batches were opened with. `tokenizer` may be null; it must stay. Throws ConfigError as
   /// t5_ids and fim_rules.
-  SampleDescriber(const config::Run& run, const Tokenizer* tokenizer, std::int64_t shown);
+  SampleDescriber(const config::Run& run, const tokenizers::Tokenizer* tokenizer, std::int64_t shown);
 
   /// Adds what is said above of sample `number` of the run. Throws as batches.get, and DataError for ids that
   /// the tokenizer does not have.
@@ -52,7 +52,7 @@ class SampleDescriber {
   void add_answers(const HostBatch& batch, Json& about) const;
   void add_written(const SampleSource& source, std::int64_t sample, Json& about) const;
 
-  const Tokenizer* tokenizer_;
+  const tokenizers::Tokenizer* tokenizer_;
   std::int64_t shown_;
   std::int64_t seq_length_;
   bool pair_ = false, chat_ = false;

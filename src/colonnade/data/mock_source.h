@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "colonnade/data/token_source.h"
+#include "colonnade/data/indexed/token_source.h"
 
 namespace colonnade::data {
 

@@ -63,7 +63,7 @@ std::string header_of(IntType type, const std::string& shape, std::size_t least 
 
 [[noreturn]] void cannot_be_written(const std::filesystem::path& path) {
   throw Error(fmt::format(
-      "{}: must be writable; got a full disk or a read-only folder; free it, or name another folder (--data-cache-path)",
+      "{} must be writable; got a full disk or a read-only folder; free it, or name another folder (--data-cache-path)",
       path.string()));
 }
 
@@ -135,7 +135,7 @@ IntArray IntArray::map(const std::filesystem::path& path) {
   const std::string_view text(reinterpret_cast<const char*>(all.data()), all.size());
   const auto damaged = [&path](std::string_view what) {
     return DataError(
-        fmt::format("{}: must be a .npy file of integers as NumPy writes it; got {}; delete it or "
+        fmt::format("{} must be a .npy file of integers as NumPy writes it; got {}; delete it or "
                     "make it again",
                     path.string(), what));
   };

@@ -13,7 +13,7 @@
 #include "colonnade/base/log.h"
 #include "colonnade/base/progress.h"
 #include "colonnade/config/parse.h"
-#include "colonnade/data/indexed_dataset.h"
+#include "colonnade/data/indexed/indexed_dataset.h"
 
 namespace colonnade::data {
 namespace {
@@ -48,8 +48,8 @@ Opened open_prefix(const std::string& prefix, const Context& context) {
   }
   opened.source = std::make_shared<IndexedDataset>(prefix);
   if (opened.identity != state())
-    throw DataError(fmt::format(
-        "{}: must stay as it is while it is opened; got files that changed; start again", prefix));
+    throw DataError(
+        fmt::format("{} must stay as it is while it is opened; got files that changed; start again", prefix));
   opened.changed = std::max(fs::last_write_time(idx_path(prefix)), fs::last_write_time(bin_path(prefix)));
   opened.cache = cache_in(indices_of(prefix, context.maker.about.name), context.data);
   return opened;
@@ -287,7 +287,7 @@ Sources open_sources(const config::Data& data, const Counts& counts, const Sampl
 std::uint32_t numpy_seed(std::int64_t seed) {
   if (seed < 0 || seed > std::int64_t{0xffffffff})
     throw ConfigError(
-        fmt::format("--seed: must be 0 to 4294967295, as NumPy takes it; got {}; choose another", seed));
+        fmt::format("--seed must be 0 to 4294967295, as NumPy takes it; got {}; choose another", seed));
   return static_cast<std::uint32_t>(seed);
 }
 
@@ -297,7 +297,7 @@ namespace {
 /// validation, the global batch size for cyclic. Throws ConfigError for another type.
 std::int64_t cyclic_step(const config::Data& data, const config::Training& training, Split split) {
   if (data.dataloader_type != "single" && data.dataloader_type != "cyclic")
-    throw ConfigError(fmt::format("--dataloader-type: must be single or cyclic; got '{}'; choose one",
+    throw ConfigError(fmt::format("--dataloader-type must be single or cyclic; got '{}'; choose one",
                                   data.dataloader_type));
   const bool in_order =
       data.dataloader_type == "single" || (training.full_validation && split == Split::kValid);

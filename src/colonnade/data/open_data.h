@@ -10,8 +10,8 @@
 #include "colonnade/data/batches.h"
 #include "colonnade/data/dataset_names.h"
 #include "colonnade/data/index_cache.h"
+#include "colonnade/data/indexed/token_source.h"
 #include "colonnade/data/split.h"
-#include "colonnade/data/token_source.h"
 
 namespace colonnade::data {
 

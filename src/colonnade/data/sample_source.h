@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "colonnade/data/blend.h"
+#include "colonnade/data/indexed/token_source.h"
 #include "colonnade/data/split.h"
-#include "colonnade/data/token_source.h"
 
 namespace colonnade::data {
 

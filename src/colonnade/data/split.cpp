@@ -12,7 +12,7 @@ SplitFractions parse_split(std::string_view text) {
   config::SplitWords words = config::read_split(text);
   if (!words.fault.empty())
     throw ConfigError(
-        fmt::format("--split: must be one to three numbers >= 0 whose sum is above 0; got '{}' ({}); "
+        fmt::format("--split must be one to three numbers >= 0 whose sum is above 0; got '{}' ({}); "
                     "write for example --split 969,30,1",
                     text, words.fault));
   std::vector<double>& parts = words.parts;

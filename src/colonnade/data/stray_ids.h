@@ -6,8 +6,8 @@
 #include <string>
 
 #include "colonnade/data/batches.h"
+#include "colonnade/data/indexed/token_source.h"
 #include "colonnade/data/split.h"
-#include "colonnade/data/token_source.h"
 
 namespace colonnade::data {
 

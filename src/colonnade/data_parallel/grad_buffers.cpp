@@ -7,22 +7,22 @@
 namespace colonnade::data_parallel {
 namespace {
 
-using plan::FurtherSum;
+using layout::FurtherSum;
 
-plan::FlatLayout lay_out(const std::vector<std::vector<tensor::Parameter*>>& chunks, const Groups& groups,
-                         const Options& options) {
-  std::vector<std::vector<plan::FlatParam>> flat(chunks.size());
-  const bool by_unit = options.sharding >= plan::Sharding::kGradients;
+layout::FlatLayout lay_out(const std::vector<std::vector<tensor::Parameter*>>& chunks, const Groups& groups,
+                           const Options& options) {
+  std::vector<std::vector<layout::FlatParam>> flat(chunks.size());
+  const bool by_unit = options.sharding >= layout::Sharding::kGradients;
   for (std::size_t c = 0; c < chunks.size(); ++c)
     for (const tensor::Parameter* p : chunks[c])
-      flat[c].push_back({p->value.numel(), plan::further_sum(p->spec, p->shard, groups.tensor.size()),
+      flat[c].push_back({p->value.numel(), layout::further_sum(p->spec, p->shard, groups.tensor.size()),
                          p->spec.family, by_unit ? options.units.readers.at(p).front() : 0,
-                         by_unit && options.splits_backward && plan::may_wait(p->spec), p->spec.held_by});
+                         by_unit && options.splits_backward && layout::may_wait(p->spec), p->spec.held_by});
   const auto parts = [&](const Levels& replicas) {
     return replicas.inner.size() * (options.cut_outer ? replicas.outer.size() : 1);
   };
-  return plan::lay_out(flat, options.bucket_elements, {parts(groups.data), parts(groups.expert_data)},
-                       options.bucket_alignment);
+  return layout::lay_out(flat, options.bucket_elements, {parts(groups.data), parts(groups.expert_data)},
+                         options.bucket_alignment);
 }
 
 /// The equal part of a stretch that falls to this member.
@@ -47,19 +47,19 @@ GradBuffers::GradBuffers(const std::vector<std::vector<tensor::Parameter*>>& chu
   start_step();
 }
 
-void GradBuffers::adopt(const plan::FlatLayout& layout,
+void GradBuffers::adopt(const layout::FlatLayout& layout,
                         const std::vector<std::vector<tensor::Parameter*>>& chunks) {
-  for (const plan::FlatEntry& e : layout.entries) entries_.push_back({chunks[e.chunk][e.index], e.begin});
-  for (const plan::FlatBucket& place : layout.buckets) {
+  for (const layout::FlatEntry& e : layout.entries) entries_.push_back({chunks[e.chunk][e.index], e.begin});
+  for (const layout::FlatBucket& place : layout.buckets) {
     Bucket& bucket = buckets_.emplace_back();
     bucket.place = place;
     for (std::size_t i = place.first; i < place.last; ++i) bucket.parameters.push_back(entries_[i].parameter);
     bucket.name = fmt::format("gradient bucket {} ({} ... {})", buckets_.size() - 1,
                               bucket.parameters.front()->spec.name, bucket.parameters.back()->spec.name);
     bucket.cuts_grads = (distributed(place.family) || options_.deterministic) &&
-                        options_.sharding >= plan::Sharding::kGradients;
-    bucket.cuts_params = distributed(place.family) && options_.sharding >= plan::Sharding::kParameters;
-    const bool by_unit = options_.sharding >= plan::Sharding::kGradients;
+                        options_.sharding >= layout::Sharding::kGradients;
+    bucket.cuts_params = distributed(place.family) && options_.sharding >= layout::Sharding::kParameters;
+    const bool by_unit = options_.sharding >= layout::Sharding::kGradients;
     bucket.units = by_unit ? options_.units.readers.at(bucket.parameters.front()) : std::vector<int>{0};
     bucket.sums.resize(bucket.units.size());
     for (const int reader : bucket.units) {
@@ -143,7 +143,7 @@ void GradBuffers::on_ready(std::size_t index) {
   }
   if (!options_.overlap_grad_reduce || !armed_[static_cast<std::size_t>(bucket.place.chunk)]) return;
   // Layers that are made again end a backward pass each: what many of them read is complete behind the last.
-  if (bucket.place.held_by == plan::HeldBy::kEncoder || bucket.place.held_by == plan::HeldBy::kDecoder)
+  if (bucket.place.held_by == layout::HeldBy::kEncoder || bucket.place.held_by == layout::HeldBy::kDecoder)
     return;
   if (--bucket.missing == 0) launch(index);
 }

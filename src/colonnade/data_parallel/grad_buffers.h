@@ -15,7 +15,7 @@
 #include "colonnade/comm/group.h"
 #include "colonnade/data_parallel/travel.h"
 #include "colonnade/data_parallel/whole.h"
-#include "colonnade/plan/buckets.h"
+#include "colonnade/layout/buckets.h"
 #include "colonnade/tensor/block.h"
 
 namespace colonnade::data_parallel {
@@ -31,12 +31,12 @@ struct Units {
 Units units_of(const std::vector<tensor::Stage*>& stages);
 
 struct Options {
-  std::int64_t bucket_elements = 40'000'000;               ///< a bucket closes when it has at least so many
-  std::int64_t bucket_alignment = plan::kBucketAlignment;  ///< its length is a multiple of it
+  std::int64_t bucket_elements = 40'000'000;                 ///< a bucket closes when it has at least so many
+  std::int64_t bucket_alignment = layout::kBucketAlignment;  ///< its length is a multiple of it
   bool overlap_grad_reduce = false;   ///< reduce a bucket as soon as its last gradient is there
   bool overlap_param_gather = false;  ///< gather in the background, wait in front of each block
   /// Of what each rank holds 1/size of every bucket; what is updated it holds at least so.
-  plan::Sharding sharding = plan::Sharding::kNone;
+  layout::Sharding sharding = layout::Sharding::kNone;
   bool reshard_after_forward = true;  ///< whole parameters are let go between forward and backward
   /// --outer-dp-sharding-strategy optim: the outer groups share the update of what they hold.
   bool cut_outer = false;
@@ -62,11 +62,11 @@ struct Groups {
   Levels data;         ///< replicas of dense parameters that see other samples (dp and cp)
   comm::Group tensor;  ///< tp
   /// The stages that hold a parameter together; none: one does.
-  std::map<plan::HeldBy, comm::Group> stages;
+  std::map<layout::HeldBy, comm::Group> stages;
   Levels expert_data;  ///< replicas of experts (edp)
 
-  [[nodiscard]] const Levels& replicas(plan::Family family) const {
-    return family == plan::Family::kDense ? data : expert_data;
+  [[nodiscard]] const Levels& replicas(layout::Family family) const {
+    return family == layout::Family::kDense ? data : expert_data;
   }
 };
 
@@ -85,7 +85,7 @@ struct Here {
 };
 
 /// Takes all parameters of a rank: values and gradients become views of flat memory, laid out alike
-/// (plan::lay_out). A stage of a pipeline may have none: its buffers are empty.
+/// (layout::lay_out). A stage of a pipeline may have none: its buffers are empty.
 ///
 /// With R inner replicas and n elements of element size e in a bucket, by what is sharded (ZeRO 0 to 3):
 ///
@@ -124,7 +124,7 @@ struct Here {
 /// deterministic: with the micro-batches of all replicas numbered m = k R + r (k of a replica, r the
 /// replica), every gradient is the sum over m in one binary tree: 2i with 2i + 1, their sum with the next
 /// two, and so on, what is left over last. Of each micro-batch the replicas exchange their stretches and add
-/// them in that order, and sums of 2^i micro-batches wait for their like, plan::waiting_sums() of
+/// them in that order, and sums of 2^i micro-batches wait for their like, layout::waiting_sums() of
 /// them: with R a power of two the same bits for every R, and for every cut by pipeline stages. What each of
 /// its readers adds is summed so by itself, as if each had a copy. Another order than without.
 ///
@@ -171,11 +171,11 @@ class GradBuffers {
   [[nodiscard]] const Groups& groups() const { return groups_; }
   [[nodiscard]] bool deterministic() const { return options_.deterministic; }
   /// Whether the replicas of a family share the update of its parameters.
-  [[nodiscard]] bool distributed(plan::Family family) const {
-    return options_.sharding >= plan::Sharding::kOptimizer && groups_.replicas(family).inner.size() > 1;
+  [[nodiscard]] bool distributed(layout::Family family) const {
+    return options_.sharding >= layout::Sharding::kOptimizer && groups_.replicas(family).inner.size() > 1;
   }
   /// Whether what this rank updates counts: among replicas that update the same, the first one's does.
-  [[nodiscard]] bool counts(plan::Family family) const {
+  [[nodiscard]] bool counts(layout::Family family) const {
     const Levels& replicas = groups_.replicas(family);
     return (distributed(family) || replicas.inner.rank() == 0) &&
            (options_.cut_outer || replicas.outer.rank() == 0);
@@ -189,7 +189,7 @@ class GradBuffers {
 
  private:
   struct Bucket {
-    plan::FlatBucket place;
+    layout::FlatBucket place;
     std::vector<tensor::Parameter*> parameters;
     int missing = 0;  ///< gradients still to come before it may be reduced
     bool launched = false;
@@ -214,7 +214,7 @@ class GradBuffers {
     comm::Work work;
   };
 
-  void adopt(const plan::FlatLayout& layout, const std::vector<std::vector<tensor::Parameter*>>& chunks);
+  void adopt(const layout::FlatLayout& layout, const std::vector<std::vector<tensor::Parameter*>>& chunks);
   void move_into_buffers();
   void move_parameters(const Bucket& bucket, const at::Tensor& params, const at::Tensor& grads);
   void on_ready(std::size_t bucket);
@@ -236,7 +236,7 @@ class GradBuffers {
   void add_up(std::size_t bucket);  ///< what waits, into the rank's part
 
   /// Those who share the update of a part.
-  [[nodiscard]] comm::Group sharers(plan::Family family) const {
+  [[nodiscard]] comm::Group sharers(layout::Family family) const {
     return options_.cut_outer ? groups_.replicas(family).outer : comm::Group();
   }
   [[nodiscard]] std::int64_t length(const Bucket& bucket) const {

@@ -7,19 +7,21 @@
 namespace colonnade::data_parallel {
 namespace {
 
-const plan::Cut& cut_of(const tensor::Parameter& parameter) { return *parameter.spec.cut(plan::Axis::kTp); }
+const layout::Cut& cut_of(const tensor::Parameter& parameter) {
+  return *parameter.spec.cut(layout::Axis::kTp);
+}
 
 /// Calls body(part, place) for each part of this rank that has several holders. Places count the rows of
 /// shared pieces alone, in global order, so they mean the same on all ranks. Returns how many there are.
 template <typename Body>
 std::int64_t each_shared(const tensor::Parameter& parameter, const Body& body) {
-  const plan::Cut& cut = cut_of(parameter);
+  const layout::Cut& cut = cut_of(parameter);
   const auto dim = static_cast<std::size_t>(cut.dim);
   std::int64_t begin = 0;
   std::int64_t left_out = 0;
-  for (const plan::Piece& piece : cut.pieces) {
+  for (const layout::Piece& piece : cut.pieces) {
     bool shared = false;
-    for (const plan::Part& part : parameter.shard.parts) {
+    for (const layout::Part& part : parameter.shard.parts) {
       const std::int64_t row = part.global[dim];
       if (part.holders == 1 || row < begin || row >= begin + piece.size) continue;
       body(part, row - left_out);
@@ -35,7 +37,7 @@ std::int64_t each_shared(const tensor::Parameter& parameter, const Body& body) {
 std::vector<std::int64_t> shared_shape(const tensor::Parameter& parameter) {
   auto shape = parameter.shard.shape;
   shape[static_cast<std::size_t>(cut_of(parameter).dim)] =
-      each_shared(parameter, [](const plan::Part&, std::int64_t) {});
+      each_shared(parameter, [](const layout::Part&, std::int64_t) {});
   return shape;
 }
 
@@ -55,7 +57,7 @@ void sum_shared_rows(const std::vector<tensor::Parameter*>& parameters, const co
       const at::Tensor rows = all.narrow(0, starts[i], starts[i + 1] - starts[i]).view(shared_shape(p));
       const int dim = cut_of(p).dim;
       const auto d = static_cast<std::size_t>(dim);
-      each_shared(p, [&](const plan::Part& part, std::int64_t place) {
+      each_shared(p, [&](const layout::Part& part, std::int64_t place) {
         copy(rows.narrow(dim, place, part.length[d]), p.main_grad.narrow(dim, part.local[d], part.length[d]));
       });
     }

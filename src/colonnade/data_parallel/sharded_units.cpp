@@ -49,7 +49,7 @@ Units units_of(const std::vector<tensor::Stage*>& stages) {
 }
 
 void GradBuffers::attach(tensor::Stage& stage) {
-  if (options_.sharding < plan::Sharding::kGradients) {
+  if (options_.sharding < layout::Sharding::kGradients) {
     if (options_.overlap_param_gather)
       stage.before_forward = [this](tensor::Block& block) { wait_for(block.parameters()); };
     return;
@@ -165,7 +165,7 @@ void GradBuffers::scatter(std::size_t index) {
   Bucket& bucket = buckets_[index];
   for (tensor::Parameter* parameter : bucket.parameters)
     if (!parameter->has_grad()) parameter->grad_to_add_to();  // not used: its gradient is zero
-  if (bucket.place.further == plan::FurtherSum::kSharedRows)
+  if (bucket.place.further == layout::FurtherSum::kSharedRows)
     sum_shared_rows(bucket.parameters, groups_.tensor, bucket.name + " / partial");
   for (tensor::Parameter* parameter : bucket.parameters) parameter->zero_grad();
   bucket.missing = static_cast<int>(bucket.parameters.size());

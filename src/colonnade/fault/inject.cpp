@@ -114,7 +114,7 @@ Plan parse(const std::string& text) {
   if (plan.at.empty()) faults.emplace_back("at=PLACE is missing");
   if (!faults.empty())
     throw ConfigError(fmt::format(
-        "COLONNADE_FAULT: must be words like 'rank=2 step=4 at=optimizer signal=KILL'; got '{}': {}; "
+        "COLONNADE_FAULT must be words like 'rank=2 step=4 at=optimizer signal=KILL'; got '{}': {}; "
         "mend it, or unset it for a run without faults",
         text, fmt::join(faults, ", ")));
   if (plan.signal == 0 && plan.sleep_s == 0 && !plan.throws) plan.signal = SIGKILL;

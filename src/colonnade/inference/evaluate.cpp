@@ -15,8 +15,8 @@
 namespace colonnade::inference {
 namespace {
 
-using plan::Axis;
-constexpr plan::AxisSet kReplicas{Axis::kDp, Axis::kCp};
+using layout::Axis;
+constexpr layout::AxisSet kReplicas{Axis::kDp, Axis::kCp};
 
 std::int64_t rows_per_pass(const config::Run& run, std::int64_t sequence) {
   constexpr std::int64_t kTokens = 4096;
@@ -46,10 +46,10 @@ std::int64_t sequence_length(const config::Run& run) {
   const std::int64_t length =
       run.training.seq_length > 0 ? run.training.seq_length : run.model.max_position_embeddings;
   if (length < 1)
-    throw ConfigError("--seq-length: must be given; got none; write the number of tokens of a sample");
+    throw ConfigError("--seq-length must be given; got none; write the number of tokens of a sample");
   if (length > longest)
     throw ConfigError(
-        fmt::format("--seq-length: must fit the {} positions of the model; got {}; set --seq-length {}",
+        fmt::format("--seq-length must fit the {} positions of the model; got {}; set --seq-length {}",
                     longest, length, longest));
   return length;
 }

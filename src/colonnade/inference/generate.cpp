@@ -62,7 +62,7 @@ std::int32_t choose(Network& network, const at::Tensor& logits, const Request& r
 
 void check(const Request& request, const config::Model& model) {
   if (request.prompt.empty())
-    throw ConfigError("prompt: must hold at least one token; got none; write --prompt TEXT");
+    throw ConfigError("prompt must hold at least one token; got none; write --prompt TEXT");
   for (const std::int32_t token : request.prompt)
     if (token < 0 || token >= model.vocab_size)
       throw DataError(fmt::format(

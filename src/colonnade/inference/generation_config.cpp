@@ -204,7 +204,7 @@ json read_object(const fs::path& path) {
   json file = checkpoint::read_json(path);
   if (!file.is_object())
     throw DataError(
-        fmt::format("{}: must be a JSON object; got {}; copy it again", path.string(), shortened(file)));
+        fmt::format("{} must be a JSON object; got {}; copy it again", path.string(), shortened(file)));
   return file;
 }
 
@@ -275,7 +275,7 @@ std::int64_t new_tokens_of(const GenerationConfig& config, std::int64_t prompt, 
   if (!config.max_length) return otherwise;
   if (*config.max_length <= prompt)
     throw ConfigError(fmt::format(
-        "--max-new-tokens: must be given where the folder's max_length leaves no room; got max_length {} and "
+        "--max-new-tokens must be given where the folder's max_length leaves no room; got max_length {} and "
         "a prompt of {} tokens; write --max-new-tokens N",
         *config.max_length, prompt));
   return *config.max_length - prompt;

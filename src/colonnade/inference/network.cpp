@@ -15,7 +15,7 @@
 namespace colonnade::inference {
 namespace {
 
-using plan::Axis;
+using layout::Axis;
 
 /// Tag of messages: batches and stages between two ranks arrive in the order of sending.
 constexpr int kActivations = 0;
@@ -38,7 +38,7 @@ Network::Network(config::Run run, comm::Communicators ranks, const checkpoint::S
     : run_(std::move(run)),
       ranks_(std::move(ranks)),
       pp_(ranks_.group({Axis::kPp})),
-      placement_(plan::placement_of(plan::split_stages(run_.model, run_.parallel), run_.parallel)),
+      placement_(layout::placement_of(layout::split_stages(run_.model, run_.parallel), run_.parallel)),
       options_(job::tensor_options(run_)) {
   progress().set_phase("weights");
   if (run_.parallel.context_parallel_size > 1 && ranks_.rank() == 0)
@@ -94,7 +94,7 @@ at::Tensor Network::forward(const tensor::Batch& batch, const Want& want) {
 }
 
 int Network::speaker() const {
-  const plan::Mesh& mesh = ranks_.mesh();
+  const layout::Mesh& mesh = ranks_.mesh();
   const int last = placement_.place(placement_.stages() - 1).rank;
   int rank = 0;
   while (mesh.coord(rank, Axis::kPp) != last || mesh.coord(rank, Axis::kTp) != 0) ++rank;

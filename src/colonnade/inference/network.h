@@ -52,7 +52,7 @@ class Network {
   config::Run run_;
   comm::Communicators ranks_;
   comm::Group pp_;
-  plan::Placement placement_;
+  schedule::Placement placement_;
   at::TensorOptions options_;
   job::Model model_;
   comm::Work sent_;

@@ -60,16 +60,14 @@ std::vector<std::string> faults_of(const Sampling& s) {
   std::vector<std::string> faults;
   if (!(s.temperature >= 0 && std::isfinite(s.temperature)))
     faults.push_back(
-        fmt::format("--temperature: must be 0 (greedy) or more; got {}; write e.g. 0.8", s.temperature));
+        fmt::format("--temperature must be 0 (greedy) or more; got {}; write e.g. 0.8", s.temperature));
   if (s.top_k < 0)
-    faults.push_back(fmt::format("--top-k: must be 0 (all tokens) or more; got {}; write e.g. 40", s.top_k));
+    faults.push_back(fmt::format("--top-k must be 0 (all tokens) or more; got {}; write e.g. 40", s.top_k));
   if (!(s.top_p >= 0 && s.top_p <= 1))
-    faults.push_back(
-        fmt::format("--top-p: must lie in 0 (all tokens) to 1; got {}; write e.g. 0.9", s.top_p));
+    faults.push_back(fmt::format("--top-p must lie in 0 (all tokens) to 1; got {}; write e.g. 0.9", s.top_p));
   if (!(s.repetition_penalty > 0 && std::isfinite(s.repetition_penalty)))
-    faults.push_back(
-        fmt::format("--repetition-penalty: must be above 0; got {}; write e.g. 1.1, or 1 for none",
-                    s.repetition_penalty));
+    faults.push_back(fmt::format(
+        "--repetition-penalty must be above 0; got {}; write e.g. 1.1, or 1 for none", s.repetition_penalty));
   return faults;
 }
 

@@ -17,7 +17,7 @@ std::size_t settled(const std::string& text) {
 
 }  // namespace
 
-TextStream::TextStream(const data::Tokenizer& tokenizer, const std::vector<std::int32_t>& prompt)
+TextStream::TextStream(const tokenizers::Tokenizer& tokenizer, const std::vector<std::int32_t>& prompt)
     : tokenizer_(tokenizer), ids_(prompt), given_(tokenizer.decode(prompt)) {}
 
 std::string TextStream::add(std::int32_t id) {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "colonnade/data/tokenizer.h"
+#include "colonnade/tokenizers/tokenizer.h"
 
 namespace colonnade::inference {
 
@@ -15,7 +15,7 @@ namespace colonnade::inference {
 class TextStream {
  public:
   /// `tokenizer` must stay.
-  TextStream(const data::Tokenizer& tokenizer, const std::vector<std::int32_t>& prompt);
+  TextStream(const tokenizers::Tokenizer& tokenizer, const std::vector<std::int32_t>& prompt);
 
   /// The text that is settled with this id; often empty.
   [[nodiscard]] std::string add(std::int32_t id);
@@ -26,7 +26,7 @@ class TextStream {
   /// What `text` has behind what was given, up to `end`.
   std::string give(const std::string& text, std::size_t end);
 
-  const data::Tokenizer& tokenizer_;
+  const tokenizers::Tokenizer& tokenizer_;
   std::vector<std::int32_t> ids_;
   std::string given_;
 };

@@ -3,8 +3,8 @@
 
 #include "colonnade/fault/inject.h"
 #include "colonnade/job/model.h"
-#include "colonnade/plan/buckets.h"
-#include "colonnade/plan/schedule_kinds.h"
+#include "colonnade/layout/buckets.h"
+#include "colonnade/schedule/kinds.h"
 
 namespace colonnade::job {
 namespace {
@@ -16,10 +16,10 @@ data_parallel::Options buffer_options(const config::Run& run, int replicas,
   const config::Parallel& p = run.parallel;
   options.overlap_grad_reduce = p.overlap_grad_reduce;
   options.overlap_param_gather = p.overlap_param_gather;
-  options.sharding = plan::sharding_of(p);
+  options.sharding = layout::sharding_of(p);
   options.deterministic = p.deterministic_mode;
   options.reshard_after_forward = p.torch_fsdp2_reshard_after_forward;
-  options.splits_backward = plan::splits_backward(p);
+  options.splits_backward = schedule::splits_backward(p);
   options.cut_outer = p.outer_dp_sharding_strategy == "optim";
   if (p.grad_reduce_in_bf16) options.travel.in = at::kBFloat16;
   options.travel.exchanged = p.ddp_reduce_scatter_with_fp32_accumulation;
@@ -27,14 +27,14 @@ data_parallel::Options buffer_options(const config::Run& run, int replicas,
   for (const tensor::Stage* stage : stages)
     for (const tensor::Parameter* parameter : stage->trained_parameters())
       parameters += parameter->value.numel();
-  options.bucket_elements = plan::bucket_elements(p, replicas, parameters);
-  options.bucket_alignment = plan::bucket_alignment(p);
+  options.bucket_elements = layout::bucket_elements(p, replicas, parameters);
+  options.bucket_alignment = layout::bucket_alignment(p);
   return options;
 }
 
-data_parallel::Levels replicas(comm::Communicators& ranks, const config::Run& run, plan::Family family) {
-  const int inner = plan::levels_of(run.parallel, ranks.mesh()).inner.of(family);
-  auto [instance, places] = ranks.levels(plan::data_axes(family), inner);
+data_parallel::Levels replicas(comm::Communicators& ranks, const config::Run& run, layout::Family family) {
+  const int inner = layout::levels_of(run.parallel, ranks.mesh()).inner.of(family);
+  auto [instance, places] = ranks.levels(layout::data_axes(family), inner);
   return {std::move(instance), std::move(places)};
 }
 
@@ -43,7 +43,7 @@ data_parallel::Levels expert_replicas(comm::Communicators& ranks, const config::
                                       const std::vector<std::vector<tensor::Parameter*>>& chunks) {
   for (const auto& chunk : chunks)
     for (const tensor::Parameter* p : chunk)
-      if (p->spec.family == plan::Family::kExpert) return replicas(ranks, run, plan::Family::kExpert);
+      if (p->spec.family == layout::Family::kExpert) return replicas(ranks, run, layout::Family::kExpert);
   return {};
 }
 
@@ -56,9 +56,9 @@ std::unique_ptr<data_parallel::GradBuffers> make_buffers(const config::Run& run,
   for (tensor::Stage* stage : stages) chunks.push_back(stage->trained_parameters());
   auto buffers = std::make_unique<data_parallel::GradBuffers>(
       chunks,
-      data_parallel::Groups{replicas(ranks, run, plan::Family::kDense), ranks.group({plan::Axis::kTp}),
+      data_parallel::Groups{replicas(ranks, run, layout::Family::kDense), ranks.group({layout::Axis::kTp}),
                             stage_groups(run, ranks), expert_replicas(ranks, run, chunks)},
-      buffer_options(run, ranks.mesh().size(plan::data_axes(plan::Family::kDense)), stages, tensors));
+      buffer_options(run, ranks.mesh().size(layout::data_axes(layout::Family::kDense)), stages, tensors));
   for (tensor::Stage* stage : stages) buffers->attach(*stage);
   return buffers;
 }

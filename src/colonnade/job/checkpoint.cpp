@@ -105,7 +105,7 @@ void require_same_kind(const Job& job, const checkpoint::Source& source) {
   const auto kind = source.state().at("optimizer").at("kind").get<std::string>();
   if (kind == kind_of(job)) return;
   throw ConfigError(fmt::format(
-      "--optimizer: must be the one whose states are loaded; got {} and {} in {}; write --optimizer "
+      "--optimizer must be the one whose states are loaded; got {} and {} in {}; write --optimizer "
       "{}, or begin with new states with --no-load-optim or --finetune",
       kind_of(job), kind, source.folder().string(), kind));
 }

@@ -8,14 +8,14 @@
 #include <string_view>
 
 #include "colonnade/base/error.h"
+#include "colonnade/chat_template/chat_template.h"
 #include "colonnade/checkpoint/checksum.h"
 #include "colonnade/config/parse.h"
 #include "colonnade/config/schema.h"
 #include "colonnade/config/words_of_data.h"
-#include "colonnade/data/chat/chat_template.h"
 #include "colonnade/data/split.h"
-#include "colonnade/data/tokenizer.h"
 #include "colonnade/job/tokenizer_source.h"
+#include "colonnade/tokenizers/tokenizer.h"
 
 namespace colonnade::job {
 namespace {
@@ -326,21 +326,21 @@ config::Run with_absolute_paths(config::Run run) {
 std::string ids_file(const config::Data& data) {
   if (data.tokenizer_type == "NullTokenizer") return "";
   if (!data.vocab_file.empty()) return data.vocab_file;
-  return data.tokenizer_model.empty() ? "" : data::tokenizer_file(data.tokenizer_model);
+  return data.tokenizer_model.empty() ? "" : tokenizers::tokenizer_file(data.tokenizer_model);
 }
 
 namespace {
 
 /// The checksum of the source of the template that chat messages are written by.
 std::string template_sum(const config::Data& data) {
-  return checkpoint::checksum_of(
-      data::chat::read_template({data.tokenizer_model, data.chat_template, data.sft_tokenizer_prompt_format})
-          .source());
+  return checkpoint::checksum_of(chat_template::read_template({data.tokenizer_model, data.chat_template,
+                                                               data.sft_tokenizer_prompt_format})
+                                     .source());
 }
 
 }  // namespace
 
-json tokenizer_state(const config::Run& run, const data::Tokenizer* tokenizer) {
+json tokenizer_state(const config::Run& run, const tokenizers::Tokenizer* tokenizer) {
   if (tokenizer == nullptr) return nullptr;
   const auto id = [](std::int32_t value) { return value < 0 ? json(nullptr) : json(value); };
   json state = {{"type", run.data.tokenizer_type},

@@ -8,7 +8,7 @@
 
 #include "colonnade/config/run.h"
 #include "colonnade/data/batches.h"
-#include "colonnade/data/tokenizer.h"
+#include "colonnade/tokenizers/tokenizer.h"
 
 namespace colonnade::job {
 
@@ -74,7 +74,7 @@ inline constexpr const char* kTemplateSum = "chat_template_xxh3_128";
 /// What a checkpoint keeps of the tokenizer: {"type", "vocab_size", "bos_token_id", "eos_token_id",
 /// "xxh3_128"}, the last one of the bytes of its file where it has one; with --sft "chat_template_xxh3_128",
 /// of the text of the template that messages are written by. Null without a tokenizer.
-nlohmann::json tokenizer_state(const config::Run& run, const data::Tokenizer* tokenizer);
+nlohmann::json tokenizer_state(const config::Run& run, const tokenizers::Tokenizer* tokenizer);
 
 /// Why the tokenizer of `run` is not the one that `state` keeps, both named; "" when it is, or when either
 /// names none.

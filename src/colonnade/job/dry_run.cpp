@@ -10,11 +10,11 @@
 #include <set>
 
 #include "colonnade/comm/null_backend.h"
+#include "colonnade/cost/memory.h"
+#include "colonnade/cost/rank_classes.h"
 #include "colonnade/job/token_steps.h"
-#include "colonnade/plan/capacity.h"
-#include "colonnade/plan/context_groups.h"
-#include "colonnade/plan/memory.h"
-#include "colonnade/plan/rank_classes.h"
+#include "colonnade/layout/context_groups.h"
+#include "colonnade/layout/expert_capacity.h"
 #include "colonnade/tensor/counting_allocator.h"
 
 namespace colonnade::job {
@@ -61,7 +61,7 @@ std::int64_t optimizer_bytes(Job& job) {
 }
 
 tensor::Batch empty_batch(const config::Run& given) {
-  const config::Run run = plan::with_equal_groups(given);
+  const config::Run run = layout::with_equal_groups(given);
   const auto b = run.training.micro_batch_size;
   const bool encoder = run.model.has_encoder();
   const auto s = encoder ? run.training.decoder_seq_length : run.training.seq_length;
@@ -104,13 +104,13 @@ DryRun dry_run(const config::Run& run, int rank) {
   const at::Device meta(at::kMeta);
   const auto before = static_cast<std::int64_t>(tensor::memory_use(meta).now);
   const auto log = std::make_shared<comm::CallLog>();
-  Job job(on_meta(run), comm::Communicators(plan::Mesh(run.parallel), rank, comm::null_factory(log)));
+  Job job(on_meta(run), comm::Communicators(layout::Mesh(run.parallel), rank, comm::null_factory(log)));
   const StepReport report =
       job.train_step(empty_steps(job.run), {.learning_rate = 1e-3, .weight_decay = 0.1});
 
   DryRun seen{.rank = rank,
-              .pipeline_rank = job.ranks.coord(plan::Axis::kPp),
-              .expert_rank = job.ranks.coord(plan::Axis::kEp)};
+              .pipeline_rank = job.ranks.coord(layout::Axis::kPp),
+              .expert_rank = job.ranks.coord(layout::Axis::kEp)};
   for (const tensor::Parameter* p : job.parameters())
     seen.num_parameters += p->spec.trained ? p->value.numel() : 0;
   seen.parameters = bytes_of(job.buffers().params());
@@ -131,7 +131,7 @@ std::vector<DryRun> dry_run_all(const config::Run& run) {
   if (world <= kSmallWorld) {
     for (int rank = 0; rank < world; ++rank) look_at(rank);
   } else {
-    const std::vector<int> classes = plan::rank_classes(run);
+    const std::vector<int> classes = cost::rank_classes(run);
     const auto alike = [&](int rank) {
       return static_cast<int>(std::ranges::count(classes, classes.at(static_cast<std::size_t>(rank))));
     };
@@ -148,15 +148,15 @@ std::vector<DryRun> dry_run_all(const config::Run& run) {
   return all;
 }
 
-std::vector<plan::StageMemory> plans_of(const config::Run& run, const std::vector<DryRun>& seen) {
-  std::map<double, std::vector<plan::StageMemory>> by_share;
-  std::vector<plan::StageMemory> plans;
+std::vector<cost::StageMemory> plans_of(const config::Run& run, const std::vector<DryRun>& seen) {
+  std::map<double, std::vector<cost::StageMemory>> by_share;
+  std::vector<cost::StageMemory> plans;
   for (const DryRun& one : seen) {
     config::Run its = on_meta(run);
     its.model.moe.assumed_imbalance =
-        plan::assumed_share(run.model.moe, one.expert_rank, run.parallel.expert_model_parallel_size);
+        layout::assumed_share(run.model.moe, one.expert_rank, run.parallel.expert_model_parallel_size);
     auto& stages = by_share[its.model.moe.assumed_imbalance];
-    if (stages.empty()) stages = plan::plan_memory(its);
+    if (stages.empty()) stages = cost::plan_memory(its);
     plans.push_back(stages.at(static_cast<std::size_t>(one.pipeline_rank)));
   }
   return plans;
@@ -167,10 +167,10 @@ std::vector<std::string> broken_promises(const config::Run& run, const std::vect
   std::vector<std::string> faults;
   for (std::size_t i = 0; i < seen.size(); ++i) {
     const DryRun& one = seen[i];
-    const plan::StageMemory& plan = plans[i];
+    const cost::StageMemory& plan = plans[i];
     const auto say = [&](const char* what, std::int64_t got, std::int64_t planned) {
       faults.push_back(fmt::format(
-          "rank {}, {}: must be as planned, {}; got {}; the plan is wrong for these settings, please "
+          "rank {}, {} must be as planned, {}; got {}; the plan is wrong for these settings, please "
           "report them",
           one.rank, what, planned, got));
     };

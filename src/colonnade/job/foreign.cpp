@@ -139,18 +139,18 @@ std::string load_fault(const config::Run& run) {
         "--load: a step folder must be there; got {}, which is not; name another, or the run folder", load);
   }
   if (!fs::is_directory(path))
-    return fmt::format("--load: must name a folder; got the file {}; name the run folder, e.g. --load {}",
+    return fmt::format("--load must name a folder; got the file {}; name the run folder, e.g. --load {}",
                        load, path.has_parent_path() ? path.parent_path().string() : ".");
   std::error_code unreadable;
   if (fs::directory_iterator(path, unreadable); unreadable) return closed_text(load, unreadable);
   if (checkpoint::is_hugging_face_folder(path))
     return fmt::format(
-        "--load: must name a run folder; got {} with weights of Hugging Face, which are no run; "
+        "--load must name a run folder; got {} with weights of Hugging Face, which are no run; "
         "use --pretrained-checkpoint {}",
         load, load);
   if (const std::string trace = trace_of_megatron(path); !trace.empty())
     return fmt::format(
-        "--load: must name a run folder of Colonnade; got {} with Megatron's {}, and Megatron's checkpoints "
+        "--load must name a run folder of Colonnade; got {} with Megatron's {}, and Megatron's checkpoints "
         "are not read yet; convert it to a Hugging Face folder with Megatron's tools and use "
         "--pretrained-checkpoint",
         load, trace);
@@ -159,7 +159,7 @@ std::string load_fault(const config::Run& run) {
   if (const std::string fault = checkpoint::foreign_weights_fault(path); !fault.empty())
     return fmt::format("--load: {}", fault);
   return fmt::format(
-      "--load: must name a run folder, or a missing or empty one for a new run; got {} without a checkpoint "
+      "--load must name a run folder, or a missing or empty one for a new run; got {} without a checkpoint "
       "but with {}; correct the path, or leave --load out",
       load, listed(others));
 }
@@ -169,7 +169,7 @@ std::string save_fault(const config::Run& run) {
   const std::string trace = save.empty() ? "" : trace_of_megatron(save);
   if (trace.empty()) return "";
   return fmt::format(
-      "--save: must not name a folder of Megatron's checkpoints; got {} with {}; choose another folder", save,
+      "--save must not name a folder of Megatron's checkpoints; got {} with {}; choose another folder", save,
       trace);
 }
 

@@ -11,16 +11,16 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/progress.h"
+#include "colonnade/cost/memory.h"
 #include "colonnade/fault/inject.h"
 #include "colonnade/job/buffers.h"
 #include "colonnade/job/start.h"
-#include "colonnade/plan/memory.h"
 #include "colonnade/tensor/counting_allocator.h"
 
 namespace colonnade::job {
 namespace {
 
-using plan::Axis;
+using layout::Axis;
 
 /// Splits time into laps: seconds since the last call without communication, which is counted apart.
 class Laps {
@@ -66,8 +66,8 @@ Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder&
   layers::Context context = layer_context(run, ranks, options_);
   context.draws = values == InitialValues::kDrawn;
   context.puts_off = true;
-  const plan::SequencePart part = context.sequence_part();
-  const std::vector<plan::StageBlocks> blocks = blocks_of(run, ranks.coord(Axis::kPp));
+  const layout::SequencePart part = context.sequence_part();
+  const std::vector<layout::StageBlocks> blocks = blocks_of(run, ranks.coord(Axis::kPp));
   model = builder({run, ranks, blocks, std::move(context)});
 
   std::vector<tensor::Stage*> stages;
@@ -76,7 +76,7 @@ Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder&
   optimizer_ = std::make_unique<optim::Optimizer>(run.optimizer, *buffers_, ranks.world(),
                                                   run.model.params_dtype == config::ParamsDtype::kFloat16);
 
-  executor_ = std::make_unique<pipeline::Executor>(plan::schedule_of(run), stages, ranks.group({Axis::kPp}),
+  executor_ = std::make_unique<pipeline::Executor>(cost::schedule_of(run), stages, ranks.group({Axis::kPp}),
                                                    activation_of(run, blocks, part), options_);
   if (options_.device().is_cuda()) executor_->open_lanes();
 }

@@ -64,7 +64,7 @@ enum class InitialValues {
 
 class Job {
  public:
-  /// Builds this rank's part. `run` is complete (config::derive) and sound (plan::check); `type` of
+  /// Builds this rank's part. `run` is complete (config::derive) and sound (rules::check); `type` of
   /// parameters and activations, where it is not the settings', is float64 for comparisons. Collective. On
   /// CUDA it forbids LibTorch's kernels that do not give equal bits twice, in the whole process.
   Job(config::Run run, comm::Communicators ranks, const ModelBuilder& builder = build_model,

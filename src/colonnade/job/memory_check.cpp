@@ -5,9 +5,9 @@
 #include <string>
 
 #include "colonnade/base/error.h"
-#include "colonnade/plan/describe.h"
-#include "colonnade/plan/memory.h"
-#include "colonnade/plan/params/gpt.h"
+#include "colonnade/cost/describe.h"
+#include "colonnade/cost/memory.h"
+#include "colonnade/layout/params/gpt.h"
 
 namespace colonnade::job {
 namespace {
@@ -15,7 +15,7 @@ namespace {
 template <typename Part>
 double elements(const Part& part) {
   double sum = 0;
-  plan::for_each(part, [&sum](const plan::ParamSpec& spec) {
+  layout::for_each(part, [&sum](const layout::ParamSpec& spec) {
     double product = 1;
     for (const std::int64_t size : spec.shape) product *= static_cast<double>(size);
     sum += product;
@@ -26,17 +26,17 @@ double elements(const Part& part) {
 /// Of the whole model once. In floating point: what was typed may be larger than any integer.
 double weight_bytes(const config::Run& run) {
   const config::Model& m = run.model;
-  const std::vector<bool> experts = plan::layers_with_experts(m);
+  const std::vector<bool> experts = layout::layers_with_experts(m);
   double layers = 0;
   for (const bool kind : {false, true}) {
     const auto first = std::ranges::find(experts, kind);
     if (first == experts.end()) continue;
-    const double one = elements(plan::layer_params(m, run.parallel, std::distance(experts.begin(), first)));
+    const double one = elements(layout::layer_params(m, run.parallel, std::distance(experts.begin(), first)));
     layers += one * static_cast<double>(std::ranges::count(experts, kind));
   }
-  return (elements(plan::embedding_params(m, run.parallel)) + layers +
-          elements(plan::final_params(m, run.parallel)) + elements(plan::head_params(m, run.parallel))) *
-         static_cast<double>(plan::element_size(m));
+  return (elements(layout::embedding_params(m, run.parallel)) + layers +
+          elements(layout::final_params(m, run.parallel)) + elements(layout::head_params(m, run.parallel))) *
+         static_cast<double>(cost::element_size(m));
 }
 
 /// What one micro-batch keeps at least: the input of a layer and, with attention dropout over whole
@@ -48,22 +48,22 @@ double activation_bytes(const config::Run& run) {
   const bool whole = run.parallel.context_parallel_size == 1;
   if (run.model.attention_dropout > 0 && whole && !run.training.skip_train)
     row += 2 * s * real(run.model.num_attention_heads);
-  return real(run.training.micro_batch_size) * s * row * real(plan::element_size(run.model));
+  return real(run.training.micro_batch_size) * s * row * real(cost::element_size(run.model));
 }
 
 /// What a rank holds at the worst moment, on average over all ranks.
 double planned_bytes(const config::Run& run) {
-  const auto stages = plan::plan_memory(run);
+  const auto stages = cost::plan_memory(run);
   double sum = 0;
-  for (const plan::StageMemory& stage : stages) {
-    sum += static_cast<double>(plan::fullest_bytes(run, {stage}));
+  for (const cost::StageMemory& stage : stages) {
+    sum += static_cast<double>(cost::fullest_bytes(run, {stage}));
   }
   return sum / static_cast<double>(stages.size());
 }
 
 }  // namespace
 
-void require_memory(const config::Run& run, plan::Purpose purpose, int local_ranks, std::int64_t memory) {
+void require_memory(const config::Run& run, rules::Purpose purpose, int local_ranks, std::int64_t memory) {
   if (memory == 0) return;
   const double ranks = run.parallel.world_size,
                replicas = run.parallel.data_parallel_size() * run.parallel.context_parallel_size;
@@ -73,12 +73,12 @@ void require_memory(const config::Run& run, plan::Purpose purpose, int local_ran
     throw ConfigError(fmt::format(
         "memory: the ranks of a machine must fit it; got {} of {} for {} {} and {} here; {}, or spread the run "
         "over more machines (`colonnade plan` shows what needs memory)",
-        plan::bytes_text(bytes), what, local_ranks, local_ranks == 1 ? "rank" : "ranks",
-        plan::bytes_text(static_cast<double>(memory)), way_out));
+        cost::bytes_text(bytes), what, local_ranks, local_ranks == 1 ? "rank" : "ranks",
+        cost::bytes_text(static_cast<double>(memory)), way_out));
   };
   // These two first: they are sound for any sizes, and what passes them can be planned in integers.
   require(here(weight_bytes(run)), "weights", "lower --hidden-size or --num-layers");
-  if (purpose == plan::Purpose::kModel) return;
+  if (purpose == rules::Purpose::kModel) return;
   require(here(activation_bytes(run)), "activations", "lower --micro-batch-size or --seq-length");
   require(planned_bytes(run) * local_ranks, "weights, optimizer states and activations",
           "lower --micro-batch-size, --seq-length or the model's sizes");

@@ -4,21 +4,21 @@
 #include <algorithm>
 #include <tuple>
 
+#include "colonnade/layout/context_groups.h"
 #include "colonnade/models/bert/model.h"
 #include "colonnade/models/gpt/model.h"
 #include "colonnade/models/t5/model.h"
-#include "colonnade/plan/context_groups.h"
 
 namespace colonnade::job {
 
-std::vector<plan::StageBlocks> blocks_of(const config::Run& run, int pp_rank) {
-  return plan::stages_of_rank(run.model, run.parallel, pp_rank);
+std::vector<layout::StageBlocks> blocks_of(const config::Run& run, int pp_rank) {
+  return layout::stages_of_rank(run.model, run.parallel, pp_rank);
 }
 
-pipeline::Activation activation_of(const config::Run& run, const std::vector<plan::StageBlocks>& blocks,
-                                   const plan::SequencePart& part) {
+pipeline::Activation activation_of(const config::Run& run, const std::vector<layout::StageBlocks>& blocks,
+                                   const layout::SequencePart& part) {
   std::vector<std::int64_t> states;
-  for (const plan::StageBlocks& stage : blocks) states.push_back(stage.states_in);
+  for (const layout::StageBlocks& stage : blocks) states.push_back(stage.states_in);
   return [states, b = run.training.micro_batch_size, s = run.training.seq_length / part.ranks(),
           parts = part.parts, h = run.model.hidden_size](const tensor::Batch& batch, int chunk,
                                                          bool training) -> std::vector<std::int64_t> {
@@ -30,13 +30,13 @@ pipeline::Activation activation_of(const config::Run& run, const std::vector<pla
   };
 }
 
-std::map<plan::HeldBy, comm::Group> stage_groups(const config::Run& run, comm::Communicators& ranks) {
-  const auto stages = plan::split_stages(run.model, run.parallel);
-  std::map<plan::HeldBy, comm::Group> groups;
+std::map<layout::HeldBy, comm::Group> stage_groups(const config::Run& run, comm::Communicators& ranks) {
+  const auto stages = layout::split_stages(run.model, run.parallel);
+  std::map<layout::HeldBy, comm::Group> groups;
   for (const auto& [held_by, name] :
-       {std::pair(plan::HeldBy::kEnds, "embedding"), std::pair(plan::HeldBy::kEncoder, "encoder"),
-        std::pair(plan::HeldBy::kDecoder, "decoder")}) {
-    const std::vector<int> places = plan::holders(run.model, run.parallel, stages, held_by);
+       {std::pair(layout::HeldBy::kEnds, "embedding"), std::pair(layout::HeldBy::kEncoder, "encoder"),
+        std::pair(layout::HeldBy::kDecoder, "decoder")}) {
+    const std::vector<int> places = layout::holders(run.model, run.parallel, stages, held_by);
     if (places.size() > 1) groups[held_by] = ranks.stages(places, name);
   }
   return groups;
@@ -47,18 +47,18 @@ namespace {
 /// Of aligned runs of the data and context ranks, of every power of two.
 layers::ContextRanks ranks_by_size(const config::Parallel& parallel, comm::Communicators& ranks) {
   layers::ContextRanks cp{.exchange = parallel};
-  for (int size = 1; size <= plan::hybrid_ranks(parallel); size *= 2)
-    cp.by_size[size] = size == 1 ? comm::Group() : ranks.run(plan::data_axes(plan::Family::kDense), size);
+  for (int size = 1; size <= layout::hybrid_ranks(parallel); size *= 2)
+    cp.by_size[size] = size == 1 ? comm::Group() : ranks.run(layout::data_axes(layout::Family::kDense), size);
   return cp;
 }
 
 layers::ContextRanks context_ranks(const config::Parallel& parallel, comm::Communicators& ranks) {
   if (parallel.hybrid_context_parallel) return ranks_by_size(parallel, ranks);
   if (parallel.context_parallel_size == 1) return {};
-  layers::ContextRanks cp{.all = ranks.group({plan::Axis::kCp}), .exchange = parallel};
+  layers::ContextRanks cp{.all = ranks.group({layout::Axis::kCp}), .exchange = parallel};
   if (!parallel.hierarchical_context_parallel_sizes.empty())
     std::tie(cp.heads, cp.rings) =
-        ranks.levels({plan::Axis::kCp}, parallel.hierarchical_context_parallel_sizes.front());
+        ranks.levels({layout::Axis::kCp}, parallel.hierarchical_context_parallel_sizes.front());
   return cp;
 }
 
@@ -66,7 +66,7 @@ layers::ContextRanks context_ranks(const config::Parallel& parallel, comm::Commu
 
 layers::Context layer_context(const config::Run& run, comm::Communicators& ranks,
                               const at::TensorOptions& options) {
-  using plan::Axis;
+  using layout::Axis;
   layers::Context context{.tp = ranks.group({Axis::kTp}),
                           .sequence_parallel = run.parallel.sequence_parallel,
                           .options = options,
@@ -74,7 +74,7 @@ layers::Context layer_context(const config::Run& run, comm::Communicators& ranks
                           .recompute = run.recompute};
   context.cp = context_ranks(run.parallel, ranks);
   if (run.model.moe.num_experts > 0) {
-    context.experts = ranks.group(plan::model_axes(plan::Family::kExpert));
+    context.experts = ranks.group(layout::model_axes(layout::Family::kExpert));
     context.expert_tensor = ranks.mesh().size(Axis::kEtp);
     const auto& balancing = run.model.moe.router_load_balancing_type;
     if (run.model.moe.router_enable_expert_bias || std::ranges::count(balancing, "global_aux_loss") > 0)

@@ -9,26 +9,26 @@
 #include "colonnade/comm/communicators.h"
 #include "colonnade/config/run.h"
 #include "colonnade/layers/context.h"
+#include "colonnade/layout/stages.h"
 #include "colonnade/pipeline/executor.h"
-#include "colonnade/plan/stages.h"
 #include "colonnade/tensor/block.h"
 
 namespace colonnade::job {
 
 /// The blocks of pipeline rank `pp_rank`, one entry per chunk.
-std::vector<plan::StageBlocks> blocks_of(const config::Run& run, int pp_rank);
+std::vector<layout::StageBlocks> blocks_of(const config::Run& run, int pp_rank);
 
 /// Of a batch with tokens [b, s] their rows of this rank, those of an encoder's tokens with them; else those
 /// of the settings. `blocks`: by chunk.
-pipeline::Activation activation_of(const config::Run& run, const std::vector<plan::StageBlocks>& blocks,
-                                   const plan::SequencePart& part);
+pipeline::Activation activation_of(const config::Run& run, const std::vector<layout::StageBlocks>& blocks,
+                                   const layout::SequencePart& part);
 
 /// The groups of this rank's layers, with values drawn.
 layers::Context layer_context(const config::Run& run, comm::Communicators& ranks,
                               const at::TensorOptions& options);
 
-/// The stages that hold parameters together with this one (plan::holders). Collective.
-std::map<plan::HeldBy, comm::Group> stage_groups(const config::Run& run, comm::Communicators& ranks);
+/// The stages that hold parameters together with this one (layout::holders). Collective.
+std::map<layout::HeldBy, comm::Group> stage_groups(const config::Run& run, comm::Communicators& ranks);
 
 struct Model {
   std::vector<std::unique_ptr<tensor::Stage>> stages;  ///< chunk order
@@ -41,7 +41,7 @@ struct Model {
 struct Site {
   const config::Run& run;
   comm::Communicators& ranks;
-  std::vector<plan::StageBlocks> blocks;  ///< one per chunk of this rank
+  std::vector<layout::StageBlocks> blocks;  ///< one per chunk of this rank
   layers::Context layers;
 };
 

@@ -6,6 +6,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
+#include "colonnade/chat_template/chat_template.h"
 #include "colonnade/checkpoint/folders.h"
 #include "colonnade/checkpoint/load.h"
 #include "colonnade/config/derive.h"
@@ -14,13 +15,12 @@
 #include "colonnade/config/schema.h"
 #include "colonnade/config/use.h"
 #include "colonnade/convert/hugging_face.h"
-#include "colonnade/data/bert_batches.h"
-#include "colonnade/data/chat/chat_template.h"
 #include "colonnade/data/data_args.h"
-#include "colonnade/data/fill_in_the_middle.h"
-#include "colonnade/data/gpt_batches.h"
-#include "colonnade/data/sft_batches.h"
-#include "colonnade/data/t5_batches.h"
+#include "colonnade/data/samples/bert/bert_batches.h"
+#include "colonnade/data/samples/gpt/fill_in_the_middle.h"
+#include "colonnade/data/samples/gpt/gpt_batches.h"
+#include "colonnade/data/samples/sft/sft_batches.h"
+#include "colonnade/data/samples/t5/t5_batches.h"
 #include "colonnade/job/checkpoint.h"
 #include "colonnade/job/continued.h"
 #include "colonnade/job/folder_tensors.h"
@@ -101,7 +101,7 @@ void take_parallel_sizes(config::Run& run, const checkpoint::Source& source) {
   }
 }
 
-void fill_from(config::Run& run, const checkpoint::Source& source, plan::Purpose purpose,
+void fill_from(config::Run& run, const checkpoint::Source& source, rules::Purpose purpose,
                std::vector<std::string>& faults) {
   std::map<std::string, std::string> settings;
   try {
@@ -117,8 +117,8 @@ void fill_from(config::Run& run, const checkpoint::Source& source, plan::Purpose
     const bool ours = source.state().is_object();
     const std::string file = (source.folder() / "config.json").string();
     std::string of_dropout = ours ? "" : choose_dropout(run, source.hf_config(), file, settings);
-    if (!of_dropout.empty() && purpose == plan::Purpose::kTrain) faults.push_back(std::move(of_dropout));
-    if (purpose != plan::Purpose::kModel && run.given.contains("moe_router_load_balancing_type"))
+    if (!of_dropout.empty() && purpose == rules::Purpose::kTrain) faults.push_back(std::move(of_dropout));
+    if (purpose != rules::Purpose::kModel && run.given.contains("moe_router_load_balancing_type"))
       settings.erase("moe_router_load_balancing_type");  // a training may balance otherwise than the last one
     const auto head = settings.find("bert_binary_head");
     if (!ours && head != settings.end() && config::typed(run, head->first) && !run.model.bert_binary_head)
@@ -126,7 +126,8 @@ void fill_from(config::Run& run, const checkpoint::Source& source, plan::Purpose
     config::fill(run, settings, ours ? source.folder().string() : file);
     if (std::string note = ours ? "" : unnamed_head(run, source); !note.empty())
       run.notes.push_back(std::move(note));
-    if (purpose == plan::Purpose::kTrain || purpose == plan::Purpose::kPlan) take_parallel_sizes(run, source);
+    if (purpose == rules::Purpose::kTrain || purpose == rules::Purpose::kPlan)
+      take_parallel_sizes(run, source);
   } catch (const ConfigError& e) {
     faults.emplace_back(e.what());
   }
@@ -134,9 +135,9 @@ void fill_from(config::Run& run, const checkpoint::Source& source, plan::Purpose
 
 /// What the checkpoint that weights come from says besides the model: a run that goes on keeps its settings,
 /// text needs its tokenizer.
-void take_over(config::Run& run, const checkpoint::Source& source, plan::Purpose purpose,
+void take_over(config::Run& run, const checkpoint::Source& source, rules::Purpose purpose,
                std::vector<std::string>& faults) {
-  if (purpose != plan::Purpose::kModel) {
+  if (purpose != rules::Purpose::kModel) {
     if (run.checkpoint.finetune) {
       adopt_tokenizer(run, source);
       take_dropout(run, source);
@@ -152,7 +153,7 @@ void take_over(config::Run& run, const checkpoint::Source& source, plan::Purpose
 constexpr auto kSizes = checkpoint::Check::kSizes;  // the bytes are checked when they are loaded
 
 /// The checkpoint of --load, whose settings are taken over; nothing, and perhaps a fault, without one.
-std::optional<checkpoint::Found> take_loaded(config::Run& run, plan::Purpose purpose,
+std::optional<checkpoint::Found> take_loaded(config::Run& run, rules::Purpose purpose,
                                              std::vector<std::string>& faults) {
   const config::Checkpoint& c = run.checkpoint;
   if (c.load.empty()) return std::nullopt;
@@ -160,19 +161,19 @@ std::optional<checkpoint::Found> take_loaded(config::Run& run, plan::Purpose pur
   if (fault.empty()) {
     if (auto found = checkpoint::find_checkpoint(c.load, c.ckpt_step, {}, kSizes)) {
       const auto source = checkpoint::Source::open_native(found->folder);
-      if (purpose == plan::Purpose::kPlan) require_same_builder(source, /*of_settings=*/true);
+      if (purpose == rules::Purpose::kPlan) require_same_builder(source, /*of_settings=*/true);
       fill_from(run, source, purpose, faults);
       take_over(run, source, purpose, faults);
       return found;
     }
     // A launch line that says all itself needs nothing of --load.
-    const bool trains = purpose == plan::Purpose::kTrain;
-    const bool needs_model = (purpose == plan::Purpose::kPlan || (trains && c.use_checkpoint_args)) &&
+    const bool trains = purpose == rules::Purpose::kTrain;
+    const bool needs_model = (purpose == rules::Purpose::kPlan || (trains && c.use_checkpoint_args)) &&
                              !run.given.contains("num_layers");
     if (trains || needs_model) fault = load_fault(run);
     if (fault.empty() && needs_model && c.pretrained_checkpoint.empty())
       fault = fmt::format(
-          "--load: must hold the checkpoint whose model is {}; got none in {}; correct the path, or give "
+          "--load must hold the checkpoint whose model is {}; got none in {}; correct the path, or give "
           "the model's settings (--num-layers, ...)",
           trains ? "trained" : "planned", c.load);
   }
@@ -228,7 +229,7 @@ void guard_other_run(const config::Run& run, const std::optional<checkpoint::Fou
   const std::string way = c.load.empty() ? "add --load " + c.save + " to this command and keep --save"
                                          : "write --load " + c.save + " and keep --save";
   faults.push_back(fmt::format(
-      "--save: must name a new folder, or the one of the run that --load continues; got {} with checkpoints "
+      "--save must name a new folder, or the one of the run that --load continues; got {} with checkpoints "
       "up to step {} and {}{}; {}{} to go on after them, or choose another folder",
       c.save, steps.rbegin()->first, load, c.finetune ? " --finetune" : "", way,
       c.finetune ? ", without --finetune," : ""));
@@ -236,16 +237,16 @@ void guard_other_run(const config::Run& run, const std::optional<checkpoint::Fou
 
 }  // namespace
 
-std::unique_ptr<data::Tokenizer> tokenizer_of(const config::Run& run) {
+std::unique_ptr<tokenizers::Tokenizer> tokenizer_of(const config::Run& run) {
   if (run.data.tokenizer_type.empty()) return nullptr;
   const config::Data& d = run.data;
   // Megatron's scripts give it files by habit; a note says that they do nothing.
   if (d.tokenizer_type == "NullTokenizer")
-    return data::make_tokenizer({.type = d.tokenizer_type, .vocab_size = run.model.vocab_size});
-  return data::make_tokenizer(
+    return tokenizers::make_tokenizer({.type = d.tokenizer_type, .vocab_size = run.model.vocab_size});
+  return tokenizers::make_tokenizer(
       {.type = d.tokenizer_type,
        .model = d.tokenizer_model,
-       .vocab_size = data::takes_vocab_size(d.tokenizer_type) ? run.model.vocab_size : 0,
+       .vocab_size = tokenizers::takes_vocab_size(d.tokenizer_type) ? run.model.vocab_size : 0,
        .vocab_file = d.vocab_file,
        .merge_file = d.merge_file,
        .special_in_documents = d.tokenizer_hf_include_special_tokens,
@@ -256,8 +257,8 @@ std::unique_ptr<data::Tokenizer> tokenizer_of(const config::Run& run) {
 namespace {
 
 /// A pad that ends documents too would take their loss away: no token is the pad then, as in Megatron.
-std::int64_t pad_of(const config::Run& run, const data::Tokenizer& tokenizer) {
-  const data::SpecialIds special = tokenizer.special();
+std::int64_t pad_of(const config::Run& run, const tokenizers::Tokenizer& tokenizer) {
+  const tokenizers::SpecialIds special = tokenizer.special();
   const bool ambiguous = special.pad >= 0 && (special.pad == special.eos || special.pad == tokenizer.eod());
   if (!ambiguous) return special.pad;
   if (run.data.allow_ambiguous_pad_tokens)
@@ -269,7 +270,7 @@ std::int64_t pad_of(const config::Run& run, const data::Tokenizer& tokenizer) {
 
 }  // namespace
 
-data::TokenIds token_ids(const config::Run& run, const data::Tokenizer* tokenizer) {
+data::TokenIds token_ids(const config::Run& run, const tokenizers::Tokenizer* tokenizer) {
   data::TokenIds ids{.vocab_size = run.model.vocab_size};
   if (tokenizer != nullptr) {
     ids.eod = tokenizer->eod();
@@ -279,7 +280,7 @@ data::TokenIds token_ids(const config::Run& run, const data::Tokenizer* tokenize
   return ids;
 }
 
-data::Splits open_batches(const config::Run& run, const data::Tokenizer* tokenizer,
+data::Splits open_batches(const config::Run& run, const tokenizers::Tokenizer* tokenizer,
                           const data::Wanted& wanted) {
   if (run.model.has_encoder())
     return data::open_t5_batches(run.data, run.training,
@@ -298,7 +299,7 @@ data::Splits open_batches(const config::Run& run, const data::Tokenizer* tokeniz
 namespace {
 
 /// Of the tokenizer, with the sentinels that lie behind its ids.
-std::int64_t vocabulary(const config::Run& run, const data::Tokenizer& tokenizer) {
+std::int64_t vocabulary(const config::Run& run, const tokenizers::Tokenizer& tokenizer) {
   if (run.family != "t5") return tokenizer.vocab_size();
   const data::T5Ids ids = data::t5_ids(&tokenizer, 0, run.data.vocab_extra_ids);
   return std::max(tokenizer.vocab_size(), std::ranges::max(ids.sentinels) + 1);
@@ -318,7 +319,7 @@ void check_tokenizer(config::Run& run, std::vector<std::string>& faults) {
     if (d.fim.enabled && tokenizer && d.tokenizer_type != "NullTokenizer")
       (void)data::fim_rules(d.fim, *tokenizer);
     if (d.sft && tokenizer)
-      data::chat::read_template({d.tokenizer_model, d.chat_template, d.sft_tokenizer_prompt_format});
+      chat_template::read_template({d.tokenizer_model, d.chat_template, d.sft_tokenizer_prompt_format});
     if (tokenizer && run.model.vocab_size == 0) run.model.vocab_size = vocabulary(run, *tokenizer);
     if (tokenizer && tokenizer->vocab_size() > run.model.vocab_size && begins_with_weights(run) &&
         tokenizer->base_vocab_size() <= run.model.vocab_size)
@@ -384,14 +385,14 @@ void check_own_or_adopted(config::Run& run, std::vector<std::string>& faults) {
 
 /// The initial weights of --pretrained-checkpoint: they say what the model is, and the dropout and the
 /// tokenizer that nothing else names.
-void take_pretrained(config::Run& run, plan::Purpose purpose, std::vector<std::string>& faults) {
+void take_pretrained(config::Run& run, rules::Purpose purpose, std::vector<std::string>& faults) {
   const config::Checkpoint& c = run.checkpoint;
   const auto step = c.load.empty() ? c.ckpt_step : std::nullopt;
   const auto source = convert::open_weights(c.pretrained_checkpoint, step, {}, kSizes);
   fill_from(run, source, purpose, faults);
-  if (purpose == plan::Purpose::kModel) return take_over(run, source, purpose, faults);
+  if (purpose == rules::Purpose::kModel) return take_over(run, source, purpose, faults);
   adopt_tokenizer(run, source);
-  if (purpose != plan::Purpose::kTrain) return;
+  if (purpose != rules::Purpose::kTrain) return;
   if (source.state().is_object())
     take_dropout(run, source);
   else
@@ -400,17 +401,17 @@ void take_pretrained(config::Run& run, plan::Purpose purpose, std::vector<std::s
 
 }  // namespace
 
-void prepare(config::Run& run, plan::Purpose purpose, std::vector<std::string> faults) {
+void prepare(config::Run& run, rules::Purpose purpose, std::vector<std::string> faults) {
   const config::Checkpoint& c = run.checkpoint;
   read_data_args(run, faults);
-  const bool asks = purpose != plan::Purpose::kData || !says_all_of_samples(run);
+  const bool asks = purpose != rules::Purpose::kData || !says_all_of_samples(run);
   // A run that goes on has all in its checkpoint: what it began with may be gone by now.
   const auto loaded = asks ? take_loaded(run, purpose, faults) : std::nullopt;
   if (asks && !loaded && !c.pretrained_checkpoint.empty()) take_pretrained(run, purpose, faults);
-  if (purpose == plan::Purpose::kTrain) guard_other_run(run, loaded, faults);
+  if (purpose == rules::Purpose::kTrain) guard_other_run(run, loaded, faults);
   check_own_or_adopted(run, faults);
   config::derive(run);
-  plan::require(run, purpose, std::move(faults));
+  rules::require(run, purpose, std::move(faults));
 }
 
 namespace {
@@ -432,10 +433,10 @@ checkpoint::Source description(const std::filesystem::path& folder, std::optiona
 
 void describe_model(config::Run& run, std::vector<std::string>& faults) {
   const config::Checkpoint& c = run.checkpoint;
-  if (!take_loaded(run, plan::Purpose::kPlan, faults) && !c.pretrained_checkpoint.empty()) {
+  if (!take_loaded(run, rules::Purpose::kPlan, faults) && !c.pretrained_checkpoint.empty()) {
     const auto source = description(c.pretrained_checkpoint, c.load.empty() ? c.ckpt_step : std::nullopt);
     require_same_builder(source, /*of_settings=*/true);
-    fill_from(run, source, plan::Purpose::kPlan, faults);
+    fill_from(run, source, rules::Purpose::kPlan, faults);
     if (source.state().is_object()) take_dropout(run, source);
   }
 }

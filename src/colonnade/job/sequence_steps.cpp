@@ -4,12 +4,12 @@
 #include <array>
 #include <map>
 
-#include "colonnade/data/sequences.h"
+#include "colonnade/cost/memory.h"
+#include "colonnade/data/samples/gpt/sequences.h"
 #include "colonnade/fault/inject.h"
 #include "colonnade/job/token_steps.h"
 #include "colonnade/layers/prediction.h"
-#include "colonnade/plan/context_groups.h"
-#include "colonnade/plan/memory.h"
+#include "colonnade/layout/context_groups.h"
 
 namespace colonnade::job {
 namespace {
@@ -63,13 +63,13 @@ SequenceStep sequence_step(const data::Batches& batches, const config::Run& run,
       all.push_back(sequence);
       lengths.push_back(sequence.length);
     }
-  const auto groups =
-      plan::context_groups(lengths, plan::hybrid_ranks(run.parallel), run.parallel.max_seqlen_per_dp_cp_rank);
+  const auto groups = layout::context_groups(lengths, layout::hybrid_ranks(run.parallel),
+                                             run.parallel.max_seqlen_per_dp_cp_rank);
   SequenceStep step;
   step.longest_over_mean = groups.longest() / groups.mean();
   const std::int64_t tokens = run.training.seq_length, depths = run.model.mtp_num_layers;
   std::map<std::int64_t, Sample> samples;
-  for (const plan::SequenceShare& share : groups.of(rank)) {
+  for (const layout::SequenceShare& share : groups.of(rank)) {
     const data::Sequence& sequence = all[share.sequence];
     if (!samples.contains(sequence.row)) {
       data::HostBatch whole = sample(batches, first + sequence.row);
@@ -87,8 +87,8 @@ SequenceStep sequence_step(const data::Batches& batches, const config::Run& run,
   const SharedSequence none{.whole = {.micro_batch = 1, .samples = {first}},
                             .sample = tokens,
                             .further = std::vector<double>(static_cast<std::size_t>(depths), 0)};
-  if (plan::counts_on_equal_passes(run))
-    step.microbatches.resize(static_cast<std::size_t>(plan::equal_passes(run, groups.most())), none);
+  if (layout::counts_on_equal_passes(run))
+    step.microbatches.resize(static_cast<std::size_t>(layout::equal_passes(run, groups.most())), none);
   return step;
 }
 
@@ -96,7 +96,7 @@ tensor::Batch sequence_batch(SharedSequence sequence, int parts) {
   data::HostBatch& host = sequence.whole;
   const tensor::Share share{
       .ranks = sequence.ranks, .tokens = host.seq, .begin = sequence.begin, .sample = sequence.sample};
-  host.seq = plan::filled_length(std::max<std::int64_t>(host.seq, 1), sequence.ranks, parts);
+  host.seq = layout::filled_length(std::max<std::int64_t>(host.seq, 1), sequence.ranks, parts);
   const auto filled = static_cast<std::size_t>(host.seq);
   if (host.loss_mask.empty()) host.loss_mask.assign(host.tokens.size(), 1.0F);
   host.tokens.resize(filled), host.labels.resize(filled), host.loss_mask.resize(filled);
@@ -113,9 +113,9 @@ tensor::Batch sequence_batch(SharedSequence sequence, int parts) {
 
 pipeline::Steps sequence_steps(const Job& job, std::shared_ptr<const SequenceStep> step) {
   pipeline::Steps steps;
-  steps.schedule = std::make_shared<const plan::Schedule>(
-      plan::schedule_of(job.run, static_cast<int>(step->microbatches.size())));
-  steps.batch = [step, parts = plan::sequence_parts(job.run.parallel)](int microbatch) {
+  steps.schedule = std::make_shared<const schedule::Schedule>(
+      cost::schedule_of(job.run, static_cast<int>(step->microbatches.size())));
+  steps.batch = [step, parts = layout::sequence_parts(job.run.parallel)](int microbatch) {
     fault::point("forward");
     return sequence_batch(step->microbatches.at(static_cast<std::size_t>(microbatch)), parts);
   };

@@ -1,5 +1,5 @@
 // The data step of --hybrid-context-parallel: the samples of a global batch as the sequences that they are
-// packed of, each a micro-batch of its own on the ranks that plan::context_groups chooses for it. The sums
+// packed of, each a micro-batch of its own on the ranks that layout::context_groups chooses for it. The sums
 // over the batch are those of the samples with masks of documents, in another order.
 // Source: Megatron's core/pipeline_parallel/hybrid_cp_schedule.py.
 #pragma once
@@ -13,7 +13,7 @@
 namespace colonnade::job {
 
 /// A sequence, whole, and which of its ranks this one is. One without tokens is there for ranks that have
-/// fewer sequences than others and take part in what all of them do (plan::equal_passes).
+/// fewer sequences than others and take part in what all of them do (layout::equal_passes).
 struct SharedSequence {
   data::HostBatch whole;  ///< of one row
   int rank = 0, ranks = 1;
@@ -25,7 +25,7 @@ struct SharedSequence {
 
 /// What one rank computes of a global batch.
 struct SequenceStep {
-  std::vector<SharedSequence> microbatches;  ///< in order; one at least (plan::context_groups)
+  std::vector<SharedSequence> microbatches;  ///< in order; one at least (layout::context_groups)
   /// Pairs of a query and an earlier key on the rank that has most, over the mean of all ranks.
   double longest_over_mean = 1;
 };
@@ -36,8 +36,8 @@ struct SequenceStep {
 SequenceStep sequence_step(const data::Batches& batches, const config::Run& run, int rank,
                            std::int64_t first);
 
-/// This rank's part: filled up to equal chunks (plan::filled_length) with tokens without loss, which no token
-/// of the sequence sees, and cut by context_part. Further tokens count as parts of their sample's.
+/// This rank's part: filled up to equal chunks (layout::filled_length) with tokens without loss, which no
+/// token of the sequence sees, and cut by context_part. Further tokens count as parts of their sample's.
 tensor::Batch sequence_batch(SharedSequence sequence, int parts);
 
 /// Steps with as many micro-batches as `step` has on this rank. Ranks of one pipeline have the same ones.

@@ -19,7 +19,7 @@
 #include "colonnade/job/memory_check.h"
 #include "colonnade/job/prepare.h"
 #include "colonnade/launch/process.h"
-#include "colonnade/plan/idle.h"
+#include "colonnade/rules/no_effect.h"
 
 namespace colonnade::job {
 namespace {
@@ -54,13 +54,13 @@ std::map<std::string, std::string> shared_settings(const config::Run& run) {
 }
 
 /// Rank 0 speaks for all.
-void say(const launch::Place& place, const config::Run& run, plan::Purpose purpose) {
+void say(const launch::Place& place, const config::Run& run, rules::Purpose purpose) {
   if (place.rank != 0) return;
   if (place.launcher != "none")
     log::info("{}; {} threads a rank", launch::describe(place), at::get_num_threads());
   for (const std::string& note : run.notes) log::info("{}", note);
-  if (purpose == plan::Purpose::kTrain)
-    for (const std::string& note : plan::idle_habits(run)) log::info("{}", note);
+  if (purpose == rules::Purpose::kTrain)
+    for (const std::string& note : rules::idle_habits(run)) log::info("{}", note);
 }
 
 }  // namespace
@@ -88,7 +88,7 @@ int choose_gpu(const launch::Place& place, int gpus, const std::string& backend)
       backend, place.local_rank, gpus));
 }
 
-Started start(config::Run run, plan::Purpose purpose, std::vector<std::string> faults) {
+Started start(config::Run run, rules::Purpose purpose, std::vector<std::string> faults) {
   if (run.logging.logging_level) log::set_level(log::level_of(*run.logging.logging_level));
   const launch::Place place = launch::find_place(launch::environment_of_process());
   run.parallel.world_size = place.world_size;
@@ -113,7 +113,7 @@ Started start(config::Run run, plan::Purpose purpose, std::vector<std::string> f
   options.cuda = cuda;
   options.gloo_for_cuda = cuda && backend == "gloo";
   comm::World world = comm::connect(place, options);
-  comm::Communicators ranks(plan::Mesh(run.parallel), place.rank, world.factory());
+  comm::Communicators ranks(layout::Mesh(run.parallel), place.rank, world.factory());
   comm::check_same_settings(ranks.world(), shared_settings(run));
   fault::point("connected");
   return {std::move(run), std::move(world), std::move(ranks), std::move(steps_seen)};

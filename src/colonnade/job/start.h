@@ -10,7 +10,7 @@
 #include "colonnade/comm/rendezvous.h"
 #include "colonnade/config/run.h"
 #include "colonnade/launch/place.h"
-#include "colonnade/plan/rules.h"
+#include "colonnade/rules/rules.h"
 
 namespace colonnade::job {
 
@@ -27,7 +27,7 @@ struct Started {
 /// (launch::threads_of unless OMP_NUM_THREADS says it), makes this rank's GPU the current one, meets the
 /// other ranks and compares settings with them. Throws ConfigError with all faults, `faults` of the command
 /// line included, or when the run does not fit the memory of this machine (memory_check.h, on the CPU).
-Started start(config::Run run, plan::Purpose purpose, std::vector<std::string> faults = {});
+Started start(config::Run run, rules::Purpose purpose, std::vector<std::string> faults = {});
 
 /// A step that is done again gives equal bits on CUDA: fused attention and cuBLAS sum in an order that does
 /// not depend on which thread comes first. LibTorch's other kernels that do not are errors from here on, in

@@ -6,8 +6,8 @@
 #include <string_view>
 
 #include "colonnade/base/files.h"
-#include "colonnade/data/chat/chat_template.h"
-#include "colonnade/data/tokenizers/folder_type.h"
+#include "colonnade/chat_template/chat_template.h"
+#include "colonnade/tokenizers/folder_type.h"
 
 namespace colonnade::job {
 namespace {
@@ -61,7 +61,7 @@ std::string value_of(const config::Data& data, std::string_view setting) {
 
 /// Reads the files of `folder` that are there and not in `files` yet.
 void add_folder(std::map<std::string, std::string>& files, const fs::path& folder) {
-  for (const char* name : data::tokenizer_files())
+  for (const char* name : tokenizers::tokenizer_files())
     if (!files.contains(name) && fs::is_regular_file(folder / name)) files[name] = read_file(folder / name);
 }
 
@@ -92,7 +92,7 @@ void add_template(StepFiles& out, const config::Data& data) {
   const std::string& format = data.sft_tokenizer_prompt_format;
   if (!data.sft || (data.chat_template.empty() && (format.empty() || format == "default"))) return;
   out.files[kTemplate] =
-      data::chat::read_template({data.tokenizer_model, data.chat_template, format}).source();
+      chat_template::read_template({data.tokenizer_model, data.chat_template, format}).source();
   std::error_code no_name;  // a text may be too long for one
   if (!data.chat_template.empty() && fs::is_regular_file(data.chat_template, no_name))
     out.copies["chat_template"] = kTemplate;
@@ -117,10 +117,10 @@ void add_source(StepFiles& out, const checkpoint::Source& source) {
 
 /// tokenizer_config.json for AutoTokenizer, with the special tokens that the tokenizer has here; without them
 /// beside a tokenizer.json of a folder, which is read again as it was (load_hugging_face).
-json config_for(const Written& type, const data::Tokenizer& tokenizer, bool with_special) {
+json config_for(const Written& type, const tokenizers::Tokenizer& tokenizer, bool with_special) {
   json config{{"tokenizer_class", type.transformers}};
   if (!with_special) return config;
-  const data::SpecialIds special = tokenizer.special();
+  const tokenizers::SpecialIds special = tokenizer.special();
   const bool bert = type.type.starts_with("Bert");
   const std::pair<const char*, std::int32_t> roles[] = {{bert ? "cls_token" : "bos_token", special.bos},
                                                         {bert ? "sep_token" : "eos_token", special.eos},
@@ -134,7 +134,7 @@ json config_for(const Written& type, const data::Tokenizer& tokenizer, bool with
 
 }  // namespace
 
-StepFiles step_files(const config::Run& run, const data::Tokenizer* tokenizer,
+StepFiles step_files(const config::Run& run, const tokenizers::Tokenizer* tokenizer,
                      const checkpoint::Source* source) {
   StepFiles out;
   const Written* type = tokenizer == nullptr ? nullptr : written_as(run.data.tokenizer_type);

@@ -8,7 +8,7 @@
 
 #include "colonnade/checkpoint/load.h"
 #include "colonnade/config/run.h"
-#include "colonnade/data/tokenizer.h"
+#include "colonnade/tokenizers/tokenizer.h"
 
 namespace colonnade::job {
 
@@ -26,7 +26,7 @@ struct StepFiles {
 /// generation_config.json. Where a file is missing that AutoTokenizer needs: a tokenizer_config.json. For a
 /// gpt without a generation_config.json: one with the end of text. Memory: the bytes of the files. Throws
 /// DataError for a file that cannot be read.
-StepFiles step_files(const config::Run& run, const data::Tokenizer* tokenizer,
+StepFiles step_files(const config::Run& run, const tokenizers::Tokenizer* tokenizer,
                      const checkpoint::Source* source);
 
 }  // namespace colonnade::job

@@ -6,7 +6,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/fault/inject.h"
 #include "colonnade/layers/prediction.h"
-#include "colonnade/plan/context_parallel.h"
+#include "colonnade/layout/context_parallel.h"
 
 namespace colonnade::job {
 namespace {
@@ -26,12 +26,12 @@ std::int64_t first_sample(const Job& job, std::int64_t consumed, std::int64_t mi
 
 /// Among the ranks over which --hybrid-context-parallel divides a batch.
 int shared_rank(const Job& job) {
-  return job.ranks.mesh().index(job.ranks.rank(), plan::data_axes(plan::Family::kDense));
+  return job.ranks.mesh().index(job.ranks.rank(), layout::data_axes(layout::Family::kDense));
 }
 
 /// This rank's part of a host batch.
 tensor::Batch batch_of(const Job& job, data::HostBatch host) {
-  using plan::Axis;
+  using layout::Axis;
   const std::int64_t further = job.run.model.mtp_num_layers;
   tensor::Batch whole = to_batch(std::move(host));
   if (job.run.training.calculate_per_token_loss) put_further_per_token(whole, further);
@@ -88,7 +88,7 @@ tensor::Batch context_part(tensor::Batch whole, int rank, int ranks, std::int64_
   if (ranks == 1) return whole;
   const at::Tensor& tokens = whole.at("tokens");
   const std::int64_t s = tokens.size(1);
-  const std::vector<plan::Chunk> chunks = plan::context_chunks(s, rank, ranks);
+  const std::vector<layout::Chunk> chunks = layout::context_chunks(s, rank, ranks);
   if (!whole.find("position_ids").defined())
     whole.set("position_ids", at::arange(s, tokens.options()).expand(tokens.sizes()));
   whole.set("loss_count", whole.at("loss_mask").sum());
@@ -97,7 +97,7 @@ tensor::Batch context_part(tensor::Batch whole, int rank, int ranks, std::int64_
   for (const std::string& key : cut) {
     const at::Tensor& rows = whole.at(key);
     std::vector<at::Tensor> held;
-    for (const plan::Chunk& chunk : chunks) held.push_back(rows.narrow(1, chunk.begin, chunk.length));
+    for (const layout::Chunk& chunk : chunks) held.push_back(rows.narrow(1, chunk.begin, chunk.length));
     whole.set(key, at::cat(held, 1));
   }
   return whole;

@@ -22,9 +22,9 @@ tensor::Batch to_batch(data::HostBatch host);
 /// process_mtp_loss of Megatron's core/transformer/multi_token_prediction.py.
 void put_further_per_token(tensor::Batch& whole, std::int64_t further);
 
-/// What a context rank reads of a whole micro-batch: its tokens of each row (plan::context_chunks) with their
-/// labels, loss mask and positions. The mask of documents stays whole. Adds `loss_count`, the whole sum of
-/// the loss mask, and what `further` predicted tokens read, which may lie on other ranks (layers::Ahead).
+/// What a context rank reads of a whole micro-batch: its tokens of each row (layout::context_chunks) with
+/// their labels, loss mask and positions. The mask of documents stays whole. Adds `loss_count`, the whole sum
+/// of the loss mask, and what `further` predicted tokens read, which may lie on other ranks (layers::Ahead).
 /// With one rank the batch as it is.
 tensor::Batch context_part(tensor::Batch whole, int rank, int ranks, std::int64_t further = 0);
 

@@ -10,9 +10,9 @@
 #include "colonnade/checkpoint/manifest.h"
 #include "colonnade/config/parse.h"
 #include "colonnade/config/schema.h"
-#include "colonnade/data/tokenizers/folder_type.h"
 #include "colonnade/job/continued.h"
 #include "colonnade/models/hf/config.h"
+#include "colonnade/tokenizers/folder_type.h"
 
 namespace colonnade::job {
 namespace {
@@ -80,7 +80,8 @@ void adopt_tokenizer(config::Run& run, const checkpoint::Source& source) {
   if (names_tokenizer(run) ? !c.use_checkpoint_args : !run.data.tokenizer_type.empty()) return;
   if (source.state().is_object()) return adopt_kept(run, source);
   const std::string folder = source.folder().string();
-  const data::FolderType found = data::tokenizer_in(folder, models::hf::model_type_of(source.hf_config()));
+  const tokenizers::FolderType found =
+      tokenizers::tokenizer_in(folder, models::hf::model_type_of(source.hf_config()));
   if (!found.unread.empty())
     run.notes.push_back(
         fmt::format("{}: its tokenizer is not read: {}; write a tokenizer.json with "
@@ -96,16 +97,16 @@ void adopt_tokenizer(config::Run& run, const checkpoint::Source& source) {
   say_tokenizer(run, folder);
 }
 
-std::vector<std::int32_t> prompt_ids(const config::Run& run, const data::Tokenizer& tokenizer,
+std::vector<std::int32_t> prompt_ids(const config::Run& run, const tokenizers::Tokenizer& tokenizer,
                                      const std::string& text) {
   try {
-    return data::encode_prompt(tokenizer, text);
+    return tokenizers::encode_prompt(tokenizer, text);
   } catch (const DataError&) {
     const bool are_ids = text.find_first_not_of("0123456789- \t\n") == std::string::npos;
     if (are_ids || !run.data.tokenizer_type.empty()) throw;
     const config::Checkpoint& c = run.checkpoint;
     throw ConfigError(fmt::format(
-        "prompt: must be ids from 0 to {} separated by spaces where no tokenizer is read; got '{}', and {} holds "
+        "prompt must be ids from 0 to {} separated by spaces where no tokenizer is read; got '{}', and {} holds "
         "no tokenizer that is read; name one with --tokenizer-type and --tokenizer-model",
         tokenizer.vocab_size() - 1, text.substr(0, 40), c.load.empty() ? c.pretrained_checkpoint : c.load));
   }

@@ -112,7 +112,7 @@ void LogFolder::make(bool is_new) {
     fs::create_directories(folder_, error);
   }
   if (error)
-    throw ConfigError(fmt::format("--log-dir: must be a folder that can be made; got {}: {}; give another",
+    throw ConfigError(fmt::format("--log-dir must be a folder that can be made; got {}: {}; give another",
                                   folder_.string(), error.message()));
 }
 

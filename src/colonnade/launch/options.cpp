@@ -64,16 +64,16 @@ void check(const Options& o) {
     if (!right) problems += (problems.empty() ? "" : "\n") + text;
   };
   require(o.nproc_per_node >= 1,
-          fmt::format("--nproc-per-node: must be at least 1; got {}; name the ranks to start here",
+          fmt::format("--nproc-per-node must be at least 1; got {}; name the ranks to start here",
                       o.nproc_per_node));
   const int cores = usable_cores();
   require(o.nproc_per_node <= kMostRanksPerCore * cores,
-          fmt::format("--nproc-per-node: must be at most {} for each core; got {} and {} cores; start fewer",
+          fmt::format("--nproc-per-node must be at most {} for each core; got {} and {} cores; start fewer",
                       kMostRanksPerCore, o.nproc_per_node, cores));
   require(o.nnodes >= 1,
-          fmt::format("--nnodes: must be at least 1; got {}; write 1 for this machine alone", o.nnodes));
+          fmt::format("--nnodes must be at least 1; got {}; write 1 for this machine alone", o.nnodes));
   require(o.node_rank >= 0 && o.node_rank < std::max(o.nnodes, 1),
-          fmt::format("--node-rank: must be 0 to nnodes-1; got {} of {} nodes; give each node its own",
+          fmt::format("--node-rank must be 0 to nnodes-1; got {} of {} nodes; give each node its own",
                       o.node_rank, o.nnodes));
   require(
       o.nnodes <= 1 || (!o.master_addr.empty() && o.master_port != 0),
@@ -83,20 +83,20 @@ void check(const Options& o) {
   require(
       o.master_port >= 0 && o.master_port + std::max(o.max_restarts, 0) <= 65535,
       fmt::format(
-          "--master-port: must be 1 to 65535, restarts included; got {} and {} restarts; choose a lower port",
+          "--master-port must be 1 to 65535, restarts included; got {} and {} restarts; choose a lower port",
           o.master_port, o.max_restarts));
   require(o.max_restarts >= 0,
-          fmt::format("--max-restarts: must be 0 or more; got {}; write 0 for none", o.max_restarts));
+          fmt::format("--max-restarts must be 0 or more; got {}; write 0 for none", o.max_restarts));
   const std::string unable = restart_fault(o);
   require(unable.empty(), unable);
   require(o.monitor_interval_s > 0 && o.monitor_interval_s <= 5,
-          fmt::format("--monitor-interval: must be above 0 and at most 5 seconds; got {}; write e.g. 0.1",
+          fmt::format("--monitor-interval must be above 0 and at most 5 seconds; got {}; write e.g. 0.1",
                       o.monitor_interval_s));
   require(
       o.hang_timeout_s >= 0,
-      fmt::format("--hang-timeout: must not be negative; got {}; write 0 for the default", o.hang_timeout_s));
+      fmt::format("--hang-timeout must not be negative; got {}; write 0 for the default", o.hang_timeout_s));
   require(o.grace_period_s >= 0,
-          fmt::format("--grace-period: must not be negative; got {}; write e.g. 10", o.grace_period_s));
+          fmt::format("--grace-period must not be negative; got {}; write e.g. 10", o.grace_period_s));
   require(!o.command.empty(),
           "launch: there must be something to start; got nothing after `--`; "
           "for example `colonnade launch --nproc-per-node 2 -- pretrain gpt --config run.yaml`");

@@ -132,7 +132,7 @@ pid_t start_process(const std::vector<std::string>& command, const std::vector<s
   if (got == 0) return child;  // the pipe was closed by exec
   ::waitpid(child, nullptr, 0);
   throw ConfigError(
-      fmt::format("{}: must be a program that can be started; got '{}'; check the path after `--`",
+      fmt::format("{} must be a program that can be started; got '{}'; check the path after `--`",
                   command.front(), std::strerror(reason)));
 }
 

@@ -10,8 +10,9 @@ double score_scale(const config::Model& model) {
   return 1.0 / std::sqrt(model.query_pre_attn_scalar.value_or(static_cast<double>(model.kv_channels)));
 }
 
-Attention::Attention(const plan::AttentionParams& params, const config::Model& model, const Context& context,
-                     std::shared_ptr<const ops::RotaryTable> rotary, std::int64_t layer, const Sight& sight)
+Attention::Attention(const layout::AttentionParams& params, const config::Model& model,
+                     const Context& context, std::shared_ptr<const ops::RotaryTable> rotary,
+                     std::int64_t layer, const Sight& sight)
     : qkv(params.qkv.weight, params.qkv.bias, context),
       proj(params.proj.weight, params.proj.bias, context),
       q_norm_(make_norm(params.q_norm, model, context)),

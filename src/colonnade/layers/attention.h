@@ -31,7 +31,7 @@ class Attention {
  public:
   /// `rotary` may be null (learned or no positions) and is shared by the layers of a stage that have its
   /// base.
-  Attention(const plan::AttentionParams& params, const config::Model& model, const Context& context,
+  Attention(const layout::AttentionParams& params, const config::Model& model, const Context& context,
             std::shared_ptr<const ops::RotaryTable> rotary, std::int64_t layer, const Sight& sight = {});
   [[nodiscard]] at::Tensor forward(const at::Tensor& normed, const tensor::Pass& pass) const;
   void add_parameters(std::vector<tensor::Parameter*>& all) const;

@@ -9,20 +9,20 @@
 
 namespace colonnade::layers {
 
-plan::Position Context::position() const {
-  using plan::Axis;
-  return plan::Position::on(Axis::kTp, tp.rank(), tp.size())
+layout::Position Context::position() const {
+  using layout::Axis;
+  return layout::Position::on(Axis::kTp, tp.rank(), tp.size())
       .set(Axis::kEtp, experts.rank() % expert_tensor, expert_tensor)
       .set(Axis::kEp, experts.rank() / expert_tensor, experts.size() / expert_tensor);
 }
 
-plan::SequencePart Context::sequence_part() const {
-  plan::SequencePart part{.context = cp.all.rank(), .contexts = cp.all.size()};
+layout::SequencePart Context::sequence_part() const {
+  layout::SequencePart part{.context = cp.all.rank(), .contexts = cp.all.size()};
   if (sequence_parallel) part.part = tp.rank(), part.parts = tp.size();
   return part;
 }
 
-std::unique_ptr<tensor::Parameter> Context::make(const plan::ParamSpec& spec) const {
+std::unique_ptr<tensor::Parameter> Context::make(const layout::ParamSpec& spec) const {
   auto parameter = std::make_unique<tensor::Parameter>(spec, position(), options);
   if (puts_off && spec.trained)
     parameter->put_off(draws ? std::optional(seed) : std::nullopt);
@@ -33,7 +33,7 @@ std::unique_ptr<tensor::Parameter> Context::make(const plan::ParamSpec& spec) co
   return parameter;
 }
 
-std::unique_ptr<tensor::Parameter> Context::make(const std::optional<plan::ParamSpec>& spec) const {
+std::unique_ptr<tensor::Parameter> Context::make(const std::optional<layout::ParamSpec>& spec) const {
   return spec ? make(*spec) : nullptr;
 }
 
@@ -51,19 +51,19 @@ const comm::Group& SharedRows::others(const tensor::Batch& batch) const {
   return found->second;
 }
 
-plan::SequencePart SharedRows::part(const tensor::Batch& batch) const {
+layout::SequencePart SharedRows::part(const tensor::Batch& batch) const {
   const comm::Group& group = others(batch);
-  plan::SequencePart part = of_layout_;
+  layout::SequencePart part = of_layout_;
   part.context = group.rank(), part.contexts = group.size();
   return part;
 }
 
 at::Tensor SharedRows::filling(const tensor::Batch& batch, std::int64_t rows, at::Device device) const {
   if (batch.share().ranks == 0) return {};
-  const plan::SequencePart part = this->part(batch);
+  const layout::SequencePart part = this->part(batch);
   at::Tensor filling;
   std::int64_t row = 0;
-  for (const plan::Chunk& chunk : part.chunks(part.ranks() * rows)) {
+  for (const layout::Chunk& chunk : part.chunks(part.ranks() * rows)) {
     const std::int64_t held = std::clamp(batch.share().tokens - chunk.begin, std::int64_t{0}, chunk.length);
     if (held < chunk.length) {
       if (!filling.defined()) filling = at::zeros({rows}, at::dtype(at::kBool).device(device));

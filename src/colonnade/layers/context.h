@@ -7,7 +7,7 @@
 
 #include "colonnade/comm/group.h"
 #include "colonnade/config/recompute.h"
-#include "colonnade/plan/context_parallel.h"
+#include "colonnade/layout/context_parallel.h"
 #include "colonnade/tensor/block.h"
 #include "colonnade/tensor/parameter.h"
 
@@ -19,7 +19,7 @@ struct ContextRanks {
   comm::Group heads, rings;  ///< of layers with a2a+p2p: neighbours, and the same place in all their groups
   /// For batches that say how many ranks share them (tensor::Batch::share): a group of each number.
   std::map<int, comm::Group> by_size;
-  config::Parallel exchange;  ///< says how each layer exchanges (plan::context_layer)
+  config::Parallel exchange;  ///< says how each layer exchanges (layout::context_layer)
 };
 
 /// Shapes in layers: s sequence, b batch, h hidden, n heads, g query groups, d head, f ffn, v vocabulary.
@@ -37,12 +37,12 @@ struct Context {
   bool puts_off = false;           ///< values are made when gradient buffers take the parameters over
 
   /// What the rows of an activation between layers are of their sequences.
-  [[nodiscard]] plan::SequencePart sequence_part() const;
+  [[nodiscard]] layout::SequencePart sequence_part() const;
   /// Of this rank on the axes of its groups.
-  [[nodiscard]] plan::Position position() const;
+  [[nodiscard]] layout::Position position() const;
   /// The local part of `spec` for this rank.
-  [[nodiscard]] std::unique_ptr<tensor::Parameter> make(const plan::ParamSpec& spec) const;
-  [[nodiscard]] std::unique_ptr<tensor::Parameter> make(const std::optional<plan::ParamSpec>& spec) const;
+  [[nodiscard]] std::unique_ptr<tensor::Parameter> make(const layout::ParamSpec& spec) const;
+  [[nodiscard]] std::unique_ptr<tensor::Parameter> make(const std::optional<layout::ParamSpec>& spec) const;
 };
 
 /// What this rank has, between layers, of the sequences of a batch.
@@ -52,14 +52,14 @@ class SharedRows {
   /// The ranks that have other chunks of them. Throws Error where the batch does not say how many these are
   /// and layers have groups of several sizes.
   [[nodiscard]] const comm::Group& others(const tensor::Batch& batch) const;
-  [[nodiscard]] plan::SequencePart part(const tensor::Batch& batch) const;
+  [[nodiscard]] layout::SequencePart part(const tensor::Batch& batch) const;
   /// bool [rows], true where a row fills its sequence up; undefined where none does.
   [[nodiscard]] at::Tensor filling(const tensor::Batch& batch, std::int64_t rows, at::Device device) const;
 
  private:
   comm::Group all_;
   std::map<int, comm::Group> by_size_;
-  plan::SequencePart of_layout_;
+  layout::SequencePart of_layout_;
 };
 
 /// Appends the parameters that exist.

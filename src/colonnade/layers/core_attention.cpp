@@ -10,8 +10,8 @@
 #include "colonnade/layers/context_parallel/heads.h"
 #include "colonnade/layers/recompute.h"
 #include "colonnade/layers/residual.h"
+#include "colonnade/layout/params/gpt.h"
 #include "colonnade/ops/attention.h"
-#include "colonnade/plan/params/gpt.h"
 #include "colonnade/tensor/kv_cache.h"
 
 namespace colonnade::layers {
@@ -41,7 +41,7 @@ CoreAttention::CoreAttention(const config::Model& model, const Context& context,
       across_(across(context.cp, args.layer)),
       name_(args.name),
       layer_(args.layer),
-      window_(plan::window_of(model, args.layer)),
+      window_(layout::window_of(model, args.layer)),
       first_head_(model.num_attention_heads / context.tp.size() * context.tp.rank()),
       all_heads_(model.num_attention_heads),
       scale_(args.scale),
@@ -57,16 +57,16 @@ at::Tensor CoreAttention::divided(const at::Tensor& q) const {
 }
 
 std::map<int, CoreAttention::Across> CoreAttention::across(const ContextRanks& cp, std::int64_t layer) {
-  const auto of_one_level = [](const comm::Group& group, const plan::ContextLayer& kind) -> Across {
+  const auto of_one_level = [](const comm::Group& group, const layout::ContextLayer& kind) -> Across {
     if (kind.ring == 1) return {.heads = group, .ring = {}};
     return {.heads = {}, .ring = group, .gathers = kind.gathers};
   };
   std::map<int, Across> all;
   for (const auto& [size, group] : cp.by_size)
-    all[size] = of_one_level(group, plan::context_layer(cp.exchange, layer, size));
+    all[size] = of_one_level(group, layout::context_layer(cp.exchange, layer, size));
   if (!all.empty()) return all;
   if (cp.all.size() == 1) return {{0, {}}};
-  const plan::ContextLayer kind = plan::context_layer(cp.exchange, layer);
+  const layout::ContextLayer kind = layout::context_layer(cp.exchange, layer);
   const bool two_levels = kind.heads > 1 && kind.ring > 1;
   return {{0, two_levels ? Across{.heads = cp.heads, .ring = cp.rings} : of_one_level(cp.all, kind)}};
 }

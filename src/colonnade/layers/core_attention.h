@@ -37,10 +37,10 @@ struct RelativeBias {
 class CoreAttention {
  public:
   struct Args {
-    std::int64_t layer = 0;                     ///< 0-based global number: the place in the cache
-    double scale = 1.0;                         ///< of the scores
-    std::string name;                           ///< keys the dropout; the same in every layout
-    std::optional<plan::ParamSpec> sinks = {};  ///< of the heads
+    std::int64_t layer = 0;                       ///< 0-based global number: the place in the cache
+    double scale = 1.0;                           ///< of the scores
+    std::string name;                             ///< keys the dropout; the same in every layout
+    std::optional<layout::ParamSpec> sinks = {};  ///< of the heads
     bool causal = true;
     /// Of the batch, bool and true where hidden: [b or 1, 1, s, t], or [b, t] of keys that no query sees.
     std::string mask = "attention_mask";

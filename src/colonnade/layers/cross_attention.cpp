@@ -13,7 +13,7 @@ at::Tensor heads_of(const at::Tensor& x, std::int64_t head_dim) {
 
 }  // namespace
 
-CrossAttention::CrossAttention(const plan::CrossAttentionParams& params, const config::Model& model,
+CrossAttention::CrossAttention(const layout::CrossAttentionParams& params, const config::Model& model,
                                const Context& context, std::int64_t layer)
     : q(params.q.weight, params.q.bias, context),
       kv(params.kv.weight, params.kv.bias, context),

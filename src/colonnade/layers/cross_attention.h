@@ -3,7 +3,7 @@
 
 #include "colonnade/layers/core_attention.h"
 #include "colonnade/layers/linear.h"
-#include "colonnade/plan/params/gpt.h"
+#include "colonnade/layout/params/gpt.h"
 
 namespace colonnade::layers {
 
@@ -14,8 +14,8 @@ namespace colonnade::layers {
 /// Source: Megatron's core/transformer/attention.py (CrossAttention); Raffel et al. 2020.
 class CrossAttention {
  public:
-  CrossAttention(const plan::CrossAttentionParams& params, const config::Model& model, const Context& context,
-                 std::int64_t layer);
+  CrossAttention(const layout::CrossAttentionParams& params, const config::Model& model,
+                 const Context& context, std::int64_t layer);
   [[nodiscard]] at::Tensor forward(const at::Tensor& normed, const at::Tensor& encoded,
                                    const tensor::Pass& pass) const;
   void add_parameters(std::vector<tensor::Parameter*>& all) const;

@@ -30,7 +30,8 @@ at::Tensor word_rows(const at::Tensor& tokens, tensor::Parameter& word, const co
   return scale == 1 ? rows : rows * scale;
 }
 
-Embedding::Embedding(const plan::EmbeddingParams& params, const config::Model& model, const Context& context)
+Embedding::Embedding(const layout::EmbeddingParams& params, const config::Model& model,
+                     const Context& context)
     : word(context.make(params.word)),
       position_(context.make(params.position)),
       type_(context.make(params.type)),

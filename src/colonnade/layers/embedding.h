@@ -2,7 +2,7 @@
 #pragma once
 
 #include "colonnade/layers/residual.h"
-#include "colonnade/plan/params/gpt.h"
+#include "colonnade/layout/params/gpt.h"
 
 namespace colonnade::layers {
 
@@ -11,7 +11,7 @@ namespace colonnade::layers {
 /// reduce-scatter by sequence) completes the rows. The others are added after the sum.
 class Embedding {
  public:
-  Embedding(const plan::EmbeddingParams& params, const config::Model& model, const Context& context);
+  Embedding(const layout::EmbeddingParams& params, const config::Model& model, const Context& context);
   [[nodiscard]] at::Tensor forward(const tensor::Pass& pass) const;
   /// The same of the tokens that an encoder reads, `encoder_tokens`; what is dropped is drawn for itself.
   [[nodiscard]] at::Tensor forward_encoder(const tensor::Pass& pass) const;

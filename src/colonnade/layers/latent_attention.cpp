@@ -15,7 +15,7 @@ double score_scale(const config::Model& model) {
 
 }  // namespace
 
-LatentAttention::LatentAttention(const plan::LatentAttentionParams& params, const config::Model& model,
+LatentAttention::LatentAttention(const layout::LatentAttentionParams& params, const config::Model& model,
                                  const Context& context, std::shared_ptr<const ops::RotaryTable> rotary,
                                  std::int64_t layer)
     : proj(params.proj.weight, params.proj.bias, context),

@@ -14,7 +14,7 @@
 
 namespace colonnade::layers {
 
-/// With x the normed hidden state, letters as in plan/params/latent_attention.h:
+/// With x the normed hidden state, letters as in layout/params/latent_attention.h:
 ///
 ///     q = W_q_up norm(W_q_down x)            or W_q x without a narrow vector
 ///     c | key = W_kv_down x
@@ -35,7 +35,7 @@ namespace colonnade::layers {
 /// While text is generated, the cache keeps keys and values of all heads, not the narrow vectors.
 class LatentAttention {
  public:
-  LatentAttention(const plan::LatentAttentionParams& params, const config::Model& model,
+  LatentAttention(const layout::LatentAttentionParams& params, const config::Model& model,
                   const Context& context, std::shared_ptr<const ops::RotaryTable> rotary, std::int64_t layer);
   [[nodiscard]] at::Tensor forward(const at::Tensor& normed, const tensor::Pass& pass) const;
   void add_parameters(std::vector<tensor::Parameter*>& all) const;

@@ -97,8 +97,8 @@ void check_input(const char* kind, const at::Tensor& x, const tensor::Parameter&
 
 }  // namespace
 
-ColumnLinear::ColumnLinear(const plan::ParamSpec& weight_spec,
-                           const std::optional<plan::ParamSpec>& bias_spec, const Context& context)
+ColumnLinear::ColumnLinear(const layout::ParamSpec& weight_spec,
+                           const std::optional<layout::ParamSpec>& bias_spec, const Context& context)
     : weight(context.make(weight_spec)),
       bias(context.make(bias_spec)),
       tp(context.tp),
@@ -110,7 +110,7 @@ at::Tensor ColumnLinear::forward(const at::Tensor& x) const {
   return ColumnProduct::apply(x, weight->value, added, this);
 }
 
-RowLinear::RowLinear(const plan::ParamSpec& weight_spec, const std::optional<plan::ParamSpec>& bias_spec,
+RowLinear::RowLinear(const layout::ParamSpec& weight_spec, const std::optional<layout::ParamSpec>& bias_spec,
                      const Context& context)
     : weight(context.make(weight_spec)),
       bias(context.make(bias_spec)),

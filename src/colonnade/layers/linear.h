@@ -21,7 +21,7 @@ namespace colonnade::layers {
 /// gradient of x is computed. Weight and bias gradients go straight into main_grad.
 class ColumnLinear {
  public:
-  ColumnLinear(const plan::ParamSpec& weight, const std::optional<plan::ParamSpec>& bias,
+  ColumnLinear(const layout::ParamSpec& weight, const std::optional<layout::ParamSpec>& bias,
                const Context& context);
   at::Tensor forward(const at::Tensor& x) const;
 
@@ -39,7 +39,7 @@ class ColumnLinear {
 /// sequence parallelism (reduce-scatter). Backward: none, or one gather of the gradient of y.
 class RowLinear {
  public:
-  RowLinear(const plan::ParamSpec& weight, const std::optional<plan::ParamSpec>& bias,
+  RowLinear(const layout::ParamSpec& weight, const std::optional<layout::ParamSpec>& bias,
             const Context& context);
   at::Tensor forward(const at::Tensor& x) const;
 

@@ -3,7 +3,7 @@
 
 namespace colonnade::layers {
 
-Mlp::Mlp(const plan::LinearParams& up, const plan::LinearParams& down, const config::Model& model,
+Mlp::Mlp(const layout::LinearParams& up, const layout::LinearParams& down, const config::Model& model,
          const Context& context)
     : fc1(up.weight, up.bias, context), fc2(down.weight, down.bias, context), activation_(model) {
   fc1.add_bias = false;  // fused into the activation

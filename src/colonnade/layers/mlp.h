@@ -2,15 +2,15 @@
 #pragma once
 
 #include "colonnade/layers/linear.h"
+#include "colonnade/layout/params/gpt.h"
 #include "colonnade/ops/activation.h"
-#include "colonnade/plan/params/gpt.h"
 
 namespace colonnade::layers {
 
 /// x [s, b, h] -> fc2(act(fc1(x) + b1)), before fc2's bias. Gated kinds hold [gate | up] in fc1.
 class Mlp {
  public:
-  Mlp(const plan::LinearParams& up, const plan::LinearParams& down, const config::Model& model,
+  Mlp(const layout::LinearParams& up, const layout::LinearParams& down, const config::Model& model,
       const Context& context);
   [[nodiscard]] at::Tensor forward(const at::Tensor& normed) const;
   void add_parameters(std::vector<tensor::Parameter*>& all) const;

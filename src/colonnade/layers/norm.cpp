@@ -3,7 +3,7 @@
 
 namespace colonnade::layers {
 
-Norm::Norm(const plan::NormParams& params, const config::Model& model, const Context& context)
+Norm::Norm(const layout::NormParams& params, const config::Model& model, const Context& context)
     : weight(context.make(params.weight)),
       bias(context.make(params.bias)),
       kind_(model.normalization),
@@ -21,7 +21,7 @@ ops::Added Norm::add_forward(const at::Tensor& x, const at::Tensor& residual) co
   return ops::add_layer_norm(x, residual, *weight, bias.get(), epsilon_, zero_centered_);
 }
 
-std::optional<Norm> make_norm(const std::optional<plan::NormParams>& params, const config::Model& model,
+std::optional<Norm> make_norm(const std::optional<layout::NormParams>& params, const config::Model& model,
                               const Context& context) {
   if (!params) return std::nullopt;
   return std::optional<Norm>(std::in_place, *params, model, context);

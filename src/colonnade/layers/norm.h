@@ -6,8 +6,8 @@
 
 #include "colonnade/config/model.h"
 #include "colonnade/layers/context.h"
+#include "colonnade/layout/params/gpt.h"
 #include "colonnade/ops/norm.h"
-#include "colonnade/plan/params/gpt.h"
 
 namespace colonnade::layers {
 
@@ -15,7 +15,7 @@ namespace colonnade::layers {
 /// their specs say so and data_parallel sums them.
 class Norm {
  public:
-  Norm(const plan::NormParams& params, const config::Model& model, const Context& context);
+  Norm(const layout::NormParams& params, const config::Model& model, const Context& context);
   [[nodiscard]] at::Tensor forward(const at::Tensor& x) const;
   /// sum = x + residual and its norm, in one pass.
   [[nodiscard]] ops::Added add_forward(const at::Tensor& x, const at::Tensor& residual) const;
@@ -30,7 +30,7 @@ class Norm {
 };
 
 /// A norm where `params` has one.
-std::optional<Norm> make_norm(const std::optional<plan::NormParams>& params, const config::Model& model,
+std::optional<Norm> make_norm(const std::optional<layout::NormParams>& params, const config::Model& model,
                               const Context& context);
 /// Appends the parameters of a norm that exists.
 void add_norm(std::vector<tensor::Parameter*>& all, const std::optional<Norm>& norm);

@@ -8,7 +8,7 @@
 
 #include "colonnade/layers/embedding.h"
 #include "colonnade/layers/recompute.h"
-#include "colonnade/plan/recompute.h"
+#include "colonnade/layout/recompute.h"
 
 namespace colonnade::layers {
 namespace {
@@ -86,7 +86,7 @@ std::vector<std::string> Ahead::put_into(tensor::Batch& whole, std::int64_t dept
 
 std::string Ahead::count_name(std::int64_t k) { return fmt::format("loss_count_ahead_{}", k); }
 
-Prediction::Prediction(const plan::PredictionParams& params, const config::Model& model,
+Prediction::Prediction(const layout::PredictionParams& params, const config::Model& model,
                        const Context& context, std::shared_ptr<const ops::RotaryTable> rotary,
                        std::int64_t layer)
     : enorm_(params.enorm, model, context),
@@ -97,7 +97,7 @@ Prediction::Prediction(const plan::PredictionParams& params, const config::Model
       dropout_(params.enorm.weight.name, model.hidden_dropout, context),
       tp_(context.tp),
       sequence_parallel_(context.sequence_parallel),
-      again_(plan::makes_predictions_again(context.recompute)),
+      again_(layout::makes_predictions_again(context.recompute)),
       scale_(embedding_scale(model, c10::typeMetaToScalarType(context.options.dtype()))) {}
 
 at::Tensor Prediction::forward(const at::Tensor& hidden, const at::Tensor& tokens, tensor::Parameter& word,

@@ -34,7 +34,7 @@ struct Ahead {
 class Prediction {
  public:
   /// `layer` numbers the layer behind those of the model.
-  Prediction(const plan::PredictionParams& params, const config::Model& model, const Context& context,
+  Prediction(const layout::PredictionParams& params, const config::Model& model, const Context& context,
              std::shared_ptr<const ops::RotaryTable> rotary, std::int64_t layer);
   /// `hidden` [s, b, h] (or [s / tp, b, h]), the normed output of the model or of the prediction before, and
   /// the tokens that are k places ahead [b, s] -> what the output layer reads, of the shape of `hidden`.

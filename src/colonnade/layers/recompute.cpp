@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "colonnade/base/error.h"
-#include "colonnade/plan/recompute.h"
+#include "colonnade/layout/recompute.h"
 #include "colonnade/tensor/backward.h"
 #include "colonnade/tensor/kept.h"
 #include "colonnade/tensor/storage.h"
@@ -139,7 +139,7 @@ std::unique_ptr<tensor::Block> recomputed(Blocks blocks) {
 
 void append_with_recomputation(Blocks& all, Blocks layers, const config::Recompute& recompute) {
   auto layer = layers.begin();
-  for (const std::int64_t length : plan::stretches_made_again(recompute, std::ssize(layers))) {
+  for (const std::int64_t length : layout::stretches_made_again(recompute, std::ssize(layers))) {
     const auto end = layer + length;
     all.push_back(recomputed({std::move_iterator(layer), std::move_iterator(end)}));
     layer = end;

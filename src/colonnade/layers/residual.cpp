@@ -15,8 +15,8 @@ ops::DropoutKey dropout_key(std::uint64_t stream, const SharedRows& rows, const 
   key.key = stream;
   key.samples = pass.batch.at("samples");
   key.begin = pass.batch.share().begin;
-  const plan::SequencePart part = rows.part(pass.batch);
-  const std::vector<plan::Chunk> chunks = part.chunks(part.ranks() * x.size(0));
+  const layout::SequencePart part = rows.part(pass.batch);
+  const std::vector<layout::Chunk> chunks = part.chunks(part.ranks() * x.size(0));
   key.sequence_offset = chunks.front().begin;
   if (chunks.size() > 1) {
     key.jump_row = chunks.front().length;

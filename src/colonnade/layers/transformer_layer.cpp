@@ -6,32 +6,33 @@
 namespace colonnade::layers {
 namespace {
 
-const plan::NormParams& input_norm_of(const plan::LayerParams& params) {
-  return std::visit([](const auto& p) -> const plan::NormParams& { return p.input_norm; }, params.attention);
+const layout::NormParams& input_norm_of(const layout::LayerParams& params) {
+  return std::visit([](const auto& p) -> const layout::NormParams& { return p.input_norm; },
+                    params.attention);
 }
 
-const plan::LinearParams& proj_of(const plan::LayerParams& params) {
-  return std::visit([](const auto& p) -> const plan::LinearParams& { return p.proj; }, params.attention);
+const layout::LinearParams& proj_of(const layout::LayerParams& params) {
+  return std::visit([](const auto& p) -> const layout::LinearParams& { return p.proj; }, params.attention);
 }
 
-const plan::NormParams& norm_of(const plan::LayerParams& params) {
-  return std::visit([](const auto& mlp) -> const plan::NormParams& { return mlp.norm; }, params.mlp);
+const layout::NormParams& norm_of(const layout::LayerParams& params) {
+  return std::visit([](const auto& mlp) -> const layout::NormParams& { return mlp.norm; }, params.mlp);
 }
 
 /// The weight whose name keys the dropout after the MLP.
-const std::string& output_name(const plan::LayerParams& params) {
-  if (const auto* mlp = std::get_if<plan::MlpParams>(&params.mlp)) return mlp->fc2.weight.name;
-  return std::get<plan::MoeParams>(params.mlp).fc2.name;
+const std::string& output_name(const layout::LayerParams& params) {
+  if (const auto* mlp = std::get_if<layout::MlpParams>(&params.mlp)) return mlp->fc2.weight.name;
+  return std::get<layout::MoeParams>(params.mlp).fc2.name;
 }
 
 }  // namespace
 
-TransformerLayer::TransformerLayer(const plan::LayerParams& params, const config::Model& model,
+TransformerLayer::TransformerLayer(const layout::LayerParams& params, const config::Model& model,
                                    const Context& context, std::shared_ptr<const ops::RotaryTable> rotary,
                                    std::int64_t layer, const Sight& sight)
     : norms_again_(context.recompute.selects("layernorm")),
       mlp_again_(
-          context.recompute.selects(std::holds_alternative<plan::MlpParams>(params.mlp) ? "mlp" : "moe")),
+          context.recompute.selects(std::holds_alternative<layout::MlpParams>(params.mlp) ? "mlp" : "moe")),
       adds_to_normed_(model.apply_residual_connection_post_layernorm),
       input_norm_(input_norm_of(params), model, context),
       post_attention_norm_(make_norm(params.post_attention_norm, model, context)),
@@ -40,20 +41,20 @@ TransformerLayer::TransformerLayer(const plan::LayerParams& params, const config
       final_norm_(make_norm(params.final_norm, model, context)),
       after_attention_(proj_of(params).weight.name, model.hidden_dropout, context),
       after_mlp_(output_name(params), model.hidden_dropout, context) {
-  if (const auto* latent = std::get_if<plan::LatentAttentionParams>(&params.attention))
+  if (const auto* latent = std::get_if<layout::LatentAttentionParams>(&params.attention))
     latent_ = std::make_unique<LatentAttention>(*latent, model, context, std::move(rotary), layer);
   else
-    attention_ = std::make_unique<Attention>(std::get<plan::AttentionParams>(params.attention), model,
+    attention_ = std::make_unique<Attention>(std::get<layout::AttentionParams>(params.attention), model,
                                              context, std::move(rotary), layer, sight);
   if (params.cross)
     cross_ = std::make_unique<Cross>(
         Cross{.norm = {params.cross->norm, model, context},
               .attention = {*params.cross, model, context, layer},
               .after = {params.cross->proj.weight.name, model.hidden_dropout, context}});
-  if (const auto* mlp = std::get_if<plan::MlpParams>(&params.mlp))
+  if (const auto* mlp = std::get_if<layout::MlpParams>(&params.mlp))
     mlp_ = std::make_unique<Mlp>(mlp->fc1, mlp->fc2, model, context);
   else
-    moe_ = std::make_unique<Moe>(std::get<plan::MoeParams>(params.mlp), model, context);
+    moe_ = std::make_unique<Moe>(std::get<layout::MoeParams>(params.mlp), model, context);
 }
 
 ops::Added TransformerLayer::join(const Residual& residual, const Norm& norm, const at::Tensor& y,

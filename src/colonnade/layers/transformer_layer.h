@@ -18,7 +18,7 @@ namespace colonnade::layers {
 /// drop(cross_attention(norm(h), encoded)) to h before the MLP; the last one of an encoder ends with a norm.
 class TransformerLayer final : public tensor::Block {
  public:
-  TransformerLayer(const plan::LayerParams& params, const config::Model& model, const Context& context,
+  TransformerLayer(const layout::LayerParams& params, const config::Model& model, const Context& context,
                    std::shared_ptr<const ops::RotaryTable> rotary, std::int64_t layer,
                    const Sight& sight = {});
   at::Tensor forward(const at::Tensor& x, const tensor::Pass& pass) override { return forward(x, {}, pass); }

@@ -40,9 +40,10 @@ struct WholeProduct : torch::autograd::Function<WholeProduct> {
 
 }  // namespace
 
-WholeLinear::WholeLinear(const plan::ParamSpec& spec, const Context& context) : weight(context.make(spec)) {}
+WholeLinear::WholeLinear(const layout::ParamSpec& spec, const Context& context)
+    : weight(context.make(spec)) {}
 
-WholeLinear::WholeLinear(const plan::LinearParams& params, const Context& context)
+WholeLinear::WholeLinear(const layout::LinearParams& params, const Context& context)
     : weight(context.make(params.weight)), bias(context.make(params.bias)) {}
 
 void WholeLinear::add_parameters(std::vector<tensor::Parameter*>& all) const {

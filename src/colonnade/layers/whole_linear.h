@@ -4,7 +4,7 @@
 #include <memory>
 
 #include "colonnade/layers/context.h"
-#include "colonnade/plan/params/parts.h"
+#include "colonnade/layout/params/parts.h"
 
 namespace colonnade::layers {
 
@@ -14,8 +14,8 @@ namespace colonnade::layers {
 /// data_parallel sums them; else every rank computes the same.
 class WholeLinear {
  public:
-  WholeLinear(const plan::ParamSpec& weight, const Context& context);
-  WholeLinear(const plan::LinearParams& params, const Context& context);
+  WholeLinear(const layout::ParamSpec& weight, const Context& context);
+  WholeLinear(const layout::LinearParams& params, const Context& context);
   [[nodiscard]] at::Tensor forward(const at::Tensor& x) const;
   void add_parameters(std::vector<tensor::Parameter*>& all) const;
 

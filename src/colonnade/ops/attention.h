@@ -6,9 +6,9 @@
 #include <cstdint>
 #include <vector>
 
+#include "colonnade/layout/context_parallel.h"
 #include "colonnade/ops/dropout.h"
 #include "colonnade/ops/rotary.h"
-#include "colonnade/plan/context_parallel.h"
 #include "colonnade/tensor/parameter.h"
 
 namespace colonnade::ops {
@@ -55,7 +55,8 @@ struct BlockArgs {
 struct BlockMask {
   bool causal = false;     ///< query i keys 0 .. i; needs as many keys as queries
   at::Tensor hidden = {};  ///< bool [b or 1, 1, s, t], true = hidden, on top of causal; or undefined
-  std::vector<plan::Chunk> queries = {}, keys = {};  ///< one behind the other; read when something is dropped
+  std::vector<layout::Chunk> queries = {},
+                             keys = {};  ///< one behind the other; read when something is dropped
 };
 
 /// Attention of the queries to one block of keys, for rules that have the keys of a sequence block by block:
@@ -64,7 +65,7 @@ struct BlockMask {
 /// hidden keys; else, and with a cap or dropout, by scores.
 BlockOutput attention_block(const Qkv& qkv, const BlockArgs& args, const BlockMask& mask);
 /// The same by products, on any device, some queries at a time: scores in fp32 (float64 for float64), in
-/// pieces that plan::block_scores counts.
+/// pieces that cost::block_scores counts.
 BlockOutput attention_block_by_scores(const Qkv& qkv, const BlockArgs& args, const BlockMask& mask);
 
 /// Joins another block of keys for the same queries: lse = log(exp(into.lse) + exp(more.lse)) and the outputs

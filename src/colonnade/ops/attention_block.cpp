@@ -33,14 +33,14 @@ bool takes_scores(const Qkv& qkv, const BlockArgs& args, const BlockMask& mask) 
 }
 
 /// Queries [b, g, n/g, s, d] some rows at a time, so that a tensor of their scores has at most
-/// plan::kPieceOfScores elements. Where something is dropped the positions of a piece are one stretch.
+/// layout::kPieceOfScores elements. Where something is dropped the positions of a piece are one stretch.
 struct Pieces {
   Pieces(const Qkv& all, const BlockArgs& block, const BlockMask& hidden)
       : qkv(all),
         args(block),
         mask(hidden),
         z(all.q, all.k),
-        rows(std::clamp<std::int64_t>(plan::kPieceOfScores / (z.b * z.n * z.t), 1, z.s)),
+        rows(std::clamp<std::int64_t>(layout::kPieceOfScores / (z.b * z.n * z.t), 1, z.s)),
         type(acc_type(all.q.scalar_type())) {
     COL_CHECK(
         args.dropout == 0 || (length_of(mask.queries) == z.s && length_of(mask.keys) == z.t),
@@ -54,17 +54,17 @@ struct Pieces {
   std::int64_t rows;
   at::ScalarType type;
 
-  static std::int64_t length_of(const std::vector<plan::Chunk>& chunks) {
+  static std::int64_t length_of(const std::vector<layout::Chunk>& chunks) {
     return std::accumulate(chunks.begin(), chunks.end(), std::int64_t{0},
-                           [](std::int64_t sum, const plan::Chunk& c) { return sum + c.length; });
+                           [](std::int64_t sum, const layout::Chunk& c) { return sum + c.length; });
   }
 
   /// body(first row, rows, position of the first).
   template <typename Body>
   void each(const Body& body) const {
-    const std::vector<plan::Chunk> whole{{0, z.s}};
+    const std::vector<layout::Chunk> whole{{0, z.s}};
     std::int64_t begin = 0;
-    for (const plan::Chunk& chunk : args.dropout > 0 ? mask.queries : whole) {
+    for (const layout::Chunk& chunk : args.dropout > 0 ? mask.queries : whole) {
       for (std::int64_t at = 0; at < chunk.length; at += rows)
         body(begin + at, std::min(rows, chunk.length - at), chunk.begin + at);
       begin += chunk.length;
@@ -100,7 +100,7 @@ struct Pieces {
     key.sequence_offset = position;
     const Tensor by_head = all.view({z.b, z.n, count, z.t});
     std::int64_t first = 0;
-    for (const plan::Chunk& keys : mask.keys) {
+    for (const layout::Chunk& keys : mask.keys) {
       const Tensor part = by_head.narrow(3, first, keys.length);
       const Tensor dropped = part.contiguous();  // itself where the block is one stretch
       drop_attention_weights(dropped, args.dropout, key, keys.begin);
@@ -110,8 +110,8 @@ struct Pieces {
   }
   /// On meta, in place of `tensors` that lie beside each other while a piece is computed.
   void stand_in(std::int64_t tensors) const {
-    const auto longest = [](const std::vector<plan::Chunk>& chunks) {
-      return std::ranges::max(chunks, {}, &plan::Chunk::length).length;
+    const auto longest = [](const std::vector<layout::Chunk>& chunks) {
+      return std::ranges::max(chunks, {}, &layout::Chunk::length).length;
     };
     const bool drops = args.dropout > 0;
     const std::int64_t most = std::min(rows, drops ? longest(mask.queries) : z.s);
@@ -143,7 +143,7 @@ BlockOutput attention_block_by_scores(const Qkv& qkv, const BlockArgs& args, con
                           at::empty({z.b, z.n, z.s}, qkv.q.options().dtype(pieces.type))};
   const Tensor values = qkv.v.to(pieces.type);
   if (qkv.q.is_meta()) {
-    pieces.stand_in(plan::kScoresForward);
+    pieces.stand_in(layout::kScoresForward);
     return block;
   }
   pieces.each([&](std::int64_t first, std::int64_t count, std::int64_t position) {
@@ -167,7 +167,7 @@ Qkv attention_block_backward_by_scores(const Tensor& grad_y, const Qkv& qkv, con
   const Tensor grad_q = at::empty(qkv.q.sizes(), qkv.q.options());
   const Tensor grad_k = at::zeros_like(keys), grad_v = at::zeros_like(values);
   if (qkv.q.is_meta()) {
-    pieces.stand_in(plan::scores_backward(args.softcap > 0));
+    pieces.stand_in(layout::scores_backward(args.softcap > 0));
     return {grad_q, grad_k.to(qkv.k.scalar_type()), grad_v.to(qkv.v.scalar_type())};
   }
   pieces.each([&](std::int64_t first, std::int64_t count, std::int64_t position) {

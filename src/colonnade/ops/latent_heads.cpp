@@ -88,7 +88,7 @@ Qkv latent_heads(const Tensor& q, const Tensor& kv, const Tensor& key, std::int6
       q.dim() == 3 && kv.dim() == 3 && key.dim() == 3 && q.size(2) == heads * (plain + turned) &&
           kv.size(2) == heads * (plain + value) && key.size(2) == turned && kv.size(0) == q.size(0) &&
           key.size(0) == q.size(0) && kv.size(1) == q.size(1) && key.size(1) == q.size(1),
-      "latent_heads: must be [s, b, {} heads of {} + {}], [s, b, heads of {} + {}] and [s, b, {}]; got {}, {} "
+      "latent_heads must be [s, b, {} heads of {} + {}], [s, b, heads of {} + {}] and [s, b, {}]; got {}, {} "
       "and {}",
       heads, plain, turned, plain, value, turned, c10::str(q.sizes()), c10::str(kv.sizes()),
       c10::str(key.sizes()));

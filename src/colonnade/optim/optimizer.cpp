@@ -52,7 +52,7 @@ void Optimizer::cut_segments(data_parallel::GradBuffers& buffers) {
 void Optimizer::count_elements(const Segment& s) {
   const tensor::Parameter& p = *s.parameter;
   if (p.is_copy || !buffers_->counts(p.spec.family)) return;
-  for (const plan::Range& owned : plan::owned(p.spec, p.shard)) {
+  for (const layout::Range& owned : layout::owned(p.spec, p.shard)) {
     const std::int64_t from = std::max(owned.begin, s.begin);
     const std::int64_t to = std::min(owned.end, s.begin + s.grad.numel());
     if (from >= to) continue;

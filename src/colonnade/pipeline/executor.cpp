@@ -10,17 +10,17 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/progress.h"
-#include "colonnade/plan/releases.h"
+#include "colonnade/schedule/releases.h"
 #include "colonnade/tensor/backward.h"
 #include "colonnade/tensor/deferred.h"
 
 namespace colonnade::pipeline {
 namespace {
 
-using plan::Action;
-using plan::Do;
-using plan::is_forward_part;
-using plan::is_transfer;
+using schedule::Action;
+using schedule::Do;
+using schedule::is_forward_part;
+using schedule::is_transfer;
 
 struct Key {
   int chunk;
@@ -29,7 +29,7 @@ struct Key {
 };
 
 /// Tags of messages. One number for all micro-batches and chunks: what travels between two ranks in one
-/// direction arrives in the order of sending, which plan::check proves to be the order of receiving.
+/// direction arrives in the order of sending, which schedule::check proves to be the order of receiving.
 constexpr int kActivations = 0;
 constexpr int kGradients = 1;
 
@@ -41,7 +41,7 @@ struct Lane {
 
 /// All that the placement needs, by pairs of ranks: a network of pairs in which every rank follows one order
 /// never waits in a circle, and pairs of disjoint ranks open theirs at the same time.
-std::vector<Lane> lanes_of(const plan::Placement& placement) {
+std::vector<Lane> lanes_of(const schedule::Placement& placement) {
   std::set<std::tuple<bool, int, int, Lane>> ordered;
   for (int stage = 0; stage < placement.stages(); ++stage) {
     if (!placement.crosses(stage)) continue;
@@ -66,7 +66,7 @@ struct Live {
 /// One pass over the program of this rank.
 class Run {
  public:
-  Run(const plan::Schedule& schedule, const std::vector<tensor::Stage*>& stages, const comm::Group& pp,
+  Run(const schedule::Schedule& schedule, const std::vector<tensor::Stage*>& stages, const comm::Group& pp,
       const Activation& activation, const at::TensorOptions& options, const Steps& steps,
       const std::vector<tensor::Parameter*>& parameters,
       const std::vector<std::vector<std::size_t>>& releases)
@@ -115,7 +115,7 @@ class Run {
   /// After the last chunk of this rank: what backward needs of the batch, the graph keeps.
   void forget_batch(const Key& key);
 
-  const plan::Schedule& schedule_;
+  const schedule::Schedule& schedule_;
   const std::vector<tensor::Stage*>& stages_;
   const comm::Group& pp_;
   const Activation& activation_;
@@ -301,33 +301,34 @@ void Run::finish() {
 
 }  // namespace
 
-Executor::Executor(plan::Schedule schedule, std::vector<tensor::Stage*> stages, comm::Group pp,
+Executor::Executor(schedule::Schedule schedule, std::vector<tensor::Stage*> stages, comm::Group pp,
                    Activation activation, at::TensorOptions options)
     : stages_(std::move(stages)), pp_(std::move(pp)), activation_(std::move(activation)), options_(options) {
   for (const tensor::Stage* stage : stages_) {
     const auto own = stage->parameters();
     parameters_.insert(parameters_.end(), own.begin(), own.end());
   }
-  own_ = order(std::make_shared<const plan::Schedule>(std::move(schedule)));
+  own_ = order(std::make_shared<const schedule::Schedule>(std::move(schedule)));
 }
 
-std::shared_ptr<const Executor::Order> Executor::order(std::shared_ptr<const plan::Schedule> schedule) const {
+std::shared_ptr<const Executor::Order> Executor::order(
+    std::shared_ptr<const schedule::Schedule> schedule) const {
   COL_CHECK(schedule->ranks == pp_.size(), "pipeline: the schedule is for {} ranks; got a group of {}",
             schedule->ranks, pp_.size());
   COL_CHECK(static_cast<int>(stages_.size()) == schedule->chunks,
             "pipeline: the schedule has {} chunks per rank; got {} stages", schedule->chunks, stages_.size());
-  const plan::Program& program = schedule->programs[static_cast<std::size_t>(pp_.rank())];
+  const schedule::Program& program = schedule->programs[static_cast<std::size_t>(pp_.rank())];
   Order order{.schedule = {},
-              .releases = plan::releases(*schedule, pp_.rank()),
-              .beside = plan::receives_beside(program),
-              .beside_forward = plan::receives_beside(program, /*forward_only=*/true)};
+              .releases = schedule::releases(*schedule, pp_.rank()),
+              .beside = schedule::receives_beside(program),
+              .beside_forward = schedule::receives_beside(program, /*forward_only=*/true)};
   order.schedule = std::move(schedule);
   return std::make_shared<const Order>(std::move(order));
 }
 
 std::size_t Executor::messages_of_evaluations(const Order& now) {
-  if (&now != own_.get()) return plan::messages_of_evaluations(*now.schedule);
-  if (!own_evaluation_messages_) own_evaluation_messages_ = plan::messages_of_evaluations(*now.schedule);
+  if (&now != own_.get()) return schedule::messages_of_evaluations(*now.schedule);
+  if (!own_evaluation_messages_) own_evaluation_messages_ = schedule::messages_of_evaluations(*now.schedule);
   return *own_evaluation_messages_;
 }
 
@@ -345,13 +346,13 @@ void Executor::open_lanes() const {
 Result Executor::train(const Steps& steps, double grad_scale, const GradientEvents& events,
                        double block_weight) {
   const auto now = order_of(steps);
-  const plan::Schedule& schedule = *now->schedule;
+  const schedule::Schedule& schedule = *now->schedule;
   Run run(schedule, stages_, pp_, activation_, options_, steps, parameters_, now->releases);
   run.training = true;
   run.grad_scale = grad_scale;
   run.block_weight = block_weight;
   std::vector<int> passes_left(stages_.size(), schedule.microbatches), weights_left = passes_left;
-  const plan::Program& program = schedule.programs[static_cast<std::size_t>(pp_.rank())];
+  const schedule::Program& program = schedule.programs[static_cast<std::size_t>(pp_.rank())];
   for (std::size_t i = 0; i < program.size(); ++i) {
     progress().alive();
     const Action& a = program[i];
@@ -379,10 +380,10 @@ Result Executor::evaluate(const Steps& steps, tensor::Output output,
                           const std::function<void(int microbatch, const at::Tensor& output)>& sink) {
   const at::NoGradGuard no_grad;
   const auto now = order_of(steps);
-  const plan::Schedule& schedule = *now->schedule;
+  const schedule::Schedule& schedule = *now->schedule;
   Run run(schedule, stages_, pp_, activation_, options_, steps, parameters_, now->releases);
   run.most_sent = messages_of_evaluations(*now);
-  const plan::Program& program = schedule.programs[static_cast<std::size_t>(pp_.rank())];
+  const schedule::Program& program = schedule.programs[static_cast<std::size_t>(pp_.rank())];
   for (std::size_t i = 0; i < program.size(); ++i) {
     progress().alive();
     const Action& a = program[i];

@@ -1,5 +1,5 @@
 // Runs a schedule over the stages of this rank: forward, backward and the transfers between ranks.
-// Knows no model: stages are lists of blocks, the schedule is data (plan/program.h).
+// Knows no model: stages are lists of blocks, the schedule is data (schedule/program.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "colonnade/comm/group.h"
-#include "colonnade/plan/program.h"
+#include "colonnade/schedule/program.h"
 #include "colonnade/tensor/block.h"
 
 namespace colonnade::pipeline {
@@ -37,7 +37,7 @@ struct Steps {
   /// Empty: stage.forward(x, pass).
   std::function<at::Tensor(tensor::Stage& stage, const at::Tensor& x, const tensor::Pass& pass)> forward;
   /// Of these steps alone, with micro-batches of its own number; null: the executor's.
-  std::shared_ptr<const plan::Schedule> schedule = nullptr;
+  std::shared_ptr<const schedule::Schedule> schedule = nullptr;
 };
 
 /// The shape of the activations [s, b, h] that chunk `chunk` of this rank is given for a batch. Every rank of
@@ -63,8 +63,8 @@ struct Result {
 class Executor {
  public:
   /// `stages[c]` is chunk c of this rank.
-  Executor(plan::Schedule schedule, std::vector<tensor::Stage*> stages, comm::Group pp, Activation activation,
-           at::TensorOptions options);
+  Executor(schedule::Schedule schedule, std::vector<tensor::Stage*> stages, comm::Group pp,
+           Activation activation, at::TensorOptions options);
 
   /// One message over every lane (neighbour, activations or gradients, direction) that the schedule uses:
   /// a network that meets the peer in the first message (NCCL) would otherwise hold up a send of a schedule
@@ -82,21 +82,21 @@ class Executor {
   Result evaluate(const Steps& steps, tensor::Output output = tensor::Output::kLoss,
                   const std::function<void(int microbatch, const at::Tensor& output)>& sink = {});
 
-  [[nodiscard]] const plan::Schedule& schedule() const { return *own_->schedule; }
+  [[nodiscard]] const schedule::Schedule& schedule() const { return *own_->schedule; }
 
  private:
-  /// A schedule with what follows from it on this rank (plan::releases, plan::receives_beside).
+  /// A schedule with what follows from it on this rank (schedule::releases, schedule::receives_beside).
   struct Order {
-    std::shared_ptr<const plan::Schedule> schedule;
+    std::shared_ptr<const schedule::Schedule> schedule;
     std::vector<std::vector<std::size_t>> releases, beside, beside_forward;
   };
-  [[nodiscard]] std::shared_ptr<const Order> order(std::shared_ptr<const plan::Schedule> schedule) const;
+  [[nodiscard]] std::shared_ptr<const Order> order(std::shared_ptr<const schedule::Schedule> schedule) const;
   /// Of these steps: theirs, or the executor's.
   [[nodiscard]] std::shared_ptr<const Order> order_of(const Steps& steps) const {
     return steps.schedule ? order(steps.schedule) : own_;
   }
 
-  /// plan::messages_of_evaluations, which follows all ranks' programs: asked when something is evaluated.
+  /// schedule::messages_of_evaluations, which follows all ranks' programs: asked when something is evaluated.
   [[nodiscard]] std::size_t messages_of_evaluations(const Order& now);
 
   std::vector<tensor::Stage*> stages_;

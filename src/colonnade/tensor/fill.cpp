@@ -12,25 +12,25 @@
 #include "colonnade/tensor/normal.h"
 
 namespace colonnade::tensor {
-void fill_initial(at::Tensor local, const plan::ParamSpec& spec, const plan::Shard& shard,
+void fill_initial(at::Tensor local, const layout::ParamSpec& spec, const layout::Shard& shard,
                   std::uint64_t seed) {
   COL_CHECK(local.is_contiguous() && local.device().is_cpu(),
-            "fill of {}: must get a contiguous CPU tensor; got a {} one on {}; fill it before it moves",
+            "fill of {} must get a contiguous CPU tensor; got a {} one on {}; fill it before it moves",
             spec.name, local.is_contiguous() ? "contiguous" : "strided", local.device().str());
   local.zero_();
-  if (spec.init.kind == plan::InitKind::kZero) return;
+  if (spec.init.kind == layout::InitKind::kZero) return;
   at::Tensor values = local.scalar_type() == at::kFloat ? local : at::zeros(local.sizes(), at::kFloat);
   float* out = values.data_ptr<float>();
   const Philox draw{seed * 0x9E3779B97F4A7C15ULL ^ stable_hash(spec.name)};
   constexpr std::int64_t kGrain = 1 << 15;
-  const auto draw_run = [&](const plan::Stretch& run) {
+  const auto draw_run = [&](const layout::Stretch& run) {
     float* to = out + run.local;
-    if (spec.init.kind == plan::InitKind::kOne) return void(std::fill_n(to, run.length, 1.0F));
+    if (spec.init.kind == layout::InitKind::kOne) return void(std::fill_n(to, run.length, 1.0F));
     at::parallel_for(0, run.length, kGrain, [&](std::int64_t begin, std::int64_t end) {
       normal_run(draw, run.global + begin, end - begin, static_cast<float>(spec.init.std), to + begin);
     });
   };
-  for (const plan::Part& part : shard.parts) plan::for_each_stretch(spec, shard, part, draw_run);
+  for (const layout::Part& part : shard.parts) layout::for_each_stretch(spec, shard, part, draw_run);
   if (!values.is_same(local)) local.copy_(values);
 }
 

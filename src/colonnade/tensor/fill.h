@@ -5,14 +5,14 @@
 
 #include <cstdint>
 
-#include "colonnade/plan/param.h"
+#include "colonnade/layout/param.h"
 
 namespace colonnade::tensor {
 
 /// Writes the initial values of one rank's part into `local` (CPU, shape shard.shape): element g of
 /// the global tensor (row-major, without filling) is normal number g (normal.h) of Philox key
 /// (seed, name), times spec.init.std; constants for kZero and kOne. Filling becomes zero.
-void fill_initial(at::Tensor local, const plan::ParamSpec& spec, const plan::Shard& shard,
+void fill_initial(at::Tensor local, const layout::ParamSpec& spec, const layout::Shard& shard,
                   std::uint64_t seed);
 
 }  // namespace colonnade::tensor

@@ -47,8 +47,9 @@ at::Tensor box_of(const at::Tensor& tensor, const std::vector<std::int64_t>& off
   return box;
 }
 
-Parameter::Parameter(plan::ParamSpec given, const plan::Position& position, const at::TensorOptions& options)
-    : spec(std::move(given)), shard(plan::shard(spec, position)) {
+Parameter::Parameter(layout::ParamSpec given, const layout::Position& position,
+                     const at::TensorOptions& options)
+    : spec(std::move(given)), shard(layout::shard(spec, position)) {
   if (!spec.trained) {
     const bool wide = at::typeMetaToScalarType(options.dtype()) == at::kDouble;
     value = at::empty(shard.shape, options.dtype(wide ? at::kDouble : at::kFloat));
@@ -106,7 +107,7 @@ void Parameter::move_value_to(at::Tensor storage) {
 
 void Parameter::move_grad_to(at::Tensor storage) {
   COL_CHECK(fresh_,
-            "gradient of {}: must move before anything is accumulated; got a move after it; move it first",
+            "gradient of {} must move before anything is accumulated; got a move after it; move it first",
             spec.name);
   main_grad = storage.view(shard.shape);
 }

@@ -10,7 +10,7 @@
 #include <optional>
 #include <string>
 
-#include "colonnade/plan/param.h"
+#include "colonnade/layout/param.h"
 
 namespace torch::autograd {
 struct Node;
@@ -20,7 +20,7 @@ namespace colonnade::tensor {
 
 class DeferredProducts;
 
-/// The view offset[d] <= i[d] < offset[d] + length[d]; of the parts of a plan::Shard.
+/// The view offset[d] <= i[d] < offset[d] + length[d]; of the parts of a layout::Shard.
 at::Tensor box_of(const at::Tensor& tensor, const std::vector<std::int64_t>& offset,
                   const std::vector<std::int64_t>& length);
 
@@ -32,7 +32,7 @@ class Parameter {
  public:
   /// Allocates the local part of the rank at `position`; values are undefined until initialize(). On
   /// meta devices nothing is ever filled.
-  Parameter(plan::ParamSpec spec, const plan::Position& position, const at::TensorOptions& options);
+  Parameter(layout::ParamSpec spec, const layout::Position& position, const at::TensorOptions& options);
   ~Parameter();
   Parameter(const Parameter&) = delete;
   Parameter& operator=(const Parameter&) = delete;
@@ -69,8 +69,8 @@ class Parameter {
 
   at::Tensor value;
   at::Tensor main_grad;
-  const plan::ParamSpec spec;
-  const plan::Shard shard;
+  const layout::ParamSpec spec;
+  const layout::Shard shard;
   /// A copy whose owner is another stage (tied embeddings): not saved, not counted in norms.
   bool is_copy = false;
   /// Called in the backward pass when the last use of the parameter has given its gradient, on the

@@ -16,7 +16,7 @@ AgreedFolder agree_on_folder(const std::string& save,
   std::string fault;
   if (world.rank() == 0) {
     try {
-      agreed.owned = std::make_unique<OwnedFolder>(save, steps_seen);
+      agreed.owned = std::make_unique<record::OwnedFolder>(save, steps_seen);
       agreed.folder = agreed.owned->folder();
     } catch (const ConfigError& error) {  // the others must hear of it
       fault = error.what();
@@ -49,8 +49,8 @@ std::optional<Beginning> find_beginning(const config::Run& run, const comm::Grou
       if (c.finetune) return Beginning{std::move(source), /*is_run=*/true, {}, {}};
       const job::Counters counters = job::resumed_counters(source.state(), run);
       const job::Counters was = job::counters_of(source.state());
-      std::optional<Loaded> saved;
-      if (c.override_ckpt_iteration) saved = Loaded{was.iteration, was.consumed_samples};
+      std::optional<record::Loaded> saved;
+      if (c.override_ckpt_iteration) saved = record::Loaded{was.iteration, was.consumed_samples};
       return Beginning{std::move(source), /*is_run=*/true, counters, saved};
     }
     if (world.rank() == 0) log::info("{}: holds no checkpoint; a new run starts", c.load);

@@ -11,15 +11,15 @@
 #include "colonnade/config/run.h"
 #include "colonnade/data/batches.h"
 #include "colonnade/job/job.h"
-#include "colonnade/train/run_folder.h"
-#include "colonnade/train/tensorboard.h"
+#include "colonnade/record/run_folder.h"
+#include "colonnade/record/tensorboard.h"
 
 namespace colonnade::train {
 
 /// The run folder, which rank 0 owns from now on.
 struct AgreedFolder {
-  RunFolder folder;
-  std::unique_ptr<OwnedFolder> owned;  ///< on rank 0
+  record::RunFolder folder;
+  std::unique_ptr<record::OwnedFolder> owned;  ///< on rank 0
 };
 
 /// Rank 0 chooses the run folder and becomes its owner; all ranks learn the folder, or throw ConfigError
@@ -35,7 +35,8 @@ struct Beginning {
   checkpoint::Source source;
   bool is_run = true;      ///< a checkpoint of a run that goes on or is finetuned; else initial weights alone
   job::Counters counters;  ///< what the run continues after; zeros unless it does
-  std::optional<Loaded> saved;  ///< what the checkpoint had come to, where --override-ckpt-iteration differs
+  std::optional<record::Loaded>
+      saved;  ///< what the checkpoint had come to, where --override-ckpt-iteration differs
 };
 
 /// The checkpoint that --load names, else --pretrained-checkpoint's; nothing for a new run. Every byte of a

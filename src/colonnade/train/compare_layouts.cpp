@@ -18,7 +18,7 @@
 #include "colonnade/convert/slices.h"
 #include "colonnade/job/prepare.h"
 #include "colonnade/job/token_steps.h"
-#include "colonnade/plan/params/gpt.h"
+#include "colonnade/layout/params/gpt.h"
 #include "colonnade/tensor/parameter.h"
 #include "colonnade/train/lr_schedule.h"
 
@@ -191,7 +191,7 @@ class ComparedStep {
 
 std::vector<Apart> distances(const Trained& a, const Trained& b) {
   std::vector<std::string> names;
-  for (const plan::ParamSpec& spec : plan::model_params(a.run.model, a.run.parallel))
+  for (const layout::ParamSpec& spec : layout::model_params(a.run.model, a.run.parallel))
     names.push_back(spec.name);
   std::vector<Apart> all;
   Rounding rounding(a.precision);

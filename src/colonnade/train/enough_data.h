@@ -10,7 +10,7 @@
 
 #include "colonnade/config/run.h"
 #include "colonnade/data/batches.h"
-#include "colonnade/data/gpt_batches.h"
+#include "colonnade/data/samples/gpt/gpt_batches.h"
 
 namespace colonnade::train {
 

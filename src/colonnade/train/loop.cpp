@@ -8,11 +8,14 @@
 #include <map>
 #include <tuple>
 
+#include "colonnade/audit/changed_data.h"
+#include "colonnade/audit/ledger.h"
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
 #include "colonnade/base/progress.h"
 #include "colonnade/checkpoint/folders.h"
 #include "colonnade/config/parse.h"
+#include "colonnade/cost/flops.h"
 #include "colonnade/fault/inject.h"
 #include "colonnade/job/checkpoint.h"
 #include "colonnade/job/continued.h"
@@ -20,21 +23,18 @@
 #include "colonnade/job/token_steps.h"
 #include "colonnade/kernels/device.h"
 #include "colonnade/launch/way_on.h"
-#include "colonnade/plan/flops.h"
+#include "colonnade/record/expert_load.h"
+#include "colonnade/record/recorder.h"
+#include "colonnade/record/step_line.h"
+#include "colonnade/record/summary.h"
 #include "colonnade/tensor/counting_allocator.h"
 #include "colonnade/train/beginning.h"
-#include "colonnade/train/changed_data.h"
 #include "colonnade/train/ending.h"
 #include "colonnade/train/enough_data.h"
-#include "colonnade/train/expert_load.h"
-#include "colonnade/train/ledger.h"
 #include "colonnade/train/lr_schedule.h"
 #include "colonnade/train/lr_state.h"
-#include "colonnade/train/recorder.h"
 #include "colonnade/train/step_exchange.h"
-#include "colonnade/train/step_line.h"
 #include "colonnade/train/step_record.h"
-#include "colonnade/train/summary.h"
 #include "colonnade/train/validation.h"
 
 namespace colonnade::train {
@@ -63,7 +63,7 @@ class Loop {
   [[nodiscard]] std::vector<data::Range> validation_sets() const;
   std::map<std::string, double> validate();
   double evaluate(const data::Batches& batches, const Reading& reading);
-  void spent(Phase phase, double seconds);
+  void spent(record::Phase phase, double seconds);
   void save();
   [[nodiscard]] std::string way_on() const;
   [[nodiscard]] int kept(int code) const;
@@ -92,7 +92,7 @@ class Loop {
   Clock::time_point begin_;
   StopSignals& stop_;
   AgreedFolder agreed_;  ///< outlives everything that writes there
-  RunFolder folder_;
+  record::RunFolder folder_;
   std::optional<Beginning> beginning_;  ///< until it is restored
   job::Job job_;
   LrPlan lr_;
@@ -106,11 +106,11 @@ class Loop {
   data::Splits data_;
   std::vector<job::ChangedTokens> changed_tokens_;  ///< since the checkpoint, on rank 0
   std::unique_ptr<job::TokenStream> stream_;
-  std::unique_ptr<Recorder> recorder_;
-  RunSummary summary_;
+  std::unique_ptr<record::Recorder> recorder_;
+  record::RunSummary summary_;
   Ending ending_;
-  PhaseTimes total_;
-  MemoryPeaks memory_;                 ///< of this rank
+  record::PhaseTimes total_;
+  record::MemoryPeaks memory_;         ///< of this rank
   std::optional<double> peak_tflops_;  ///< of this rank's device, where it is known
   bool stop_asked_ = false;
 };
@@ -127,14 +127,15 @@ Loop::Loop(job::Started started, StopSignals& stop, Clock::time_point begin)
               ? LrPlan{}
               : make_lr_plan(job_.run.schedule, job_.run.training, job_.run.optimizer)) {
   if (device().is_cuda())
-    peak_tflops_ = peak_tflops(kernels::cuda::device_name(device().index()), job_.run.model.params_dtype);
+    peak_tflops_ =
+        record::peak_tflops(kernels::cuda::device_name(device().index()), job_.run.model.params_dtype);
   fault::point("model-built");
   if (job_.ranks.rank() == 0) launch::announce_run({folder_.root, ""});
   if (beginning_) job_.counters = beginning_->counters;
   open_data();
   fault::point("data-opened");
   const std::string from = beginning_ ? beginning_->source.folder().string() : "";
-  const std::optional<Loaded> saved = beginning_ ? beginning_->saved : std::nullopt;
+  const std::optional<record::Loaded> saved = beginning_ ? beginning_->saved : std::nullopt;
   if (beginning_) resume(*beginning_);
   beginning_.reset();
   fault::point("restored");
@@ -142,25 +143,26 @@ Loop::Loop(job::Started started, StopSignals& stop, Clock::time_point begin)
   // Data of another tokenizer is told before anything is written.
   if (!job_.run.training.skip_train && iteration() < last_iteration())
     std::ignore = data_[0]->get(std::array{job_.counters.consumed_samples}, data::Masks::kLeftOut);
-  memory_.raise(MemoryPhase::kStartUp, tensor::take_peak(device()));
-  summary_ = summarize(job_);
-  const Loaded loaded{iteration(), job_.counters.consumed_samples};
+  memory_.raise(record::MemoryPhase::kStartUp, tensor::take_peak(device()));
+  summary_ = record::summarize(job_);
+  const record::Loaded loaded{iteration(), job_.counters.consumed_samples};
   if (job_.ranks.rank() == 0 && !job_.run.training.skip_train)
-    write_session(folder_, job_.run, data_,
-                  {.loaded = loaded, .saved = saved, .from = from, .tokenizer = tokenizer_}, changed_tokens_);
-  recorder_ = std::make_unique<Recorder>(folder_, job::with_absolute_paths(job_.run), loaded,
-                                         job_.ranks.rank() == 0, saved);
+    audit::write_session(folder_, job_.run, data_,
+                         {.loaded = loaded, .saved = saved, .from = from, .tokenizer = tokenizer_},
+                         changed_tokens_);
+  recorder_ = std::make_unique<record::Recorder>(folder_, job::with_absolute_paths(job_.run), loaded,
+                                                 job_.ranks.rank() == 0, saved);
   if (job_.ranks.rank() == 0) {
     log::info("{}; run folder {}", summary_.title, folder_.root.string());
     for (const auto& [name, text] : summary_.facts) log::info("  {}: {}", name, text);
-    for (const RankSummary& r : summary_.ranks)
+    for (const record::RankSummary& r : summary_.ranks)
       if (r.rank < 16) log::info("  rank {} ({}): {} parameters, {}", r.rank, r.place, r.parameters, r.owns);
     report_kept_checkpoints(job_.run);
     ending_.folder = folder_.root;
     ending_.validates = data_[1] != nullptr;
     launch::announce_run(
         {folder_.root, computing_rows(ending_, job_.run, launch::command_line_of_process())});
-    if (!job_.run.training.skip_train) warn_of_slow_attention(job_.run.model, device().is_cuda());
+    if (!job_.run.training.skip_train) record::warn_of_slow_attention(job_.run.model, device().is_cuda());
   }
 }
 
@@ -212,7 +214,7 @@ void Loop::tell_loaded(const checkpoint::Source& source) {
     log::warning("{}", change);
   changed_tokens_ = job::changed_tokens(job_.run, data, source.state());
   if (job_.run.training.skip_train)  // no session says it
-    for (const std::string& change : changed_data({.data = data}, {}, changed_tokens_))
+    for (const std::string& change : audit::changed_data({.data = data}, {}, changed_tokens_))
       log::warning("{}", change);
   if (c.no_load_optim)
     log::warning("--no-load-optim: optimizer states, loss scale and learning-rate schedule start anew");
@@ -268,8 +270,8 @@ void Loop::one_step() {
   if (!report.optimizer.skipped) lr_samples_ += job_.run.training.global_batch_size;
   const job::Waited data = stream_->waited();
   const job::Peaks& peaks = report.peaks;
-  memory_.raise(MemoryPhase::kForwardBackward, peaks.forward_backward);
-  memory_.raise(MemoryPhase::kOptimizer, peaks.optimizer);
+  memory_.raise(record::MemoryPhase::kForwardBackward, peaks.forward_backward);
+  memory_.raise(record::MemoryPhase::kOptimizer, peaks.optimizer);
   const std::int64_t talked_ns = progress().communication_ns();
   const StepExchange across =
       exchange_step({.stop = asked_to_stop(),
@@ -284,18 +286,18 @@ void Loop::one_step() {
 
 void Loop::show(const job::StepReport& report, const StepExchange& across, double rate,
                 const job::Waited& data) {
-  PhaseTimes times;
-  times[Phase::kData] = data.before + data.within;
-  times[Phase::kForwardBackward] = std::max(0.0, report.seconds.forward_backward - data.within);
-  times[Phase::kCommunication] = report.seconds.communication;
-  times[Phase::kOptimizer] = report.seconds.optimizer;
+  record::PhaseTimes times;
+  times[record::Phase::kData] = data.before + data.within;
+  times[record::Phase::kForwardBackward] = std::max(0.0, report.seconds.forward_backward - data.within);
+  times[record::Phase::kCommunication] = report.seconds.communication;
+  times[record::Phase::kOptimizer] = report.seconds.optimizer;
   total_ += times;
 
-  StepRecord record = step_record(job_, report, across, rate, peak_tflops_);
+  record::StepRecord record = step_record(job_, report, across, rate, peak_tflops_);
   if (const auto ratio = stream_->longest_over_mean())
     record.extra_losses.emplace_back("attention_longest_over_mean", *ratio);
   if (recorder_->shows(record.iteration, last_iteration()))
-    record.tokens_per_expert = tokens_per_expert(report.counts);
+    record.tokens_per_expert = record::tokens_per_expert(report.counts);
   recorder_->step(record, times, last_iteration());
   ending_.loss = record.lm_loss;
 }
@@ -318,21 +320,21 @@ double Loop::evaluate(const data::Batches& batches, const Reading& reading) {
   const auto losses = job_.evaluate(static_cast<int>(reading.batches), [&](int i) {
     return job::evaluation_steps(batches, job_, reading.first_sample + i * size);
   });
-  memory_.raise(MemoryPhase::kEvaluate, tensor::take_peak(device()));
+  memory_.raise(record::MemoryPhase::kEvaluate, tensor::take_peak(device()));
   fault::point("evaluate-end");
-  EvalRecord record{
+  record::EvalRecord record{
       .iteration = iteration(), .consumed_samples = job_.counters.consumed_samples, .set = reading.set};
   record.loss = losses.at("lm_loss");
   if (const auto order = losses.find("sop_loss"); order != losses.end()) record.sop_loss = order->second;
   record.seconds = seconds_since(begin);
-  spent(Phase::kEvaluate, record.seconds);
+  spent(record::Phase::kEvaluate, record.seconds);
   recorder_->evaluation(record);
   ending_.evaluations[record.set] = record.loss;
   return record.loss;
 }
 
 /// Time of what is no part of a step.
-void Loop::spent(Phase phase, double seconds) {
+void Loop::spent(record::Phase phase, double seconds) {
   total_[phase] += seconds;
   recorder_->time(phase, seconds, iteration());
 }
@@ -348,8 +350,8 @@ void Loop::save() {
                                  {"tokenizer", tokenizer_},
                                  {"data", job::data_state(data_)}},
                                 {}, step_files_);
-  spent(Phase::kCheckpoint, seconds_since(begin));
-  memory_.raise(MemoryPhase::kCheckpoint, tensor::take_peak(device()));
+  spent(record::Phase::kCheckpoint, seconds_since(begin));
+  memory_.raise(record::MemoryPhase::kCheckpoint, tensor::take_peak(device()));
   const bool speaks = job_.ranks.rank() == 0;
   if (!result.ok) {
     ++failed_saves_;
@@ -393,7 +395,7 @@ bool Loop::too_many_failed_saves() const {
 
 /// Every rank's memory into the summary. Collective.
 void Loop::learn_memory() {
-  const auto measured = gather_peaks(memory_, job_.ranks.world(), job_.options());
+  const auto measured = record::gather_peaks(memory_, job_.ranks.world(), job_.options());
   for (std::size_t i = 0; i < measured.size(); ++i) summary_.ranks[i].measured = measured[i];
 }
 
@@ -406,12 +408,12 @@ void Loop::write_report() {
 void Loop::show_memory() {
   learn_memory();
   if (job_.ranks.rank() != 0) return;
-  std::vector<MemoryPeaks> measured, planned;
-  for (const RankSummary& r : summary_.ranks) {
+  std::vector<record::MemoryPeaks> measured, planned;
+  for (const record::RankSummary& r : summary_.ranks) {
     measured.push_back(r.measured);
     planned.push_back(r.planned);
   }
-  log::info("{}", memory_line(measured, planned));
+  log::info("{}", record::memory_line(measured, planned));
 }
 
 Stop Loop::due_to_stop(bool asked) const {
@@ -459,7 +461,7 @@ void Loop::conclude() {
   ending_.iteration = iteration();
   ending_.last_iteration = last_iteration();
   ending_.saved = saved_iteration_;
-  print_at_once(ending_text(ending_, job_.run, launch::command_line_of_process()));
+  record::print_at_once(ending_text(ending_, job_.run, launch::command_line_of_process()));
 }
 
 int Loop::run() {

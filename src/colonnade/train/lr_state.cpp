@@ -180,8 +180,8 @@ LrResume resume_lr(const LrPlan& plan, const nlohmann::json& state, const config
     loaded = plan_of(state, plan);
     resumed.samples = state.at("num_steps").get<std::int64_t>();
   } catch (const nlohmann::json::exception& e) {
-    throw DataError(fmt::format("schedule state: must hold Megatron's keys; {}; the checkpoint is damaged",
-                                reason_of(e)));
+    throw DataError(
+        fmt::format("schedule state must hold Megatron's keys; {}; the checkpoint is damaged", reason_of(e)));
   }
   if (resumed.samples < 0)
     throw DataError(

@@ -1,19 +1,19 @@
 // See step_record.h.
 #include "colonnade/train/step_record.h"
 
-#include "colonnade/plan/flops.h"
-#include "colonnade/train/expert_load.h"
-#include "colonnade/train/throughput.h"
+#include "colonnade/cost/flops.h"
+#include "colonnade/record/expert_load.h"
+#include "colonnade/record/throughput.h"
 
 namespace colonnade::train {
 
-StepRecord step_record(job::Job& job, const job::StepReport& report, const StepExchange& all,
-                       double learning_rate, std::optional<double> peak_tflops) {
+record::StepRecord step_record(job::Job& job, const job::StepReport& report, const StepExchange& all,
+                               double learning_rate, std::optional<double> peak_tflops) {
   const config::Run& run = job.run;
-  StepRecord record;
+  record::StepRecord record;
   record.iteration = job.counters.iteration;
   record.consumed_samples = job.counters.consumed_samples;
-  const plan::SampleLength length = plan::sample_length(run);
+  const cost::SampleLength length = cost::sample_length(run);
   record.consumed_tokens = job.counters.consumed_samples * length.all();
   record.grad_norm = report.optimizer.grad_norm;
   record.learning_rate = learning_rate;
@@ -21,12 +21,13 @@ StepRecord step_record(job::Job& job, const job::StepReport& report, const StepE
   if (run.logging.log_num_zeros_in_grad) record.num_zeros = report.optimizer.num_zeros;
   record.skipped = report.optimizer.skipped;
   record.step_ms = all.step_ms;
-  record.tokens_per_second = tokens_per_second(run.training.global_batch_size * length.all(), all.step_ms);
+  record.tokens_per_second =
+      record::tokens_per_second(run.training.global_batch_size * length.all(), all.step_ms);
   record.tflops_per_device =
-      tflops_per_device(plan::training_flops(run.model, length, run.training.global_batch_size,
-                                             run.parallel.tensor_model_parallel_size),
-                        all.step_ms, run.parallel.world_size);
-  record.mfu = model_flops_utilisation(record.tflops_per_device, peak_tflops);
+      record::tflops_per_device(cost::training_flops(run.model, length, run.training.global_batch_size,
+                                                     run.parallel.tensor_model_parallel_size),
+                                all.step_ms, run.parallel.world_size);
+  record.mfu = record::model_flops_utilisation(record.tflops_per_device, peak_tflops);
   record.peak_memory_bytes = static_cast<std::uint64_t>(all.peak_memory);
   record.peak_memory_rank = all.peak_rank;
   for (const auto& [name, value] : report.losses) {
@@ -37,7 +38,7 @@ StepRecord step_record(job::Job& job, const job::StepReport& report, const StepE
   }
   if (run.logging.log_params_norm)
     record.extra_losses.emplace_back("params_norm", job.optimizer().params_norm());
-  record.expert_load = expert_load(report.counts);
+  record.expert_load = record::expert_load(report.counts);
   return record;
 }
 

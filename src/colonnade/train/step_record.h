@@ -4,14 +4,14 @@
 #include <optional>
 
 #include "colonnade/job/job.h"
-#include "colonnade/train/metrics.h"
+#include "colonnade/record/metrics.h"
 #include "colonnade/train/step_exchange.h"
 
 namespace colonnade::train {
 
 /// The global values of the step that `job` has just done with `learning_rate`; `all`: of all ranks.
 /// `peak_tflops` of a device: empty where it is not known. Collective with --log-params-norm.
-StepRecord step_record(job::Job& job, const job::StepReport& report, const StepExchange& all,
-                       double learning_rate, std::optional<double> peak_tflops);
+record::StepRecord step_record(job::Job& job, const job::StepReport& report, const StepExchange& all,
+                               double learning_rate, std::optional<double> peak_tflops);
 
 }  // namespace colonnade::train

@@ -7,16 +7,16 @@
 #include <vector>
 
 #include "colonnade/layers/context_parallel/order.h"
+#include "colonnade/layout/context_parallel.h"
 #include "colonnade/ops/attention.h"
-#include "colonnade/plan/context_parallel.h"
 #include "colonnade/tensor/kept.h"
 
 namespace colonnade::layers {
 namespace {
 
 using at::Tensor;
-using plan::Chunk;
-using plan::Meeting;
+using layout::Chunk;
+using layout::Meeting;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
@@ -28,10 +28,10 @@ struct Place {
   std::int64_t length;  ///< of the sequence
 
   /// With the keys of rank `owner` as it holds them.
-  [[nodiscard]] Meeting with(int owner) const { return plan::meeting(length, rank, owner, ranks); }
+  [[nodiscard]] Meeting with(int owner) const { return layout::meeting(length, rank, owner, ranks); }
   /// With all keys in the order of the sequence, besides its own.
   [[nodiscard]] std::vector<Meeting> with_others() const {
-    return plan::meetings_with_others(length, rank, ranks);
+    return layout::meetings_with_others(length, rank, ranks);
   }
 };
 
@@ -87,9 +87,9 @@ class Transfer {
     const auto send = [&] { sending_ = ring_->send(buffer, (rank + 1) % k, tag_, name_); };
     const auto receive = [&] { receiving_ = ring_->recv(received_, (rank + k - 1) % k, tag_, name_); };
     // The first message between two ranks may hold up both until the other comes (NCCL): neighbours meet.
-    if (plan::sends_first(rank)) send();
+    if (layout::sends_first(rank)) send();
     receive();
-    if (!plan::sends_first(rank)) send();
+    if (!layout::sends_first(rank)) send();
   }
   Tensor wait() {
     receiving_.wait();

@@ -1,5 +1,5 @@
 // The order of tokens on context ranks and the order of the sequence: rank r of k holds of 2k chunks r and
-// 2k-1-r (plan/context_parallel.h).
+// 2k-1-r (layout/context_parallel.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>

@@ -7,8 +7,8 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/layers/regions.h"
+#include "colonnade/layout/expert_capacity.h"
 #include "colonnade/ops/permute.h"
-#include "colonnade/plan/capacity.h"
 #include "colonnade/tensor/kept.h"
 
 namespace colonnade::layers {
@@ -75,7 +75,7 @@ class ByGathering final : public Dispatcher {
                                  site_.all_experts,
                                  routing.capacity * site_.group.size(),
                                  site_.fills(routing),
-                                 plan::assumed_share(site_.moe, site_.expert_rank(), site_.expert_ranks())};
+                                 layout::assumed_share(site_.moe, site_.expert_rank(), site_.expert_ranks())};
     const ops::RowOrder order = ops::order_by_expert(experts, range);
     const Counts counts = counts_of(order, range);
     at::Tensor rows = ops::permute(alone ? x : GatherRows::apply(x, &site_), order);
@@ -250,7 +250,7 @@ class ByExchange final : public Dispatcher {
     if (range.filled) return Counts(static_cast<std::size_t>(range.count), range.most);
     if (!order.counts.is_meta()) return on_host(order.counts);
     const Counts by_expert =
-        plan::assumed_rows(site_.moe, order.token.size(0) / site_.etp, site_.expert_ranks());
+        layout::assumed_rows(site_.moe, order.token.size(0) / site_.etp, site_.expert_ranks());
     Counts counts;
     for (int m = 0; m < members(); ++m) {
       const auto first = by_expert.begin() + m / site_.etp * site_.local_experts;

@@ -34,7 +34,7 @@ class Dispatcher {
 /// kAllGather: every rank gets all tokens of the group, computes its experts' rows, and the sums are
 /// scattered: one gather and one reduce-scatter of [n, h] each way, in rows of fixed size. kAllToAll: rows go
 /// to the ranks of their experts and back: an exchange of n * k * etp rows each way, after one of their
-/// numbers, which the host waits for. In a dry run rows are as plan::assumed_share
+/// numbers, which the host waits for. In a dry run rows are as layout::assumed_share
 /// says.
 ///
 /// Pairs that the router has dropped go nowhere. Filled up to the capacity

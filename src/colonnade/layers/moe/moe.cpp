@@ -9,7 +9,7 @@
 
 namespace colonnade::layers {
 
-Moe::Moe(const plan::MoeParams& params, const config::Model& model, const Context& context)
+Moe::Moe(const layout::MoeParams& params, const config::Model& model, const Context& context)
     : router_(params, model, context),
       fc1_(context.make(params.fc1)),
       fc2_(context.make(params.fc2)),

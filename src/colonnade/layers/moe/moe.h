@@ -18,7 +18,7 @@ namespace colonnade::layers {
 /// tokens, and the experts' gradients would count them tp times.
 class Moe {
  public:
-  Moe(const plan::MoeParams& params, const config::Model& model, const Context& context);
+  Moe(const layout::MoeParams& params, const config::Model& model, const Context& context);
   [[nodiscard]] at::Tensor forward(const at::Tensor& normed, const tensor::Pass& pass);
   /// See Router::finish_step.
   void finish_step() { router_.finish_step(); }

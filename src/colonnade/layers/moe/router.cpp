@@ -6,9 +6,9 @@
 #include "colonnade/base/error.h"
 #include "colonnade/layers/moe/wide_product.h"
 #include "colonnade/layers/residual.h"
+#include "colonnade/layout/expert_capacity.h"
 #include "colonnade/ops/attach_loss.h"
 #include "colonnade/ops/capacity.h"
-#include "colonnade/plan/capacity.h"
 
 namespace colonnade::layers {
 namespace {
@@ -53,7 +53,7 @@ at::Tensor chosen(const at::Tensor& experts, std::int64_t sequences, std::int64_
 
 }  // namespace
 
-Router::Router(const plan::MoeParams& params, const config::Model& model, const Context& context)
+Router::Router(const layout::MoeParams& params, const config::Model& model, const Context& context)
     : weight(context.make(params.router)),
       bias(context.make(params.router_bias)),
       expert_bias(context.make(params.expert_bias)),
@@ -129,7 +129,7 @@ ops::Routing Router::forward(const at::Tensor& x, const tensor::Pass& pass) {
   if (expert_bias) args.bias = expert_bias->value;
   if (moe_.sinkhorn() && pass.training) args.assigned = assigned(logits, losses.filling);
   ops::Routing routing = ops::route(logits, args);
-  if (pass.cache == nullptr) routing.capacity = plan::expert_capacity(moe_, logits.size(0));
+  if (pass.cache == nullptr) routing.capacity = layout::expert_capacity(moe_, logits.size(0));
   if (losses.filling.defined()) {
     routing.experts = routing.experts.masked_fill(losses.filling.unsqueeze(-1), weight->value.size(0));
     if (routing.capacity == 0) routing.capacity = logits.size(0);  // no expert is chosen twice by a token

@@ -8,8 +8,8 @@
 
 #include "colonnade/config/model.h"
 #include "colonnade/layers/context.h"
+#include "colonnade/layout/params/gpt.h"
 #include "colonnade/ops/routing.h"
-#include "colonnade/plan/params/gpt.h"
 #include "colonnade/tensor/block.h"
 
 namespace colonnade::layers {
@@ -31,10 +31,10 @@ namespace colonnade::layers {
 /// dropout's are: by seed, name, sample, position and expert. As samples differ in each step, so do they.
 /// Megatron draws others on each rank.
 ///
-/// With --moe-expert-capacity-factor an expert takes at most plan::expert_capacity of the tokens of one call
-/// on one rank, in training and evaluation; the other pairs are dropped: their weights count as 0, and nobody
-/// else's grow. Tokens of a call are those of one micro-batch on one rank: layouts with other sequence or
-/// context parallelism, and other micro-batches, drop others. Losses look at the choice before that, the
+/// With --moe-expert-capacity-factor an expert takes at most layout::expert_capacity of the tokens of one
+/// call on one rank, in training and evaluation; the other pairs are dropped: their weights count as 0, and
+/// nobody else's grow. Tokens of a call are those of one micro-batch on one rank: layouts with other sequence
+/// or context parallelism, and other micro-batches, drop others. Losses look at the choice before that, the
 /// expert bias at what is kept, both as in Megatron. Nothing is dropped while text is generated.
 ///
 /// Losses, in training, with E experts, k of them a token, and T tokens of a micro-batch over all tensor
@@ -68,7 +68,7 @@ namespace colonnade::layers {
 /// readers of tokens; with a bias, one sum over these a step.
 class Router {
  public:
-  Router(const plan::MoeParams& params, const config::Model& model, const Context& context);
+  Router(const layout::MoeParams& params, const config::Model& model, const Context& context);
   /// x [s, b, h], or this rank's [s / tp, b, h], normed -> experts and weights of its rows in order.
   [[nodiscard]] ops::Routing forward(const at::Tensor& x, const tensor::Pass& pass);
 

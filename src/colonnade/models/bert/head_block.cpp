@@ -2,18 +2,18 @@
 #include "colonnade/models/bert/head_block.h"
 
 #include "colonnade/layers/regions.h"
+#include "colonnade/layout/params/gpt.h"
 #include "colonnade/models/gpt/final_states.h"
 #include "colonnade/ops/activation.h"
-#include "colonnade/plan/params/gpt.h"
 
 namespace colonnade::models::bert {
 
 HeadBlock::HeadBlock(const config::Model& model, const config::Parallel& parallel,
                      const layers::Context& context, tensor::Parameter* word)
-    : norm_(plan::final_params(model, parallel).norm, model, context),
+    : norm_(layout::final_params(model, parallel).norm, model, context),
       tp_(context.tp),
       sequence_parallel_(context.sequence_parallel) {
-  const plan::HeadParams params = plan::head_params(model, parallel);
+  const layout::HeadParams params = layout::head_params(model, parallel);
   if (params.transform)
     transform_ = std::make_unique<Transform>(Transform{.dense = {params.transform->dense, context},
                                                        .norm = {params.transform->norm, model, context}});

@@ -5,13 +5,13 @@
 
 #include "colonnade/layers/recompute.h"
 #include "colonnade/layers/transformer_layer.h"
+#include "colonnade/layout/params/gpt.h"
 #include "colonnade/models/bert/head_block.h"
 #include "colonnade/models/gpt/embedding_block.h"
-#include "colonnade/plan/params/gpt.h"
 
 namespace colonnade::models::bert {
 
-std::vector<tensor::Stage> build(const std::vector<plan::StageBlocks>& blocks, const config::Model& model,
+std::vector<tensor::Stage> build(const std::vector<layout::StageBlocks>& blocks, const config::Model& model,
                                  const config::Parallel& parallel, const layers::Context& context,
                                  std::int64_t max_sequence) {
   std::shared_ptr<const ops::RotaryTable> rotary;
@@ -20,7 +20,7 @@ std::vector<tensor::Stage> build(const std::vector<plan::StageBlocks>& blocks, c
         model, std::max(max_sequence, model.max_position_embeddings), context.options.device()));
   std::vector<tensor::Stage> built;
   tensor::Parameter* word = nullptr;
-  for (const plan::StageBlocks& part : blocks) {
+  for (const layout::StageBlocks& part : blocks) {
     tensor::Stage& stage = built.emplace_back();
     if (part.embedding) {
       auto block = std::make_unique<gpt::EmbeddingBlock>(model, parallel, context);
@@ -30,7 +30,7 @@ std::vector<tensor::Stage> build(const std::vector<plan::StageBlocks>& blocks, c
     layers::Blocks stack;
     for (std::int64_t i = part.first_layer; i < part.first_layer + part.num_layers; ++i)
       stack.push_back(std::make_unique<layers::TransformerLayer>(
-          plan::layer_params(model, parallel, i), model, context, rotary, i,
+          layout::layer_params(model, parallel, i), model, context, rotary, i,
           layers::Sight{.causal = false, .mask = "padding"}));
     layers::append_with_recomputation(stage.blocks, std::move(stack), context.recompute);
     if (part.head) stage.blocks.push_back(std::make_unique<HeadBlock>(model, parallel, context, word));

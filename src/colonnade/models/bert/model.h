@@ -7,7 +7,7 @@
 #include "colonnade/config/model.h"
 #include "colonnade/config/parallel.h"
 #include "colonnade/layers/context.h"
-#include "colonnade/plan/stages.h"
+#include "colonnade/layout/stages.h"
 #include "colonnade/tensor/block.h"
 
 namespace colonnade::models::bert {
@@ -17,7 +17,7 @@ namespace colonnade::models::bert {
 /// `token_types` [b, s] where tokens have kinds; `labels`; `samples` where needed; `swapped` [b] with a
 /// binary head. They hand on [s, b, h]; what the last one gives, HeadBlock says. With tied embeddings a rank
 /// of the last stage without the embedding holds a copy of its table (Parameter::is_copy).
-std::vector<tensor::Stage> build(const std::vector<plan::StageBlocks>& blocks, const config::Model& model,
+std::vector<tensor::Stage> build(const std::vector<layout::StageBlocks>& blocks, const config::Model& model,
                                  const config::Parallel& parallel, const layers::Context& context,
                                  std::int64_t max_sequence);
 

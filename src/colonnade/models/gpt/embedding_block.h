@@ -12,7 +12,7 @@ namespace colonnade::models::gpt {
 class EmbeddingBlock : public tensor::Block {
  public:
   EmbeddingBlock(const config::Model& model, const config::Parallel& parallel, const layers::Context& context)
-      : embedding_(plan::embedding_params(model, parallel), model, context) {}
+      : embedding_(layout::embedding_params(model, parallel), model, context) {}
   at::Tensor forward(const at::Tensor&, const tensor::Pass& pass) override {
     return embedding_.forward(pass);
   }

@@ -3,7 +3,7 @@
 
 #include <ATen/ops/cat.h>
 
-#include "colonnade/plan/params/gpt.h"
+#include "colonnade/layout/params/gpt.h"
 
 namespace colonnade::models::gpt {
 
@@ -11,7 +11,7 @@ std::unique_ptr<tensor::Parameter> copy_of_words(const config::Model& model, con
                                                  const layers::Context& context,
                                                  const tensor::Parameter* word) {
   if (word != nullptr) return nullptr;
-  auto copy = context.make(plan::embedding_params(model, parallel).word);
+  auto copy = context.make(layout::embedding_params(model, parallel).word);
   copy->is_copy = true;
   return copy;
 }
@@ -19,9 +19,9 @@ std::unique_ptr<tensor::Parameter> copy_of_words(const config::Model& model, con
 FinalStates::FinalStates(const config::Model& model, const config::Parallel& parallel,
                          const layers::Context& context,
                          const std::shared_ptr<const ops::RotaryTable>& rotary, tensor::Parameter* word)
-    : norm_(plan::final_params(model, parallel).norm, model, context), word_(nullptr) {
-  const plan::FinalParams params = plan::final_params(model, parallel);
-  for (const plan::PredictionParams& one : params.predictions) {
+    : norm_(layout::final_params(model, parallel).norm, model, context), word_(nullptr) {
+  const layout::FinalParams params = layout::final_params(model, parallel);
+  for (const layout::PredictionParams& one : params.predictions) {
     const auto layer = model.num_layers + static_cast<std::int64_t>(predictions_.size());
     predictions_.push_back(std::make_unique<layers::Prediction>(one, model, context, rotary, layer));
   }

@@ -7,8 +7,8 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/layers/vocab_loss.h"
+#include "colonnade/layout/params/gpt.h"
 #include "colonnade/ops/attach_loss.h"
-#include "colonnade/plan/params/gpt.h"
 
 namespace colonnade::models::gpt {
 
@@ -23,7 +23,7 @@ HeadBlock::HeadBlock(const config::Model& model, const config::Parallel& paralle
       softcap_(model.final_logit_softcapping),
       tp_(context.tp),
       sequence_parallel_(context.sequence_parallel) {
-  const plan::HeadParams params = plan::head_params(model, parallel);
+  const layout::HeadParams params = layout::head_params(model, parallel);
   own_output_ = context.make(params.output);
   output_bias_ = context.make(params.output_bias);
   if (own_output_) return;

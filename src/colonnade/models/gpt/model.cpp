@@ -5,9 +5,9 @@
 
 #include "colonnade/layers/recompute.h"
 #include "colonnade/layers/transformer_layer.h"
+#include "colonnade/layout/params/gpt.h"
 #include "colonnade/models/gpt/embedding_block.h"
 #include "colonnade/models/gpt/head_block.h"
-#include "colonnade/plan/params/gpt.h"
 
 namespace colonnade::models::gpt {
 namespace {
@@ -34,20 +34,20 @@ struct Rotary {
   }
   /// Layers behind the last one are of its kind.
   [[nodiscard]] const SharedTable& of(const config::Model& model, std::int64_t layer) const {
-    return plan::window_of(model, layer) > 0 ? local : whole;
+    return layout::window_of(model, layer) > 0 ? local : whole;
   }
   SharedTable whole, local;
 };
 
 }  // namespace
 
-std::vector<tensor::Stage> build(const std::vector<plan::StageBlocks>& blocks, const config::Model& model,
+std::vector<tensor::Stage> build(const std::vector<layout::StageBlocks>& blocks, const config::Model& model,
                                  const config::Parallel& parallel, const layers::Context& context,
                                  std::int64_t max_sequence) {
   const Rotary rotary(model, context, max_sequence);
   std::vector<tensor::Stage> built;
   tensor::Parameter* word = nullptr;
-  for (const plan::StageBlocks& part : blocks) {
+  for (const layout::StageBlocks& part : blocks) {
     tensor::Stage& stage = built.emplace_back();
     if (part.embedding) {
       auto block = std::make_unique<EmbeddingBlock>(model, parallel, context);
@@ -56,7 +56,7 @@ std::vector<tensor::Stage> build(const std::vector<plan::StageBlocks>& blocks, c
     }
     layers::Blocks stack;
     for (std::int64_t i = part.first_layer; i < part.first_layer + part.num_layers; ++i)
-      stack.push_back(std::make_unique<layers::TransformerLayer>(plan::layer_params(model, parallel, i),
+      stack.push_back(std::make_unique<layers::TransformerLayer>(layout::layer_params(model, parallel, i),
                                                                  model, context, rotary.of(model, i), i));
     layers::append_with_recomputation(stage.blocks, std::move(stack), context.recompute);
     std::unique_ptr<FinalStates> states;

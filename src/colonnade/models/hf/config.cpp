@@ -3,12 +3,12 @@
 
 #include <algorithm>
 
+#include "colonnade/layout/params/gpt.h"
 #include "colonnade/models/hf/bert.h"
 #include "colonnade/models/hf/deepseek.h"
 #include "colonnade/models/hf/gpt2.h"
 #include "colonnade/models/hf/names.h"
 #include "colonnade/models/hf/t5.h"
-#include "colonnade/plan/params/gpt.h"
 
 namespace colonnade::models::hf {
 namespace {
@@ -71,7 +71,7 @@ constexpr Called kLlamaLike[] = {{Family::kLlama, "llama", "LlamaForCausalLM"},
 json layer_types(const config::Model& m) {
   json types = json::array();
   for (std::int64_t i = 0; i < m.num_layers; ++i)
-    types.push_back(plan::window_of(m, i) > 0 ? "sliding_attention" : "full_attention");
+    types.push_back(layout::window_of(m, i) > 0 ? "sliding_attention" : "full_attention");
   return types;
 }
 
@@ -127,7 +127,7 @@ json particulars(const config::Model& m, Family family) {
     }
     case Family::kQwen3Moe: {
       json dense = json::array();
-      const std::vector<bool> experts = plan::layers_with_experts(m);
+      const std::vector<bool> experts = layout::layers_with_experts(m);
       for (std::size_t i = 0; i < experts.size(); ++i)
         if (!experts[i]) dense.push_back(i);
       return {{"attention_bias", false},

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "colonnade/plan/params/gpt.h"
+#include "colonnade/layout/params/gpt.h"
 
 namespace colonnade::models::hf {
 
@@ -56,7 +56,7 @@ void refuse_other_scaling(Keys& keys, const Settings& s) {
 
 json deepseek_config(const config::Model& m) {
   const config::Moe& moe = m.moe;
-  const auto dense = std::ranges::count(plan::layers_with_experts(m), false);
+  const auto dense = std::ranges::count(layout::layers_with_experts(m), false);
   return {{"attention_bias", false},
           {"head_dim", m.latent.qk_pos_emb_head_dim},
           {"q_lora_rank", m.latent.q_lora_rank > 0 ? json(m.latent.q_lora_rank) : json()},

@@ -9,8 +9,8 @@
 #include <string_view>
 
 #include "colonnade/base/error.h"
+#include "colonnade/layout/params/gpt.h"
 #include "colonnade/models/hf/tables.h"
-#include "colonnade/plan/params/gpt.h"
 
 namespace colonnade::models::hf {
 namespace {
@@ -39,13 +39,13 @@ std::string with_numbers(std::string_view pattern, std::initializer_list<std::st
 }
 
 /// The rows of dimension `dim` that each tensor of a row has: those of a piece, or all.
-std::vector<std::int64_t> rows_of(const plan::ParamSpec& spec, std::size_t dim, std::size_t tensors) {
+std::vector<std::int64_t> rows_of(const layout::ParamSpec& spec, std::size_t dim, std::size_t tensors) {
   if (tensors == 1) return {dim < spec.shape.size() ? spec.shape[dim] : 1};
-  const auto cut = std::ranges::find(spec.cuts, static_cast<int>(dim), &plan::Cut::dim);
+  const auto cut = std::ranges::find(spec.cuts, static_cast<int>(dim), &layout::Cut::dim);
   COL_CHECK(cut != spec.cuts.end() && cut->pieces.size() == tensors,
             "{}: the name table has {} tensors for it; got another number of pieces", spec.name, tensors);
   std::vector<std::int64_t> rows;
-  for (const plan::Piece& piece : cut->pieces) rows.push_back(piece.size);
+  for (const layout::Piece& piece : cut->pieces) rows.push_back(piece.size);
   return rows;
 }
 
@@ -79,7 +79,7 @@ bool has_llama_layers(const config::Model& m) {
 }
 
 bool has_experts_everywhere(const config::Model& m) {
-  return std::ranges::count(plan::layers_with_experts(m), false) == 0;
+  return std::ranges::count(layout::layers_with_experts(m), false) == 0;
 }
 
 bool has_plain_router(const config::Moe& moe) {
@@ -173,7 +173,7 @@ bool has_deepseek_v3_layers(const config::Model& m) {
       m.norm_epsilon != kDeepseekEpsilon || m.normalization != config::Normalization::kRmsNorm ||
       m.activation != config::Activation::kSwiglu)
     return false;
-  const std::vector<bool> experts = plan::layers_with_experts(m);
+  const std::vector<bool> experts = layout::layers_with_experts(m);
   return !moe.sinkhorn() && moe.router_score_function == config::RouterScore::kSigmoid &&
          moe.router_enable_expert_bias && groups_of_two(moe) && !moe.shared_expert_gate &&
          moe.shared_expert_intermediate_size > 0 &&
@@ -289,7 +289,7 @@ std::optional<Naming> naming_of(const config::Model& model) {
   return family ? std::optional<Naming>(Naming{*family, model.num_layers}) : std::nullopt;
 }
 
-std::vector<StoredTensor> tensors_of(const plan::ParamSpec& spec, std::optional<Naming> naming) {
+std::vector<StoredTensor> tensors_of(const layout::ParamSpec& spec, std::optional<Naming> naming) {
   if (!naming) return {{spec.name, 0, rows_of(spec, 0, 1)[0]}};
   auto [pattern, layer] = without_number(spec.name, naming->layers);
   const Table& table = table_of(naming->family);
@@ -323,7 +323,7 @@ Leftovers left_over(const config::Model& model, const std::vector<std::string>& 
   const auto family = family_of(model);
   const bool tied = !model.untie_embeddings_and_output_weights;
   std::set<std::string> known;
-  for (const plan::ParamSpec& spec : plan::model_params(model, {}))
+  for (const layout::ParamSpec& spec : layout::model_params(model, {}))
     for (StoredTensor& tensor : tensors_of(spec, naming_of(model))) known.insert(std::move(tensor.name));
   Leftovers left;
   const std::set<std::string> held(names.begin(), names.end());

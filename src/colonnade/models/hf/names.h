@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "colonnade/config/model.h"
-#include "colonnade/plan/param.h"
+#include "colonnade/layout/param.h"
 
 namespace colonnade::models::hf {
 
@@ -75,7 +75,7 @@ struct Naming {
 std::optional<Naming> naming_of(const config::Model& model);
 
 /// The tensors that hold `spec` in `naming`; with nothing, one tensor under our own name.
-std::vector<StoredTensor> tensors_of(const plan::ParamSpec& spec, std::optional<Naming> naming);
+std::vector<StoredTensor> tensors_of(const layout::ParamSpec& spec, std::optional<Naming> naming);
 
 /// A tensor that a folder may hold beside the one it is a copy of.
 struct Copy {

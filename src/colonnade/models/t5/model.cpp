@@ -7,9 +7,9 @@
 
 #include "colonnade/layers/recompute.h"
 #include "colonnade/layers/transformer_layer.h"
+#include "colonnade/layout/params/gpt.h"
 #include "colonnade/models/gpt/embedding_block.h"
 #include "colonnade/models/gpt/head_block.h"
-#include "colonnade/plan/params/gpt.h"
 
 namespace colonnade::models::t5 {
 namespace {
@@ -48,7 +48,7 @@ class LayerBlock final : public tensor::Block {
         parts_(context.sequence_part().parts),
         own_table_(std::move(distances.made)),
         table_(distances.table),
-        layer_(plan::layer_params(model, parallel, layer), model, context, std::move(rotary), layer,
+        layer_(layout::layer_params(model, parallel, layer), model, context, std::move(rotary), layer,
                {.causal = !of_encoder_,
                 .mask = of_encoder_ ? "encoder_padding" : "attention_mask",
                 .bias = {distances.table,
@@ -104,7 +104,7 @@ class HeadBlock final : public tensor::Block {
 /// `first`: the first layer of the kind in the model. Other stages that have such layers hold copies.
 Distances distances_of(const config::Model& model, const layers::Context& context, std::int64_t layer) {
   const bool encoder = layer < model.encoder_num_layers;
-  Distances distances{.made = context.make(plan::relative_bias(model, encoder))};
+  Distances distances{.made = context.make(layout::relative_bias(model, encoder))};
   distances.table = distances.made.get();
   if (distances.table != nullptr)
     distances.table->is_copy = layer != (encoder ? 0 : model.encoder_num_layers);
@@ -113,7 +113,7 @@ Distances distances_of(const config::Model& model, const layers::Context& contex
 
 }  // namespace
 
-std::vector<tensor::Stage> build(const std::vector<plan::StageBlocks>& blocks, const config::Model& model,
+std::vector<tensor::Stage> build(const std::vector<layout::StageBlocks>& blocks, const config::Model& model,
                                  const config::Parallel& parallel, const layers::Context& context,
                                  const config::Training& training) {
   std::shared_ptr<const ops::RotaryTable> rotary;
@@ -123,11 +123,11 @@ std::vector<tensor::Stage> build(const std::vector<plan::StageBlocks>& blocks, c
     rotary =
         std::make_shared<const ops::RotaryTable>(ops::rotary_table(model, length, context.options.device()));
   }
-  const plan::FirstReaders first = plan::first_readers(model, blocks);
+  const layout::FirstReaders first = layout::first_readers(model, blocks);
   std::vector<tensor::Stage> built;
   tensor::Parameter* word = nullptr;
   Distances of_encoder, of_decoder;
-  for (const plan::StageBlocks& part : blocks) {
+  for (const layout::StageBlocks& part : blocks) {
     tensor::Stage& stage = built.emplace_back();
     if (part.embedding) {
       auto block = std::make_unique<EmbeddingBlock>(model, parallel, context);

@@ -8,7 +8,7 @@
 #include "colonnade/config/parallel.h"
 #include "colonnade/config/training.h"
 #include "colonnade/layers/context.h"
-#include "colonnade/plan/stages.h"
+#include "colonnade/layout/stages.h"
 #include "colonnade/tensor/block.h"
 
 namespace colonnade::models::t5 {
@@ -26,8 +26,8 @@ namespace colonnade::models::t5 {
 /// layer copies the rows that it leaves alone.
 ///
 /// The tables of relative positions lie with the first layer of their kind on a rank; other stages with such
-/// layers hold copies (plan::HeldBy), whose gradients are summed.
-std::vector<tensor::Stage> build(const std::vector<plan::StageBlocks>& blocks, const config::Model& model,
+/// layers hold copies (layout::HeldBy), whose gradients are summed.
+std::vector<tensor::Stage> build(const std::vector<layout::StageBlocks>& blocks, const config::Model& model,
                                  const config::Parallel& parallel, const layers::Context& context,
                                  const config::Training& training);
 

@@ -1,0 +1,59 @@
+// See step_passes.h.
+#include "colonnade/cost/step_passes.h"
+
+#include <algorithm>
+
+#include "colonnade/cost/activations.h"
+#include "colonnade/layout/mesh.h"
+#include "colonnade/rules/rules.h"
+
+namespace colonnade::cost {
+namespace {
+
+/// Of one hidden state of each token from a stage to the next.
+double transfer(const config::Run& run, const Hardware& hardware, const layout::Mesh& mesh) {
+  if (run.parallel.pipeline_model_parallel_size < 2) return 0;
+  // The slowest way sets the pace.
+  const bool near = mesh.peers(0, {layout::Axis::kPp}).back() < hardware.devices_per_node;
+  const Link& link = near ? hardware.intra_node : hardware.inter_node;
+  return static_cast<double>(message_bytes(run, 1)) / (link.bandwidth * link.share) + link.latency;
+}
+
+/// Of all micro-batches on the rank that has most.
+PassTime busiest(const std::vector<StageTime>& stages, const schedule::Placement& placement,
+                 int microbatches) {
+  PassTime most;
+  for (int rank = 0; rank < placement.ranks(); ++rank) {
+    PassTime sum;
+    for (int chunk = 0; chunk < placement.chunks(); ++chunk) {
+      const StageTime& t = stages[static_cast<std::size_t>(placement.stage(rank, chunk))];
+      sum.add(t.forward, microbatches).add(t.backward, microbatches);
+    }
+    if (rank == 0 || sum.total() > most.total()) most = sum;
+  }
+  return most;
+}
+
+}  // namespace
+
+StepPasses step_passes(const config::Run& run, const Hardware& hardware, const Execution& execution,
+                       schedule::KnownSchedules& schedules) {
+  const layout::Mesh mesh(run.parallel);
+  const Ways ways(hardware, mesh);
+  StepPasses passes;
+  std::vector<schedule::StageCost> costs;
+  for (const layout::StageBlocks& stage : layout::split_stages(run.model, run.parallel)) {
+    const StageTime time = stage_time(run, stage, hardware, execution, ways);
+    passes.stages.push_back(time);
+    costs.push_back(
+        {time.forward.total(), time.backward.total(), time.weight, static_cast<double>(stage.states_out)});
+  }
+  const int chunks = static_cast<int>(costs.size()) / run.parallel.pipeline_model_parallel_size;
+  const int microbatches = static_cast<int>(std::max<std::int64_t>(1, rules::num_microbatches(run)));
+  passes.pipeline = schedule::times_of_step(schedules, run.parallel, chunks, microbatches, costs,
+                                            transfer(run, hardware, mesh));
+  passes.most = busiest(passes.stages, schedule::placement_of(run.parallel, chunks), microbatches);
+  return passes;
+}
+
+}  // namespace colonnade::cost

@@ -1,0 +1,331 @@
+// See preprocess.h. Workers take chunks in turn, encode them side by side and write them in turn.
+#include "colonnade/preprocess/preprocess.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <exception>
+#include <limits>
+#include <memory>
+#include <mutex>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <thread>
+
+#include "colonnade/base/byte_gate.h"
+#include "colonnade/base/error.h"
+#include "colonnade/base/files.h"
+#include "colonnade/corpus/text_reader.h"
+#include "colonnade/preprocess/chunk_encoder.h"
+#include "colonnade/preprocess/preprocess_output.h"
+
+namespace colonnade::preprocess {
+namespace {
+
+namespace fs = std::filesystem;
+using Clock = std::chrono::steady_clock;
+
+/// Bytes of text that are encoded at a time, by all workers; one line may be longer.
+constexpr std::int64_t kTextInFlight = 48LL << 20;
+
+corpus::LineLimits limits_of(const PreprocessOptions& options) {
+  return {.longest = static_cast<std::size_t>(options.longest_line), .columns = {.names = options.json_keys}};
+}
+
+class Pipeline {
+ public:
+  /// Without `output` and `journal` nothing is written, and it ends after `most` documents.
+  Pipeline(const PreprocessOptions& options, const tokenizers::Tokenizer& tokenizer,
+           const PreprocessEvents& events, PreprocessPoint from, PreprocessOutput* output,
+           PreprocessJournal* journal, std::int64_t most = std::numeric_limits<std::int64_t>::max())
+      : options_(options),
+        events_(events),
+        encoder_(options, tokenizer),
+        output_(output),
+        journal_(journal),
+        most_(most),
+        next_input_(from.input),
+        start_(from.position),
+        point_(std::move(from)) {
+    for (std::size_t i = 0; i < next_input_; ++i) files_before_ += file_size(i);
+  }
+
+  const PreprocessPoint& run() {
+    if (events_.progress) events_.progress(point_.progress);
+    {
+      std::vector<std::jthread> threads;
+      for (int i = 0; i < std::max(options_.workers, 1); ++i) threads.emplace_back([this] { work(); });
+    }
+    if (error_ != nullptr) std::rethrow_exception(error_);
+    return point_;
+  }
+
+ private:
+  struct Chunk {
+    std::int64_t number = 0;
+    std::size_t input = 0;
+    corpus::LineChunk lines;
+    std::int64_t file_bytes = 0;  // of all inputs that were read so far
+  };
+
+  std::int64_t file_size(std::size_t input) const {
+    return static_cast<std::int64_t>(fs::file_size(options_.inputs[input]));
+  }
+
+  /// The next chunk of all inputs; false at the end. Behind a fault nothing is read: what the reader was at
+  /// is lost.
+  bool take(Chunk& chunk) {
+    const std::lock_guard lock(reading_);
+    chunk.number = next_chunk_++;
+    try {
+      return read_next(chunk);
+    } catch (...) {
+      reader_.reset();
+      next_input_ = options_.inputs.size();
+      throw;
+    }
+  }
+
+  bool read_next(Chunk& chunk) {
+    for (;;) {
+      if (reader_ == nullptr) {
+        if (next_input_ == options_.inputs.size()) return false;
+        reader_ = std::make_unique<corpus::LineReader>(options_.inputs[next_input_],
+                                                       static_cast<std::size_t>(options_.chunk_bytes),
+                                                       limits_of(options_), std::exchange(start_, {}));
+      }
+      chunk.input = next_input_;
+      if (reader_->next(chunk.lines)) {
+        chunk.file_bytes = files_before_ + chunk.lines.file_bytes;
+        return gate_.enter(static_cast<std::int64_t>(chunk.lines.text.size()));
+      }
+      reader_.reset();
+      files_before_ += file_size(next_input_++);
+    }
+  }
+
+  /// Reading errors belong to the chunk that was asked for, so they wait for their turn too.
+  void work() {
+    for (;;) {
+      Chunk chunk;
+      EncodedChunk encoded;
+      std::exception_ptr error;
+      bool more = true;
+      try {
+        more = take(chunk);
+        if (more) encoded = encoder_.encode(options_.inputs[chunk.input].string(), chunk.lines);
+      } catch (...) {
+        error = std::current_exception();
+      }
+      std::unique_lock lock(writing_);
+      turn_.wait(lock, [&] { return next_written_ == chunk.number || over_; });
+      if (over_) return;
+      if (more && error == nullptr) {
+        try {
+          write(chunk, encoded);
+        } catch (...) {
+          error = std::current_exception();
+        }
+      }
+      gate_.leave(static_cast<std::int64_t>(chunk.lines.text.size()));
+      error_ = error;
+      ++next_written_;
+      over_ = !more || error != nullptr || point_.progress.documents >= most_;
+      if (over_) gate_.close();
+      turn_.notify_all();
+      if (over_) return;
+    }
+  }
+
+  void write(const Chunk& chunk, const EncodedChunk& encoded) {
+    if (output_ != nullptr) output_->add(encoded, point_.lines);
+    if (events_.skipped)
+      for (const std::string& why : encoded.bad) events_.skipped(why);
+    point_.input = chunk.input;
+    point_.position = chunk.lines.end;
+    point_.lines += encoded.lines;
+    PreprocessProgress& done = point_.progress;
+    for (const EncodedTexts& key : encoded.keys) done.tokens += static_cast<std::int64_t>(key.ids.size());
+    done.documents += static_cast<std::int64_t>(encoded.places.size());
+    done.text_bytes += chunk.lines.end.byte - chunk.lines.begin.byte;
+    done.skipped += static_cast<std::int64_t>(encoded.bad.size());
+    done.file_bytes = chunk.file_bytes;
+    if (events_.progress) events_.progress(done);
+    const bool stop = events_.stop && events_.stop();
+    const bool due =
+        std::chrono::duration<double>(Clock::now() - last_point_).count() >= options_.resume_seconds;
+    if (journal_ != nullptr && (stop || due)) {
+      point_.sets = output_->sync();
+      journal_->add(point_);
+      output_->keep_parts(true);
+      last_point_ = Clock::now();
+    }
+    if (stop)
+      throw StopRequested(fmt::format(
+          "preprocess: stopped by a signal after {} documents; the same command goes on from there",
+          done.documents));
+  }
+
+  const PreprocessOptions& options_;
+  const PreprocessEvents& events_;
+  const ChunkEncoder encoder_;
+  PreprocessOutput* output_;
+  PreprocessJournal* journal_;
+  std::int64_t most_;
+  ByteGate gate_{kTextInFlight};
+
+  std::mutex reading_;  // guards the next five
+  std::unique_ptr<corpus::LineReader> reader_;
+  std::size_t next_input_ = 0;
+  corpus::LinePosition start_;  // in the first input
+  std::int64_t next_chunk_ = 0;
+  std::int64_t files_before_ = 0;
+
+  std::mutex writing_;  // guards the rest and the output
+  std::condition_variable turn_;
+  std::int64_t next_written_ = 0;
+  bool over_ = false;
+  std::exception_ptr error_;
+  PreprocessPoint point_;
+  Clock::time_point last_point_ = Clock::now();
+};
+
+void check(const PreprocessOptions& options, const tokenizers::Tokenizer& tokenizer) {
+  if (options.append_eod && tokenizer.eod() < 0)
+    throw ConfigError(
+        "--append-eod: the tokenizer must have an end of document; got none; train it with an eos piece");
+  const std::set<std::string> keys(options.json_keys.begin(), options.json_keys.end());
+  if (keys.size() != options.json_keys.size())
+    throw ConfigError("--json-keys: each key must be there once, for each gives a data set; got one twice");
+}
+
+/// Size and time of change, so that another file of the same name is another one.
+nlohmann::json about(const fs::path& path) {
+  std::error_code missing;  // told when it is opened
+  const auto time = fs::last_write_time(path, missing).time_since_epoch();
+  return {fs::absolute(path).string(), missing ? 0 : fs::file_size(path, missing),
+          std::chrono::duration_cast<std::chrono::nanoseconds>(time).count()};
+}
+
+/// All that decides the bytes, in one line.
+std::string settings_of(const PreprocessOptions& options) {
+  nlohmann::json inputs = nlohmann::json::array(), model = nlohmann::json::array();
+  for (const fs::path& input : options.inputs) inputs.push_back(about(input));
+  if (!options.punkt_model.empty()) {
+    std::set<fs::path> files;
+    for (const auto& entry : entries_of(options.punkt_model)) files.insert(entry.path());
+    for (const fs::path& file : files) model.push_back(about(file));
+  }
+  return nlohmann::json{{"inputs", inputs},
+                        {"json_keys", options.json_keys},
+                        {"append_eod", options.append_eod},
+                        {"longest_line", options.longest_line},
+                        {"skip_bad_lines", options.skip_bad_lines},
+                        {"partitions", options.partitions},
+                        {"keep_sequential", options.keep_sequential},
+                        {"punkt", model},
+                        {"keep_newlines", options.keep_newlines},
+                        {"tokenizer", options.tokenizer_identity}}
+      .dump();
+}
+
+std::int64_t lines_of(const PreprocessOptions& options, const std::function<bool()>& stop) {
+  std::int64_t lines = 0;
+  corpus::LineChunk chunk;
+  for (const fs::path& input : options.inputs) {
+    corpus::LineReader reader(input, static_cast<std::size_t>(options.chunk_bytes), limits_of(options));
+    while (reader.next(chunk)) {
+      lines += count_lines(chunk);
+      if (stop && stop())
+        throw StopRequested(fmt::format(
+            "preprocess: stopped by a signal after {} lines were counted; the same command counts them anew",
+            lines));
+    }
+  }
+  return lines;
+}
+
+bool is_there(const fs::path& path) {
+  std::error_code ignored;
+  return fs::exists(path, ignored);
+}
+
+/// Chunks of all workers must fit what is encoded at a time; the limit of a line is known by whole chunks.
+PreprocessOptions with_chunks(PreprocessOptions options) {
+  const std::int64_t share =
+      std::max<std::int64_t>(kTextInFlight / (2 * std::max(options.workers, 1)), 1 << 16);
+  options.chunk_bytes = std::min({options.chunk_bytes, share, options.longest_line});
+  return options;
+}
+
+PreprocessProgress run_with(const PreprocessOptions& options, const tokenizers::Tokenizer& tokenizer,
+                            const PreprocessEvents& events, PreprocessJournal& journal) {
+  const std::optional<PreprocessPoint> last = journal.begin();
+  PreprocessPoint point = last.value_or(PreprocessPoint{});
+  if (events.note && last)
+    events.note(
+        fmt::format("goes on after {} documents of the run that was stopped", point.progress.documents));
+  if (events.note && journal.replaced())
+    events.note("begins anew: settings or inputs are not those of the run that was stopped");
+  for (const fs::path& input : options.inputs)
+    point.progress.total_bytes += static_cast<std::int64_t>(fs::file_size(input));
+  const bool count = options.partitions > 1 && options.keep_sequential && !point.complete;
+  PreprocessOutput output(options, data::token_type_for(tokenizer.vocab_size()),
+                          count ? lines_of(options, events.stop) : 0, last ? &*last : nullptr);
+  output.keep_parts(last.has_value());
+  if (!point.complete) {
+    Pipeline pipeline(options, tokenizer, events, std::move(point), &output, &journal);
+    try {
+      point = pipeline.run();
+      output.require_tokens(point.progress.documents);
+    } catch (const DataError&) {
+      // What the inputs hold goes away only with other inputs; one that is gone may come back with its disk.
+      if (std::ranges::all_of(options.inputs, is_there)) {
+        output.keep_parts(false);
+        journal.remove();
+      }
+      throw;
+    }
+    point.complete = true;
+    point.sets = output.sync();
+    journal.add(point);
+    output.keep_parts(true);
+  }
+  output.finish(events.stop);
+  journal.remove();
+  return point.progress;
+}
+
+}  // namespace
+
+PreprocessProgress preprocess(const PreprocessOptions& given, const tokenizers::Tokenizer& tokenizer,
+                              const PreprocessEvents& events) {
+  check(given, tokenizer);
+  allow_open_files(given);
+  const PreprocessOptions options = with_chunks(given);
+  PreprocessJournal journal(options.output_prefix, settings_of(options));
+  try {
+    return run_with(options, tokenizer, events, journal);
+  } catch (...) {
+    if (!journal.has_point()) journal.remove();
+    throw;
+  }
+}
+
+std::vector<double> measure_preprocess(PreprocessOptions options, const tokenizers::Tokenizer& tokenizer,
+                                       const std::vector<std::int64_t>& workers, std::int64_t documents) {
+  check(options, tokenizer);
+  const PreprocessEvents silent;
+  std::vector<double> rates;
+  for (const std::int64_t each : workers) {
+    options.workers = static_cast<int>(each);
+    const PreprocessOptions chunked = with_chunks(options);
+    const auto start = Clock::now();
+    Pipeline pipeline(chunked, tokenizer, silent, {}, nullptr, nullptr, documents);
+    const std::int64_t done = pipeline.run().progress.documents;
+    rates.push_back(static_cast<double>(done) / std::chrono::duration<double>(Clock::now() - start).count());
+  }
+  return rates;
+}
+
+}  // namespace colonnade::preprocess

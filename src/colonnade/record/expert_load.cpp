@@ -1,0 +1,61 @@
+// See expert_load.h.
+#include "colonnade/record/expert_load.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <string_view>
+#include <tuple>
+
+#include "colonnade/layers/moe/router.h"
+
+namespace colonnade::record {
+namespace {
+
+/// To four digits behind the point, which are all that anybody reads.
+double rounded(double x) { return std::round(x * 1e4) / 1e4; }
+
+double sum(const std::vector<double>& x) { return std::accumulate(x.begin(), x.end(), 0.0); }
+
+/// The names of what `prefix` counts, those of layers by their number and of further tokens behind them.
+std::vector<std::string> routers(const std::map<std::string, std::vector<double>>& counts,
+                                 std::string_view prefix) {
+  std::vector<std::string> names;
+  for (const auto& [name, numbers] : counts)
+    if (name.starts_with(prefix)) names.push_back(name.substr(prefix.size()));
+  std::ranges::sort(names, {}, [](const std::string& name) {
+    return std::tuple(!name.starts_with("decoder."), name.size(), name);
+  });
+  return names;
+}
+
+}  // namespace
+
+std::vector<std::pair<std::string, std::vector<double>>> expert_load(
+    const std::map<std::string, std::vector<double>>& counts) {
+  std::vector<double> balance, least, dropped;
+  for (const std::string& router : routers(counts, layers::kExpertTokens)) {
+    const std::vector<double>& tokens = counts.at(layers::kExpertTokens + router);
+    const double all = sum(tokens), mean = all / static_cast<double>(tokens.size());
+    balance.push_back(all > 0 ? rounded(*std::ranges::max_element(tokens) / mean) : 1);
+    least.push_back(all > 0 ? rounded(*std::ranges::min_element(tokens) / mean) : 1);
+    const auto kept = counts.find(layers::kKeptTokens + router);
+    if (kept != counts.end()) dropped.push_back(all > 0 ? rounded(1 - sum(kept->second) / all) : 0);
+  }
+  std::vector<std::pair<std::string, std::vector<double>>> load;
+  if (!balance.empty()) load = {{"expert_balance", balance}, {"expert_least", least}};
+  if (!dropped.empty()) load.emplace_back("dropped_tokens", dropped);
+  return load;
+}
+
+std::vector<std::vector<std::int64_t>> tokens_per_expert(
+    const std::map<std::string, std::vector<double>>& counts) {
+  std::vector<std::vector<std::int64_t>> of_layers;
+  for (const std::string& router : routers(counts, layers::kExpertTokens)) {
+    const std::vector<double>& tokens = counts.at(layers::kExpertTokens + router);
+    of_layers.emplace_back(tokens.begin(), tokens.end());
+  }
+  return of_layers;
+}
+
+}  // namespace colonnade::record

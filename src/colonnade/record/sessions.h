@@ -1,0 +1,23 @@
+// RUN/sessions.json: what the report tells of every session of a run, a session being one start of the
+// program, new or resumed. Layout, ranks and times may differ from one to the next.
+#pragma once
+
+#include <cstdint>
+#include <filesystem>
+#include <vector>
+
+#include "colonnade/record/report.h"
+
+namespace colonnade::record {
+
+/// All that RunSummary holds but the settings. A missing file is an empty list. Throws DataError when it
+/// is damaged.
+std::vector<RunSummary> read_sessions(const std::filesystem::path& path);
+
+/// Replaces the file in one rename. Throws Error.
+void write_sessions(const std::filesystem::path& path, const std::vector<RunSummary>& sessions);
+
+/// Those of which a run that goes on after step `loaded` still holds steps.
+std::vector<RunSummary> sessions_until(std::vector<RunSummary> sessions, std::int64_t loaded);
+
+}  // namespace colonnade::record

@@ -1,0 +1,163 @@
+// Runs the table of rules and words what it finds.
+#include "colonnade/rules/rules.h"
+
+#include <algorithm>
+#include <sstream>
+
+#include "colonnade/base/error.h"
+#include "colonnade/config/parse.h"
+#include "colonnade/config/use.h"
+#include "colonnade/rules/table.h"
+
+namespace colonnade::rules {
+
+namespace {
+
+constexpr const char* kRange = "range";
+
+std::vector<Rule> all_rules() {
+  std::vector<Rule> rules;
+  for (const Area& area : areas()) rules.insert(rules.end(), area.rules.begin(), area.rules.end());
+  return rules;
+}
+
+/// Whether the edit gives a setting the value that it has, or leaves out what is not there.
+bool changes_nothing(const config::Run& run, const Edit& edit) {
+  return edit.key != "world_size" && config::text_of(run, config::setting(edit.key)) == edit.value;
+}
+
+std::string one_edit(const Edit& edit) {
+  if (edit.key == "world_size") return fmt::format("start {} ranks", edit.value);
+  const config::Setting& s = config::setting(edit.key);
+  if (s.kind == config::Kind::kSwitch)
+    return fmt::format("add {}", edit.value == "true" ? s.flag : s.off_flag());
+  if (edit.value.empty() || edit.value == "unset") return fmt::format("leave out {}", s.flag);
+  return fmt::format("set {} {}", s.flag, edit.value);
+}
+
+std::string worded(const config::Run& run, const Finding& f) {
+  std::string fix = f.fix;
+  for (const Edit& edit : f.edits) {
+    if (!f.fix.empty() || changes_nothing(run, edit)) continue;
+    fix += (fix.empty() ? "" : " and ") + one_edit(edit);
+  }
+  if (f.rule.empty()) return fmt::format("{}; {}", f.thing, fix);
+  return fmt::format("{} {}; got {}; {}", f.thing, f.rule, f.got, fix);
+}
+
+/// Whether the finding is about what decides the samples of a run alone.
+bool about_samples(const Finding& found) {
+  return std::ranges::all_of(found.edits, [](const Edit& edit) {
+    return edit.key != "world_size" && config::reads(config::Use::kInspect, config::setting(edit.key));
+  });
+}
+
+/// Whether the finding is no matter of `purpose`.
+bool left_out(const Rule& rule, const Finding& found, Purpose purpose) {
+  if (purpose == Purpose::kData) return (found.missing && !found.of_data) || !about_samples(found);
+  return purpose == Purpose::kPlan && found.missing && (rule.training || found.of_data);
+}
+
+/// Whether the words of a setting that the finding is about could not be read: that fault is told already.
+bool told_already(const config::Run& run, const Rule& rule, const Finding& found) {
+  for (const Edit& edit : found.edits)
+    if (run.at_fault.contains(edit.key)) return true;
+  std::istringstream keys(rule.judges);
+  for (std::string key; keys >> key;)
+    if (run.at_fault.contains(key)) return true;
+  return false;
+}
+
+}  // namespace
+
+std::span<const Area> areas() {
+  static const Area kAreas[] = {
+      {"Sizes of model, ranks and batch", shape_rules()},
+      {"Experts", moe_rules(), "num_experts=8; add_bias_linear=false; sequence_parallel=true"},
+      {"Multi-latent attention and multi-token prediction", latent_rules(),
+       "multi_latent_attention=true; position_embedding_type=rope; qk_head_dim=8; qk_pos_emb_head_dim=4; v_head_dim=8; "
+       "kv_lora_rank=16"},
+      {"Encoder and decoder", encoder_rules(),
+       "model=t5; encoder_num_layers=8; decoder_seq_length=16; vocab_extra_ids=10"},
+      {"BERT", bert_rules(), "model=bert; calculate_per_token_loss=false"},
+      {"Context parallelism", context_rules(), "context_parallel_size=2"},
+      {"Context groups by length", hybrid_rules(),
+       "hybrid_context_parallel=true; reset_position_ids=true; reset_attention_mask=true; "
+       "calculate_per_token_loss=true; micro_batch_size=1"},
+      {"Pipeline, data parallelism and communication", pipeline_rules()},
+      {"Sharding over data ranks", sharding_rules()},
+      {"Recomputation", recompute_rules()},
+      {"Length of the run, learning rate and optimizer", schedule_rules()},
+      {"Data, tokenizer and checkpoints", data_rules()},
+      {"Validation", validation_rules(),
+       "mock_data=false; train_data_path=a; valid_data_path=b c; eval_interval=10; full_validation=true; "
+       "multiple_validation_sets=true"},
+      {"Settings that would do nothing", effect_rules()},
+  };
+  return kAreas;
+}
+
+std::vector<Problem> check(const config::Run& run, Purpose purpose) {
+  std::vector<Problem> problems;
+  for (const config::RangeFault& fault : config::out_of_range(run)) {
+    const config::Setting& s = config::setting(fault.key);
+    Problem problem{
+        kRange,
+        fmt::format("{}: {}; got {}; default {}", s.flag, fault.rule, fault.got, s.default_text()),
+        {}};
+    problem.edits.push_back({fault.key, s.default_text()});
+    problems.push_back(std::move(problem));
+  }
+  for (const Rule& rule : all_rules()) {
+    if (rule.training && purpose == Purpose::kModel) continue;
+    const auto found = rule.broken(run);
+    if (!found || told_already(run, rule, *found) || left_out(rule, *found, purpose)) continue;
+    problems.push_back({rule.id, worded(run, *found), found->edits});
+  }
+  return problems;
+}
+
+std::optional<std::string> first_broken(const config::Run& run, Purpose purpose) {
+  static const std::vector<Rule> kRules = all_rules();
+  for (const Rule& rule : kRules) {
+    if (rule.training && purpose == Purpose::kModel) continue;
+    const auto found = rule.broken(run);
+    if (found && !told_already(run, rule, *found) && !left_out(rule, *found, purpose)) return rule.id;
+  }
+  return std::nullopt;
+}
+
+std::string missing_for_training(const config::Run& run) {
+  std::string things;
+  for (const Rule& rule : all_rules()) {
+    const auto found = rule.broken(run);
+    if (found && found->missing && (rule.training || found->of_data))
+      things += (things.empty() ? "" : ", ") + found->thing;
+  }
+  return things;
+}
+
+std::vector<std::string> rule_ids() {
+  std::vector<std::string> ids{kRange};
+  for (const Rule& rule : all_rules()) ids.emplace_back(rule.id);
+  return ids;
+}
+
+std::string report(const std::vector<Problem>& problems) {
+  std::string out;
+  for (const Problem& problem : problems) out += problem.line() + "\n";
+  return out;
+}
+
+void require(const config::Run& run, Purpose purpose, std::vector<std::string> faults) {
+  for (const Problem& problem : check(run, purpose)) faults.push_back(problem.line());
+  config::require_none(faults);
+}
+
+std::int64_t num_microbatches(const config::Run& run) {
+  const std::int64_t step = run.training.micro_batch_size * run.parallel.data_parallel_size();
+  if (step < 1 || run.training.global_batch_size % step != 0) return 0;
+  return run.training.global_batch_size / step;
+}
+
+}  // namespace colonnade::rules

@@ -1,0 +1,333 @@
+// Rules of sizes: model, ranks, batch.
+#include <algorithm>
+#include <numeric>
+
+#include "colonnade/config/layer_pattern.h"
+#include "colonnade/rules/table.h"
+
+namespace colonnade::rules {
+
+namespace {
+
+using config::Run;
+using Broken = std::optional<Finding>;
+
+Broken needed(const Run& r, const char* flag, const char* key, std::int64_t value, const char* example) {
+  if (value >= 1) return std::nullopt;
+  return Finding{flag,
+                 "must be given and at least 1",
+                 text(value),
+                 {{key, example}},
+                 fmt::format("write {} {} or another number", flag, example),
+                 !r.given.contains(key)};
+}
+
+Broken heads_hidden(const Run& r) {
+  const auto& m = r.model;
+  if (m.num_attention_heads < 1 || m.hidden_size < 1 || m.hidden_size % m.num_attention_heads == 0)
+    return std::nullopt;
+  if (m.kv_channels != 0 && m.kv_channels != m.hidden_size / m.num_attention_heads) return std::nullopt;
+  return Finding{
+      "--hidden-size",
+      "must be a multiple of --num-attention-heads, or --kv-channels must say the size of a head",
+      fmt::format("{} and {}", m.hidden_size, m.num_attention_heads),
+      {{"hidden_size", text(round_up(m.hidden_size, m.num_attention_heads))}, {"kv_channels", "0"}},
+      fmt::format("set --hidden-size {}", round_up(m.hidden_size, m.num_attention_heads))};
+}
+
+Broken heads_tensor(const Run& r) {
+  const std::int64_t heads = r.model.num_attention_heads, tp = r.parallel.tensor_model_parallel_size;
+  if (heads < 1 || tp < 1 || heads % tp == 0) return std::nullopt;
+  return Finding{"--tensor-model-parallel-size",
+                 "must divide --num-attention-heads",
+                 fmt::format("{} and {} heads", tp, heads),
+                 {{"tensor_model_parallel_size", text(std::gcd(heads, tp))}},
+                 ""};
+}
+
+Broken groups_heads(const Run& r) {
+  const std::int64_t heads = r.model.num_attention_heads, groups = r.model.num_query_groups;
+  if (heads < 1 || groups < 1 || heads % groups == 0) return std::nullopt;
+  return Finding{"--num-query-groups",
+                 "must divide --num-attention-heads",
+                 fmt::format("{} and {} heads", groups, heads),
+                 {{"num_query_groups", text(std::gcd(heads, groups))}},
+                 ""};
+}
+
+Broken groups_tensor(const Run& r) {
+  const std::int64_t groups = r.model.num_query_groups, tp = r.parallel.tensor_model_parallel_size;
+  if (groups < 1 || tp < 1 || groups % tp == 0 || tp % groups == 0) return std::nullopt;
+  return Finding{"--tensor-model-parallel-size",
+                 "must divide --num-query-groups or be a multiple of it",
+                 fmt::format("{} and {} groups", tp, groups),
+                 {{"tensor_model_parallel_size", text(std::gcd(groups, tp))}},
+                 ""};
+}
+
+/// Whether the MLP of some layer is no mixture of experts.
+bool has_dense_layers(const config::Model& m) {
+  if (m.moe.num_experts == 0) return true;
+  const auto experts = config::layers_of_kind(m.moe.layer_freq, m.num_layers);
+  return !experts || std::ranges::find(*experts, false) != experts->end();
+}
+
+Broken ffn_tensor(const Run& r) {
+  const std::int64_t ffn = r.model.ffn_hidden_size, tp = r.parallel.tensor_model_parallel_size;
+  if (ffn < 1 || tp < 1 || ffn % tp == 0 || !has_dense_layers(r.model)) return std::nullopt;
+  return Finding{"--ffn-hidden-size",
+                 "must be a multiple of --tensor-model-parallel-size",
+                 fmt::format("{} and {}", ffn, tp),
+                 {{"ffn_hidden_size", text(round_up(ffn, tp))}},
+                 ""};
+}
+
+/// Ranks that tensor, pipeline and context parallelism take together.
+std::int64_t ranks_of_a_model(const config::Parallel& p) {
+  return std::int64_t{p.tensor_model_parallel_size} * p.pipeline_model_parallel_size *
+         p.context_parallel_size;
+}
+
+/// The ranks that `world` proposes; those that there are where it has nothing to say.
+std::int64_t whole_ranks(const config::Parallel& p) {
+  const std::int64_t block = ranks_of_a_model(p);
+  return block < 1 ? p.world_size : round_up(std::max(p.world_size, 1), block);
+}
+
+Broken world(const Run& r) {
+  const auto& p = r.parallel;
+  const std::int64_t block = ranks_of_a_model(p);
+  if (block < 1 || p.world_size == whole_ranks(p)) return std::nullopt;
+  return Finding{"ranks",
+                 "must be a multiple of tensor x pipeline x context size",
+                 fmt::format("{} ranks for {} x {} x {} = {}", p.world_size, p.tensor_model_parallel_size,
+                             p.pipeline_model_parallel_size, p.context_parallel_size, block),
+                 {{"world_size", text(whole_ranks(p))}},
+                 ""};
+}
+
+/// Where the number of ranks is wrong, the proposed one is judged.
+Broken batch(const Run& r) {
+  const config::Parallel& p = r.parallel;
+  const std::int64_t block = ranks_of_a_model(p), micro = r.training.micro_batch_size;
+  const std::int64_t data_ranks = block < 1 ? 0 : whole_ranks(p) / block, step = micro * data_ranks;
+  const std::int64_t global = r.training.global_batch_size;
+  if (step < 1 || (global >= step && global % step == 0)) return std::nullopt;
+  const bool mended = whole_ranks(p) != p.world_size;
+  // Not given, it was made of a number of data ranks that will not be.
+  if (mended && global == micro * std::max(p.data_parallel_size(), 1)) return std::nullopt;
+  return Finding{"--global-batch-size",
+                 "must be micro-batch x data ranks x accumulation",
+                 fmt::format("{} for {} x {} data ranks{}", global, micro, data_ranks,
+                             mended ? fmt::format(" of {} ranks", whole_ranks(p)) : ""),
+                 {{"global_batch_size", text(round_up(std::max<std::int64_t>(global, 1), step))}},
+                 ""};
+}
+
+Broken max_positions(const Run& r) {
+  if (r.training.seq_length < 1 || r.model.max_position_embeddings >= r.training.seq_length)
+    return std::nullopt;
+  return Finding{"--max-position-embeddings",
+                 "must be at least --seq-length",
+                 fmt::format("{} and {}", r.model.max_position_embeddings, r.training.seq_length),
+                 {{"max_position_embeddings", text(r.training.seq_length)}},
+                 ""};
+}
+
+Broken sequence_tensor(const Run& r) {
+  const std::int64_t seq = r.training.seq_length, tp = r.parallel.tensor_model_parallel_size;
+  if (!r.parallel.sequence_parallel || seq < 1 || tp < 1 || seq % tp == 0) return std::nullopt;
+  return Finding{"--sequence-parallel",
+                 "the tensor size must divide --seq-length",
+                 fmt::format("{} and {}", tp, seq),
+                 {{"sequence_parallel", "false"}},
+                 fmt::format("leave it out, or set --seq-length {}", round_up(seq, tp))};
+}
+
+Broken rotary_dims(const Run& r) {
+  const auto& m = r.model;
+  const std::int64_t channels = m.latent.enabled ? m.latent.qk_pos_emb_head_dim : m.kv_channels;
+  const bool whole = m.latent.enabled && (m.yarn() || m.rotary_percent == 1);
+  if (!m.rotary() || channels < 2 || whole) return std::nullopt;
+  const auto dims = static_cast<std::int64_t>(static_cast<double>(channels) * m.rotary_percent);
+  if (dims >= 2 && dims % 2 == 0) return std::nullopt;
+  const double target = static_cast<double>(std::max<std::int64_t>(dims / 2 * 2, 2));
+  const double percent = std::min(1.0, (target + 0.5) / static_cast<double>(channels));
+  return Finding{"--rotary-percent",
+                 "must rotate an even number of each head's channels, at least 2",
+                 fmt::format("{} x {} = {}", channels, m.rotary_percent, dims),
+                 {{"rotary_percent", text(percent)}},
+                 ""};
+}
+
+Broken rope_scaling(const Run& r) {
+  const auto& m = r.model;  // multi-latent attention has no such scaling
+  if (!m.use_rope_scaling || m.latent.enabled || m.position_embedding == config::PositionEmbedding::kRope)
+    return std::nullopt;
+  return Finding{"--use-rope-scaling",
+                 "needs --position-embedding-type rope",
+                 config::text_of(r, config::setting("position_embedding_type")),
+                 {{"position_embedding_type", "rope"}},
+                 ""};
+}
+
+Broken rope_factors(const Run& r) {
+  if (!r.model.use_rope_scaling || r.model.rope_high_freq_factor > r.model.rope_low_freq_factor)
+    return std::nullopt;
+  return Finding{"--rope-high-freq-factor",
+                 "must be above --rope-low-freq-factor",
+                 fmt::format("{} and {}", r.model.rope_high_freq_factor, r.model.rope_low_freq_factor),
+                 {{"rope_low_freq_factor", "1"}, {"rope_high_freq_factor", "4"}},
+                 ""};
+}
+
+bool has_yarn(const Run& r) { return r.model.yarn() && !r.model.latent.enabled; }
+
+Broken yarn_factor(const Run& r) {
+  if (!has_yarn(r) || r.model.rotary_scaling_factor > 1) return std::nullopt;
+  return Finding{"--rotary-scaling-factor",
+                 "must be above 1 with --position-embedding-type yarn",
+                 text(r.model.rotary_scaling_factor),
+                 {{"position_embedding_type", "rope"}, {"rotary_scaling_factor", "1"}},
+                 "give the factor, or use --position-embedding-type rope"};
+}
+
+Broken yarn_betas(const Run& r) {
+  if (!r.model.yarn() || r.model.yarn_beta_fast >= r.model.yarn_beta_slow) return std::nullopt;
+  return Finding{"--yarn-beta-fast",
+                 "must be at least --yarn-beta-slow",
+                 fmt::format("{} and {}", r.model.yarn_beta_fast, r.model.yarn_beta_slow),
+                 {{"yarn_beta_fast", "32"}, {"yarn_beta_slow", "1"}},
+                 ""};
+}
+
+Broken yarn_once(const Run& r) {
+  if (!has_yarn(r) || r.model.rotary_seq_len_interpolation_factor == 1) return std::nullopt;
+  return Finding{"--rotary-seq-len-interpolation-factor",
+                 "must be 1 with --position-embedding-type yarn",
+                 text(r.model.rotary_seq_len_interpolation_factor),
+                 {{"rotary_seq_len_interpolation_factor", "1"}},
+                 "leave it out"};
+}
+
+Broken window_layers(const Run& r) {
+  const auto& m = r.model;
+  if (m.window_attn_skip_freq.empty() || m.window_size == 0 || m.num_layers < 1 ||
+      config::layers_but_each(m.window_attn_skip_freq, m.num_layers))
+    return std::nullopt;
+  return Finding{"--window-attn-skip-freq",
+                 "must be a number above 0, or a list of 0 and 1 with one for each layer",
+                 fmt::format("{} for {} layers", m.window_attn_skip_freq, m.num_layers),
+                 {{"window_attn_skip_freq", ""}},
+                 "leave it out: every layer has the window"};
+}
+
+Broken sandwich_bias(const Run& r) {
+  if (!r.model.sandwich_norm || !r.model.add_bias_linear) return std::nullopt;
+  return Finding{"--sandwich-norm",
+                 "needs --disable-bias-linear",
+                 "biases of the linear layers",
+                 {{"add_bias_linear", "false"}},
+                 "add --disable-bias-linear"};
+}
+
+Broken sinks_dropout(const Run& r) {
+  if (r.model.softmax_type == config::SoftmaxType::kVanilla || r.model.attention_dropout == 0)
+    return std::nullopt;
+  return Finding{"--softmax-type",
+                 "other than vanilla needs --attention-dropout 0",
+                 fmt::format("{} with dropout {}", config::text_of(r, config::setting("softmax_type")),
+                             r.model.attention_dropout),
+                 {{"attention_dropout", "0"}},
+                 ""};
+}
+
+/// A dropout of 1 leaves nothing.
+template <double config::Model::*kDropout>
+Broken dropout(const Run& r, const char* flag, const char* key) {
+  if (r.model.*kDropout < 1) return std::nullopt;
+  return Finding{flag, "must be below 1", text(r.model.*kDropout), {{key, "0.1"}}, ""};
+}
+
+constexpr Rule kShapes[] = {
+    {"num-layers", false,
+     [](const Run& r) { return needed(r, "--num-layers", "num_layers", r.model.num_layers, "12"); },
+     "num_layers=0", "A model has layers."},
+    {"hidden-size", false,
+     [](const Run& r) { return needed(r, "--hidden-size", "hidden_size", r.model.hidden_size, "768"); },
+     "hidden_size=0", "It is the width of the model."},
+    {"heads", false,
+     [](const Run& r) {
+       return needed(r, "--num-attention-heads", "num_attention_heads", r.model.num_attention_heads, "12");
+     },
+     "num_attention_heads=0; hidden_size=96", "Attention has heads."},
+    {"seq-length", true,
+     [](const Run& r) { return needed(r, "--seq-length", "seq_length", r.training.seq_length, "1024"); },
+     "seq_length=0; max_position_embeddings=4096", "It is the length of a sample."},
+    {"micro-batch", true,
+     [](const Run& r) {
+       return needed(r, "--micro-batch-size", "micro_batch_size", r.training.micro_batch_size, "1");
+     },
+     "micro_batch_size=0", "It is the number of samples that a rank computes at a time."},
+    {"heads-hidden", false, heads_hidden, "hidden_size=66",
+     "A head's size is the hidden size over the heads, and no channel may be left out.",
+     "num_attention_heads"},
+    {"heads-tensor", false, heads_tensor,
+     "num_attention_heads=4; tensor_model_parallel_size=8; world_size=16",
+     "Each tensor rank computes whole heads."},
+    {"groups-heads", false, groups_heads, "num_query_groups=6",
+     "As many heads of queries share each head of keys and values."},
+    {"groups-tensor", false, groups_tensor,
+     "num_attention_heads=24; hidden_size=96; num_query_groups=6; tensor_model_parallel_size=4",
+     "A tensor rank holds whole heads of keys and values, or a whole number of ranks hold the same one."},
+    {"ffn-tensor", false, ffn_tensor, "ffn_hidden_size=101",
+     "Tensor ranks share the channels of the MLP evenly.", "moe_layer_freq"},
+    {"world", false, world, "world_size=7",
+     "Data ranks are what is left: ranks / (tensor x pipeline x context). The expert size is no factor of it: "
+     "experts are spread over the same ranks.",
+     "tensor_model_parallel_size pipeline_model_parallel_size context_parallel_size"},
+    {"batch", true, batch, "global_batch_size=15",
+     "Every data rank computes as many micro-batches in a step. Data ranks are ranks / (tensor x pipeline x "
+     "context), with experts as without.",
+     "micro_batch_size tensor_model_parallel_size pipeline_model_parallel_size context_parallel_size"},
+    {"max-positions", true, max_positions, "seq_length=64", "Every token needs a position.",
+     "seq_length position_embedding_type"},
+    {"sequence-tensor", true, sequence_tensor, "sequence_parallel=true; seq_length=31",
+     "Tensor ranks share the sequence evenly."},
+    {"rotary-dims", false, rotary_dims, "position_embedding_type=rope; rotary_percent=0.4",
+     "Rotation turns channels in pairs.", "kv_channels hidden_size num_attention_heads"},
+    {"rope-scaling", false, rope_scaling, "use_rope_scaling=true", "There is nothing else to scale."},
+    {"rope-factors", false, rope_factors,
+     "position_embedding_type=rope; use_rope_scaling=true; rope_high_freq_factor=1",
+     "The scale goes from one to the other, over their difference."},
+    {"yarn-factor", false, yarn_factor, "position_embedding_type=yarn",
+     "Without a longer context there is nothing to stretch."},
+    {"yarn-betas", false, yarn_betas,
+     "position_embedding_type=yarn; rotary_scaling_factor=4; yarn_beta_fast=0.5",
+     "The blend goes from one to the other."},
+    {"yarn-once", false, yarn_once,
+     "position_embedding_type=yarn; rotary_scaling_factor=4; rotary_seq_len_interpolation_factor=2",
+     "Positions would be stretched twice.", "position_embedding_type"},
+    {"window-layers", false, window_layers, "window_size=4,0; window_attn_skip_freq=[1,0,1]",
+     "Each layer has the window or has none.", "num_layers window_size"},
+    {"sandwich-bias", false, sandwich_bias, "sandwich_norm=true",
+     "The norm would have to come between the product and its bias.", "add_bias_linear"},
+    {"sinks-dropout", true, sinks_dropout, "softmax_type=learnable; attention_dropout=0.1",
+     "The path with dropout knows no sinks.", "softmax_type"},
+    {"hidden-dropout", true,
+     [](const Run& r) {
+       return dropout<&config::Model::hidden_dropout>(r, "--hidden-dropout", "hidden_dropout");
+     },
+     "hidden_dropout=1", "What is kept is divided by 1 minus it."},
+    {"attention-dropout", true,
+     [](const Run& r) {
+       return dropout<&config::Model::attention_dropout>(r, "--attention-dropout", "attention_dropout");
+     },
+     "attention_dropout=1", "What is kept is divided by 1 minus it."},
+};
+
+}  // namespace
+
+std::span<const Rule> shape_rules() { return kShapes; }
+
+}  // namespace colonnade::rules

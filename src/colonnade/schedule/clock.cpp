@@ -1,0 +1,70 @@
+// The ends of chunks, schedules known before, and long runs from short ones.
+#include "colonnade/schedule/clock.h"
+
+#include <algorithm>
+
+#include "colonnade/base/error.h"
+#include "colonnade/schedule/schedule_clock.h"
+
+namespace colonnade::schedule {
+namespace {
+
+/// Micro-batches that go through the chunks of a rank together.
+int group_of(const config::Parallel& parallel, int chunks) {
+  if (chunks == 1) return 1;
+  const int given = parallel.microbatch_group_size_per_virtual_pipeline_stage;
+  return given > 0 ? given : parallel.pipeline_model_parallel_size;
+}
+
+}  // namespace
+
+PipelineTimes pipeline_times(const Schedule& schedule, const std::vector<StageCost>& costs, double transfer) {
+  PipelineTimes times;
+  const ChunkTimes unseen{.first_forward_end = -1};
+  times.chunks.assign(schedule.programs.size(),
+                      std::vector<ChunkTimes>(static_cast<std::size_t>(schedule.chunks), unseen));
+  ScheduleClock(schedule, costs, transfer).run([&](int rank, const Action& a, double begin, double end) {
+    ChunkTimes& chunk = times.chunks[static_cast<std::size_t>(rank)][static_cast<std::size_t>(a.chunk)];
+    times.makespan = std::max(times.makespan, end);
+    if (a.act == Do::kForward && chunk.first_forward_end < 0) chunk.first_forward_end = end;
+    if (!ends_backward(a.act)) return;
+    chunk.last_backward_begin = begin;
+    chunk.last_backward_end = end;
+  });
+  for (auto& rank : times.chunks)
+    for (ChunkTimes& chunk : rank) {
+      chunk.last_backward_begin = times.makespan - chunk.last_backward_begin;
+      chunk.last_backward_end = times.makespan - chunk.last_backward_end;
+    }
+  return times;
+}
+
+const SoundSchedule& KnownSchedules::of(const config::Parallel& parallel, int chunks, int microbatches) {
+  const std::pair key(parallel.pipeline_schedule,
+                      std::array{parallel.pipeline_model_parallel_size, chunks, microbatches,
+                                 parallel.microbatch_group_size_per_virtual_pipeline_stage,
+                                 parallel.delay_wgrad_compute ? 1 : 0});
+  if (const auto found = known_.find(key); found != known_.end()) return found->second;
+  return known_.emplace(key, sound(make_schedule(parallel, chunks, microbatches))).first->second;
+}
+
+int steady_microbatches(const config::Parallel& parallel, int chunks, int microbatches) {
+  const int group = group_of(parallel, chunks);
+  const int fill = 4 * std::max(parallel.pipeline_model_parallel_size, group);
+  if (microbatches <= fill + group) return microbatches;
+  return fill + group + (microbatches - fill) % group;
+}
+
+PipelineTimes times_of_step(KnownSchedules& schedules, const config::Parallel& parallel, int chunks,
+                            int microbatches, const std::vector<StageCost>& costs, double transfer) {
+  const int steady = steady_microbatches(parallel, chunks, microbatches);
+  PipelineTimes times = pipeline_times(schedules.of(parallel, chunks, steady).schedule, costs, transfer);
+  if (steady == microbatches) return times;
+  const int group = group_of(parallel, chunks);
+  const auto before =
+      pipeline_times(schedules.of(parallel, chunks, steady - group).schedule, costs, transfer);
+  times.makespan += (times.makespan - before.makespan) * (microbatches - steady) / group;
+  return times;
+}
+
+}  // namespace colonnade::schedule

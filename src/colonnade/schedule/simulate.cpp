@@ -1,0 +1,32 @@
+// Runs a schedule on a clock and keeps the picture.
+#include <algorithm>
+
+#include "colonnade/schedule/program.h"
+#include "colonnade/schedule/schedule_clock.h"
+
+namespace colonnade::schedule {
+
+Timeline simulate(const Schedule& schedule, const ActionCosts& costs) {
+  const std::vector<StageCost> equal(static_cast<std::size_t>(schedule.stages()),
+                                     StageCost{costs.forward, costs.backward, costs.weight});
+  std::vector<std::vector<Timeline::Span>> ranks(schedule.programs.size());
+  ScheduleClock(schedule, equal, costs.transfer)
+      .run([&](int rank, const Action& a, double begin, double end) {
+        ranks[static_cast<std::size_t>(rank)].push_back({rank, a, begin, end});
+      });
+  Timeline timeline;
+  double busy = 0;
+  for (const auto& spans : ranks) {
+    if (!spans.empty())
+      timeline.longest_rank = std::max(timeline.longest_rank, spans.back().end - spans.front().begin);
+    for (const auto& span : spans) {
+      timeline.makespan = std::max(timeline.makespan, span.end);
+      busy += span.end - span.begin;
+      timeline.spans.push_back(span);
+    }
+  }
+  if (timeline.makespan > 0) timeline.bubble_fraction = 1 - busy / (timeline.makespan * schedule.ranks);
+  return timeline;
+}
+
+}  // namespace colonnade::schedule

@@ -1,0 +1,23 @@
+// The parts of a tokenizer.json that surround its model.
+#pragma once
+
+#include <functional>
+#include <vector>
+
+#include "colonnade/tokenizers/decoder.h"
+#include "colonnade/tokenizers/json_view.h"
+#include "colonnade/tokenizers/normalizer.h"
+#include "colonnade/tokenizers/post_processor.h"
+#include "colonnade/tokenizers/pre_tokenizer.h"
+
+namespace colonnade::tokenizers {
+
+// Each appends what the value says, sequences flattened. They throw DataError, with the path, for every type,
+// key or value that is not known.
+void read_normalizer(const JsonView& json, std::vector<Normalizer>& normalizers);
+void read_pre_tokenizer(const JsonView& json, std::vector<PreTokenizer>& steps);
+void read_decoder(const JsonView& json, std::vector<Decoder>& decoders);
+/// `vocab_size`: the bound of special ids.
+PostProcessor read_post_processor(const JsonView& json, std::int64_t vocab_size);
+
+}  // namespace colonnade::tokenizers

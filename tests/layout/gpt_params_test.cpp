@@ -1,0 +1,310 @@
+// The list of parameters: published counts, names, cuts, partial gradients, start values.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <set>
+
+#include "colonnade/base/error.h"
+#include "colonnade/config/derive.h"
+#include "colonnade/config/parse.h"
+#include "colonnade/layout/params/gpt.h"
+#include "support/presets.h"
+#include "support/vectors.h"
+
+namespace colonnade::layout {
+namespace {
+
+std::int64_t count(const config::Model& model) {
+  std::int64_t sum = 0;
+  for (const ParamSpec& spec : model_params(model, {})) sum += spec.numel();
+  return sum;
+}
+
+std::vector<std::string> names(const config::Model& model) {
+  std::vector<std::string> all;
+  for (const ParamSpec& spec : model_params(model, {})) all.push_back(spec.name);
+  return all;
+}
+
+TEST(GptParams, CountsAreThePublishedOnes) {
+  EXPECT_EQ(count(test::llama3_8b()), 8'030'261'248);
+  EXPECT_EQ(count(test::llama3_70b()), 70'553'706'496);
+  EXPECT_EQ(count(test::gpt2_124m()), 124'439'808);
+  EXPECT_EQ(count(test::gpt3_175b()), 174'604'259'328);
+}
+
+/// The model of a recipe that ships.
+config::Model of_recipe(const std::string& name) {
+  config::Parsed parsed =
+      config::parse_all({"--config", colonnade::test::sources() + "/recipes/" + name + ".yaml"});
+  config::derive(parsed.run);
+  return parsed.run.model;
+}
+
+// Elements of the checkpoints on Hugging Face.
+TEST(GptParams, CountsOfTheRecipesAreThePublishedOnes) {
+  EXPECT_EQ(count(of_recipe("llama3-8b")), 8'030'261'248);
+  EXPECT_EQ(count(of_recipe("llama3-70b")), 70'553'706'496);
+  EXPECT_EQ(count(of_recipe("llama3-405b")), 405'853'388'800);
+  EXPECT_EQ(count(of_recipe("mixtral-8x7b")), 46'702'792'704);
+  EXPECT_EQ(count(of_recipe("mixtral-8x22b")), 140'620'634'112);
+  EXPECT_EQ(count(of_recipe("qwen3-235b-a22b")), 235'093'634'560);
+  EXPECT_EQ(count(of_recipe("gpt3-175b")), 174'604'259'328);
+  config::Model deepseek = of_recipe("deepseek-v3");
+  EXPECT_EQ(deepseek.mtp_num_layers, 1);
+  deepseek.mtp_num_layers = 0;
+  EXPECT_EQ(count(deepseek), 671'026'419'200);
+}
+
+/// Of the embeddings alone.
+std::int64_t embedding(const config::Model& m) { return m.vocab_size * m.hidden_size; }
+
+// The tables of arXiv 2508.10925 (billions) and of arXiv 2503.19786 (millions without embeddings).
+TEST(GptParams, CountsOfGptOssAndGemma3AreThePublishedOnes) {
+  EXPECT_NEAR(static_cast<double>(count(test::gpt_oss(24, 32))), 20.91e9, 0.005e9);
+  EXPECT_NEAR(static_cast<double>(count(test::gpt_oss(36, 128))), 116.83e9, 0.005e9);
+  const config::Model one = test::gemma3(26, 1152, 6912, 4, 1), four = test::gemma3(34, 2560, 10240, 8, 4);
+  EXPECT_EQ(count(one), 999'885'952);
+  EXPECT_NEAR(static_cast<double>(count(one) - embedding(one)), 698e6, 0.5e6);
+  EXPECT_NEAR(static_cast<double>(count(four) - embedding(four)), 3209e6, 0.5e6);
+}
+
+TEST(GptParams, OfGptOssAndGemmaHaveTheirNames) {
+  config::Model m = test::gpt_oss(1, 4);
+  EXPECT_THAT(
+      names(m),
+      testing::IsSupersetOf(
+          {"decoder.layers.0.self_attention.core_attention.softmax_offset",
+           "decoder.layers.0.self_attention.linear_proj.bias", "decoder.layers.0.mlp.router.bias",
+           "decoder.layers.0.mlp.experts.linear_fc1.bias", "decoder.layers.0.mlp.experts.linear_fc2.bias"}));
+  m.softmax_type = config::SoftmaxType::kOffByOne;
+  EXPECT_THAT(names(m), testing::Not(testing::Contains(testing::HasSubstr("softmax_offset"))));
+  EXPECT_THAT(names(test::gemma3(1, 8, 8, 2, 1)),
+              testing::IsSupersetOf({"decoder.layers.0.post_attention_layernorm.weight",
+                                     "decoder.layers.0.post_mlp_layernorm.weight"}));
+}
+
+// Experts alternate gate and up in pairs that are never cut; their last biases are whole on etp ranks.
+TEST(GptParams, OfGptOssAreCutOverTheirAxes) {
+  config::Parallel p = test::layout(8, 2, 1);
+  p.expert_model_parallel_size = 2;
+  p.expert_tensor_parallel_size = 2;
+  const config::Model m = test::gpt_oss(1, 4);
+  const LayerParams layer = layer_params(m, p, 0);
+  const auto& moe = std::get<MoeParams>(layer.mlp);
+  Position at = Position::on(Axis::kEp, 1, 2);
+  at.set(Axis::kEtp, 1, 2);
+  const Shard fc1 = shard(*moe.fc1_bias, at), fc2 = shard(*moe.fc2_bias, at);
+  EXPECT_EQ(fc1.shape, (std::vector<std::int64_t>{2, 2880}));
+  EXPECT_EQ(fc1.parts[0].global, (std::vector<std::int64_t>{2, 2880}));
+  EXPECT_EQ(fc2.shape, (std::vector<std::int64_t>{2, 2880}));
+  EXPECT_EQ(fc2.parts[0].global, (std::vector<std::int64_t>{2, 0}));
+  EXPECT_EQ(shard(*std::get<AttentionParams>(layer.attention).sinks, Position::on(Axis::kTp, 1, 2))
+                .parts[0]
+                .global[0],
+            32);
+}
+
+TEST(GptParams, WindowsAreOfTheLayersThatHaveThem) {
+  config::Model m = test::gemma3(6, 8, 8, 2, 1);
+  m.window_size = 5;
+  const auto windows = [&] {
+    std::vector<std::int64_t> all;
+    for (int i = 0; i < 6; ++i) all.push_back(window_of(m, i));
+    return all;
+  };
+  EXPECT_THAT(windows(), testing::Each(5));
+  m.window_attn_skip_freq = "3";
+  EXPECT_THAT(windows(), testing::ElementsAre(5, 5, 0, 5, 5, 0));
+  m.window_attn_skip_freq = "[0,1]*3";
+  EXPECT_THAT(windows(), testing::ElementsAre(0, 5, 0, 5, 0, 5));
+  m.window_attn_skip_freq = "[0,1]";
+  EXPECT_THROW(window_of(m, 0), Error);
+}
+
+TEST(GptParams, NamesAreMegatronsInBlockOrder) {
+  config::Model m = test::gpt(1, 8, 2, 16);
+  m.qk_layernorm = true;
+  EXPECT_THAT(names(m),
+              testing::ElementsAre(
+                  "embedding.word_embeddings.weight", "embedding.position_embeddings.weight",
+                  "decoder.layers.0.input_layernorm.weight", "decoder.layers.0.input_layernorm.bias",
+                  "decoder.layers.0.self_attention.linear_qkv.weight",
+                  "decoder.layers.0.self_attention.linear_qkv.bias",
+                  "decoder.layers.0.self_attention.q_layernorm.weight",
+                  "decoder.layers.0.self_attention.q_layernorm.bias",
+                  "decoder.layers.0.self_attention.k_layernorm.weight",
+                  "decoder.layers.0.self_attention.k_layernorm.bias",
+                  "decoder.layers.0.self_attention.linear_proj.weight",
+                  "decoder.layers.0.self_attention.linear_proj.bias",
+                  "decoder.layers.0.pre_mlp_layernorm.weight", "decoder.layers.0.pre_mlp_layernorm.bias",
+                  "decoder.layers.0.mlp.linear_fc1.weight", "decoder.layers.0.mlp.linear_fc1.bias",
+                  "decoder.layers.0.mlp.linear_fc2.weight", "decoder.layers.0.mlp.linear_fc2.bias",
+                  "decoder.final_layernorm.weight", "decoder.final_layernorm.bias"));
+}
+
+TEST(GptParams, SwitchesAddAndRemoveParameters) {
+  config::Model m = test::llama3_8b();
+  m.num_layers = 1;
+  EXPECT_THAT(
+      names(m),
+      testing::ElementsAre("embedding.word_embeddings.weight", "decoder.layers.0.input_layernorm.weight",
+                           "decoder.layers.0.self_attention.linear_qkv.weight",
+                           "decoder.layers.0.self_attention.linear_proj.weight",
+                           "decoder.layers.0.pre_mlp_layernorm.weight",
+                           "decoder.layers.0.mlp.linear_fc1.weight", "decoder.layers.0.mlp.linear_fc2.weight",
+                           "decoder.final_layernorm.weight", "output_layer.weight"));
+  m.add_qkv_bias = true;
+  m.untie_embeddings_and_output_weights = false;
+  EXPECT_THAT(names(m), testing::Contains("decoder.layers.0.self_attention.linear_qkv.bias"));
+  EXPECT_THAT(names(m), testing::Not(testing::Contains("decoder.layers.0.self_attention.linear_proj.bias")));
+  EXPECT_THAT(names(m), testing::Not(testing::Contains("output_layer.weight")));
+}
+
+/// Elements of the parameters whose name has `part` in it.
+double elements(const config::Model& model, const std::string& part) {
+  double sum = 0;
+  for (const ParamSpec& spec : model_params(model, {}))
+    if (spec.name.find(part) != std::string::npos) sum += static_cast<double>(spec.numel());
+  return sum;
+}
+
+// The technical report: 671 B parameters, of which a token passes 37 B, and the config that is published.
+TEST(GptParams, OfDeepSeekV3AreThePublishedOnes) {
+  config::Model m = test::deepseek_v3();
+  const double latent = 7168.0 * 1536 + 1536 + 1536 * 128 * 192 + 7168 * (512 + 64) + 512 +
+                        512.0 * 128 * 256 + 128.0 * 128 * 7168;
+  const double expert = 3.0 * 7168 * 2048;
+  EXPECT_EQ(elements(m, ".self_attention."), 61 * latent);
+  EXPECT_EQ(elements(m, ".mlp.experts."), 58 * 256 * expert);
+  EXPECT_EQ(elements(m, ".mlp.shared_experts."), 58 * expert);
+  EXPECT_EQ(elements(m, "router."), 58 * (256.0 * 7168 + 256));
+  EXPECT_EQ(elements(m, ".mlp.linear_fc"), 3 * 3.0 * 7168 * 18432);
+  const double all = elements(m, "");
+  EXPECT_EQ(all, 671026419200.0);
+  EXPECT_EQ(all - 58 * (256 - 8) * expert, 37552297472.0);
+  m.mtp_num_layers = 1;  // its tables are those of the model
+  EXPECT_EQ(elements(m, "mtp.layers.0."),
+            2 * 7168.0 * 7168 + 5 * 7168 + latent + 257 * expert + 256.0 * 7168 + 256);
+}
+
+TEST(GptParams, LatentVectorsAreWholeAndTheirHeadsCut) {
+  config::Parallel parallel = test::layout(4, 4, 1);
+  parallel.sequence_parallel = true;
+  const auto attention =
+      std::get<LatentAttentionParams>(layer_params(test::deepseek_v3(), parallel, 0).attention);
+  const Position position = Position::on(Axis::kTp, 3, 4);
+  for (const ParamSpec* whole :
+       {&*attention.q_down, &attention.kv_down, &attention.q_norm->weight, &attention.kv_norm->weight}) {
+    EXPECT_EQ(shard(*whole, position).shape, whole->shape) << whole->name;
+    EXPECT_EQ(whole->partial, AxisSet{Axis::kTp}) << whole->name;
+  }
+  EXPECT_EQ(shard(attention.q_up.weight, position).parts.at(0).global[0], 96 * 192);
+  EXPECT_EQ(shard(attention.kv_up.weight, position).parts.at(0).global[0], 96 * 256);
+  EXPECT_EQ(shard(attention.proj.weight, position).parts.at(0).global[1], 96 * 128);
+  parallel.sequence_parallel = false;
+  const auto same = std::get<LatentAttentionParams>(layer_params(test::deepseek_v3(), parallel, 0).attention);
+  EXPECT_TRUE(same.kv_down.partial.empty() && same.q_down->partial.empty());
+}
+
+TEST(GptParams, CutsFollowTheHeads) {
+  const config::Model m = test::llama3_8b();  // 32 query heads, 8 groups of 128
+  const LayerParams layer = layer_params(m, test::layout(16, 16, 1), 5);
+  const Shard qkv =
+      shard(std::get<AttentionParams>(layer.attention).qkv.weight, Position::on(Axis::kTp, 3, 16));
+  EXPECT_EQ(qkv.shape, (std::vector<std::int64_t>{4 * 128, 4096}));
+  ASSERT_EQ(qkv.parts.size(), 3U);
+  EXPECT_EQ(qkv.parts[0].global[0], 6 * 128);
+  EXPECT_EQ(qkv.parts[1].global[0], (32 + 1) * 128);
+  EXPECT_EQ(qkv.parts[1].holders, 2);
+  EXPECT_FALSE(qkv.parts[1].owner);
+  EXPECT_EQ(qkv.parts[2].global[0], (32 + 8 + 1) * 128);
+  EXPECT_EQ(
+      shard(std::get<AttentionParams>(layer.attention).proj.weight, Position::on(Axis::kTp, 3, 16)).shape,
+      (std::vector<std::int64_t>{4096, 256}));
+  const Shard fc1 = shard(std::get<MlpParams>(layer.mlp).fc1.weight, Position::on(Axis::kTp, 1, 16));
+  EXPECT_EQ(fc1.parts.at(1).global[0], 14336 + 896);
+  EXPECT_EQ(fc1.parts.at(1).local[0], 896);
+  EXPECT_EQ(shard(std::get<MlpParams>(layer.mlp).fc2.weight, Position::on(Axis::kTp, 1, 16)).shape,
+            (std::vector<std::int64_t>{4096, 896}));
+  EXPECT_THROW(shard(std::get<AttentionParams>(layer.attention).qkv.weight, Position::on(Axis::kTp, 0, 12)),
+               ConfigError);
+}
+
+TEST(GptParams, TheVocabularyIsFilledInMemoryOnly) {
+  const EmbeddingParams p = embedding_params(test::gpt2_124m(), test::layout(8, 8, 1));
+  EXPECT_EQ(p.word.shape[0], 50257);
+  EXPECT_EQ(shard(p.word, Position::on(Axis::kTp, 7, 8)).shape[0] * 8,
+            51200);  // the next multiple of 128 * 8
+  EXPECT_EQ(shard(p.word, Position::on(Axis::kTp, 7, 8)).parts.at(0).length[0], 50257 - 7 * 6400);
+}
+
+/// Names of the parameters of one layer, embedding and head whose gradient is partial over tp.
+std::set<std::string> partial(const config::Model& model, const config::Parallel& parallel) {
+  std::set<std::string> all;
+  for (const ParamSpec& spec : model_params(model, parallel)) {
+    if (spec.partial == AxisSet{Axis::kTp})
+      all.insert(spec.name);
+    else
+      EXPECT_TRUE(spec.partial.empty());
+  }
+  return all;
+}
+
+TEST(GptParams, PartialGradientsFollowSequenceAndHeads) {
+  config::Model m = test::gpt(1, 8, 2, 16);
+  m.qk_layernorm = true;
+  config::Parallel p = test::layout(2, 2, 1);
+  const std::set<std::string> heads = {"decoder.layers.0.self_attention.q_layernorm.weight",
+                                       "decoder.layers.0.self_attention.q_layernorm.bias",
+                                       "decoder.layers.0.self_attention.k_layernorm.weight",
+                                       "decoder.layers.0.self_attention.k_layernorm.bias"};
+  EXPECT_EQ(partial(m, p), heads);
+  p.sequence_parallel = true;
+  std::set<std::string> all = heads;
+  for (const char* name :
+       {"embedding.position_embeddings.weight", "decoder.layers.0.input_layernorm.weight",
+        "decoder.layers.0.input_layernorm.bias", "decoder.layers.0.self_attention.linear_proj.bias",
+        "decoder.layers.0.pre_mlp_layernorm.weight", "decoder.layers.0.pre_mlp_layernorm.bias",
+        "decoder.layers.0.mlp.linear_fc2.bias", "decoder.final_layernorm.weight",
+        "decoder.final_layernorm.bias"}) {
+    all.insert(name);
+  }
+  EXPECT_EQ(partial(m, p), all);
+  p = test::layout(2, 1, 1);
+  p.sequence_parallel = true;  // means nothing for one tensor rank
+  EXPECT_TRUE(partial(m, p).empty());
+}
+
+TEST(GptParams, StartValuesAndWeightDecay) {
+  config::Model m = test::gpt(8, 8, 2, 16);
+  m.init_method_std = 0.04;
+  m.embedding_init_method_std = 0.5;
+  m.untie_embeddings_and_output_weights = true;
+  for (const ParamSpec& spec : model_params(m, {})) {
+    const bool matrix = spec.shape.size() == 2;
+    EXPECT_EQ(spec.weight_decay, matrix) << spec.name;
+    const auto has = [&](const char* part) { return spec.name.find(part) != std::string::npos; };
+    if (!matrix) {
+      EXPECT_EQ(spec.init.kind, has("bias") ? InitKind::kZero : InitKind::kOne) << spec.name;
+    } else {
+      EXPECT_EQ(spec.init.kind, InitKind::kNormal);
+      EXPECT_DOUBLE_EQ(spec.init.std, has("embedding")            ? 0.5
+                                      : has("proj") || has("fc2") ? 0.01
+                                                                  : 0.04)
+          << spec.name;
+    }
+  }
+  m.apply_layernorm_1p = true;
+  EXPECT_EQ(final_params(m, {}).norm.weight.init.kind, InitKind::kZero);
+}
+
+TEST(GptParams, RefusesAnIncompleteModel) {
+  config::Model m = test::gpt2_124m();
+  m.ffn_hidden_size = 0;
+  EXPECT_THROW(layer_params(m, {}, 0), Error);
+}
+
+}  // namespace
+}  // namespace colonnade::layout

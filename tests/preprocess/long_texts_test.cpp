@@ -1,0 +1,126 @@
+// Long texts: parts of them give the ids of the whole, and the memory that they take is bounded.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <random>
+
+#include "colonnade/base/error.h"
+#include "colonnade/preprocess/preprocess.h"
+#include "support/files.h"
+
+namespace colonnade::tokenizers {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string repeated(std::string_view text, std::size_t count) {
+  std::string all;
+  all.reserve(text.size() * count);
+  for (std::size_t i = 0; i < count; ++i) all += text;
+  return all;
+}
+
+std::unique_ptr<Tokenizer> tokenizer_of(const std::string& file) {
+  const bool pieces = file.ends_with(".model");
+  return make_tokenizer({.type = pieces ? "SentencePieceTokenizer" : "HuggingFaceTokenizer",
+                         .model = test::vector_path("tokenizers/" + file)});
+}
+
+class LongTexts : public ::testing::TestWithParam<std::string> {};
+
+// Long texts are read in parts: wherever these end, the ids are those of every word encoded alone.
+TEST_P(LongTexts, HaveTheIdsOfTheirWords) {
+  const auto tokenizer = tokenizer_of(GetParam());
+  std::mt19937 random(1);
+  const std::vector<std::string> words{"the",  "sea",    "a",     "Wörter",          "ﬁne",
+                                       "x1,5", "日本語", "naïve", "\xf0\x9f\x98\x80"};
+  std::string text;
+  std::vector<std::int32_t> expected;
+  while (text.size() < 300'000) {
+    const std::string& word = words[random() % words.size()];
+    text += (text.empty() ? "" : " ") + word;
+    const auto ids = tokenizer->encode(word);
+    expected.insert(expected.end(), ids.begin(), ids.end());
+  }
+  EXPECT_TRUE(tokenizer->encode(text) == expected);
+}
+INSTANTIATE_TEST_SUITE_P(Of, LongTexts,
+                         ::testing::Values("sp_unigram.model", "llama2_sp_bpe.model", "t5_unigram.json",
+                                           "bert_wordpiece.json"),
+                         [](const auto& info) { return info.param.substr(0, info.param.find('.')); });
+
+// Lines end words in some models and are cut between in others; decoding gives the text back.
+TEST(LongTextsOfSentencePiece, WithoutSpacesComeBack) {
+  const auto tokenizer = tokenizer_of("llama2_sp_bpe.model");
+  const std::string lines = repeated("eine Zeile\n日本語のテキスト\n\n", 20'000);
+  EXPECT_TRUE(tokenizer->decode(tokenizer->encode(lines)) == lines);
+  const auto unigram = tokenizer_of("sp_unigram.model");
+  const std::string run(200'000, 'a');
+  EXPECT_EQ(unigram->decode(unigram->encode(run)), run);
+}
+
+TEST(LongTextsOfSentencePiece, AreRefusedWhereTheyCannotBeCutAndGrow) {
+  const auto tokenizer = tokenizer_of("sp_unigram.model");
+  EXPECT_THAT(
+      test::message_of<DataError>([&] { (void)tokenizer->encode(repeated("\xef\xb7\xba", 100'000)); }),
+      HasSubstr("text without a place to cut it, such as a space, must have at most 2097152 bytes once it is "
+                "normalized; got 3300000; split the document"));
+}
+
+/// MiB that a process of its own has had at most after preprocessing the texts, one a line. -1: it failed.
+std::int64_t most_memory(const std::string& tokenizer, const std::vector<std::string>& texts, int workers) {
+  const test::TempFolder folder;
+  {
+    std::ofstream file(folder / "in.jsonl");
+    for (const std::string& text : texts) file << R"({"text": ")" << text << "\"}\n";
+  }
+  const pid_t child = ::fork();
+  if (child == 0) {
+    try {
+      const auto own = tokenizer_of(tokenizer);
+      preprocess::preprocess(
+          {.inputs = {folder / "in.jsonl"}, .output_prefix = folder / "out", .workers = workers}, *own);
+    } catch (const Error&) {
+      ::_exit(1);
+    }
+    ::_exit(0);
+  }
+  int status = 0;
+  rusage usage{};
+  ::wait4(child, &status, 0, &usage);
+  return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? static_cast<std::int64_t>(usage.ru_maxrss) >> 10
+                                                       : -1;
+}
+
+// Each was above 1 GB. Texts are of the default --max-document-mb, or just below.
+TEST(LongTextsMemory, StaysBelowOneGigabyte) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers hold memory of their own";
+#endif
+  constexpr std::size_t kText = 16'500'000;
+  const auto expect_less = [](std::int64_t most, const std::string& tokenizer,
+                              const std::vector<std::string>& texts, int workers = 2) {
+    const std::int64_t memory = most_memory(tokenizer, texts, workers);
+    EXPECT_GT(memory, 0);
+    EXPECT_LT(memory, most) << "MiB of " << tokenizer << " with " << texts[0].substr(0, 9);
+  };
+  const std::string letters(kText, 'a'), ligatures = repeated("\xef\xb7\xba", kText / 3),
+                                         alone = repeated("a b c ", kText / 6);
+  expect_less(700, "t5_unigram.json", {ligatures});
+  expect_less(700, "t5_unigram.json", {letters});
+  expect_less(700, "t5_unigram.json", {alone, alone});
+  expect_less(700, "bert_wordpiece.json", {alone});
+  expect_less(700, "sp_unigram.model", {letters});
+  expect_less(700, "llama2_sp_bpe.model", {alone});
+  expect_less(900, "llama2_sp_bpe.model", {std::string(2'000'000, 'a')});
+  // Short texts that grow: each takes little, and not all are encoded at a time.
+  const std::vector<std::string> grow(32, repeated("\xef\xb7\xba", 20'000));
+  expect_less(900, "sp_unigram.model", grow, 16);
+}
+
+}  // namespace
+}  // namespace colonnade::tokenizers

@@ -1,0 +1,417 @@
+// Settings that do nothing but that scripts give by habit: one note each, and no fault.
+#include "colonnade/rules/no_effect.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <iterator>
+#include <sstream>
+
+#include "colonnade/config/derive.h"
+#include "colonnade/config/parse.h"
+#include "colonnade/rules/rules.h"
+
+namespace colonnade::rules {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+/// Rules that are broken, and notes, of a good run with more words.
+std::pair<std::vector<std::string>, std::vector<std::string>> judged(const std::vector<std::string>& more,
+                                                                     int world = 1) {
+  std::istringstream text(
+      "--num-layers 2 --hidden-size 8 --num-attention-heads 2 --vocab-size 10 --max-position-embeddings 8 "
+      "--seq-length 8 --micro-batch-size 2 --train-iters 100 --lr 1e-3");
+  std::vector<std::string> words{std::istream_iterator<std::string>(text), {}};
+  words.insert(words.end(), more.begin(), more.end());
+  config::Parsed parsed = config::parse_all(words);
+  parsed.run.parallel.world_size = world;
+  config::derive(parsed.run);
+  std::vector<std::string> ids;
+  for (const Problem& problem : check(parsed.run)) ids.push_back(problem.id);
+  return {ids, idle_habits(parsed.run)};
+}
+
+TEST(IdleHabits, AreSaidAndLetThrough) {
+  const auto [mock, mock_notes] = judged(
+      {"--mock-data", "--split", "99,1,0", "--data-cache-path", "c", "--mid-level-dataset-surplus", "0.01"});
+  EXPECT_THAT(mock, IsEmpty());
+  EXPECT_THAT(mock_notes,
+              ElementsAre("--split: does nothing with --mock-data; got 99,1,0",
+                          "--data-cache-path: does nothing with --mock-data; got c",
+                          "--mid-level-dataset-surplus: does nothing with --mock-data; got 0.01"));
+  const auto [constant, constant_notes] =
+      judged({"--data-path", "a", "--split", "99,1,0", "--lr-decay-style", "constant", "--min-lr", "1e-5",
+              "--lr-decay-iters", "90", "--bf16", "--initial-loss-scale", "65536"});
+  EXPECT_THAT(constant, IsEmpty());
+  EXPECT_THAT(constant_notes,
+              ElementsAre("--min-lr: does nothing with --lr-decay-style constant; got 1e-05",
+                          "--lr-decay-iters: does nothing with --lr-decay-style constant; got 90",
+                          "--initial-loss-scale: does nothing without --fp16; got 65536"));
+  EXPECT_THAT(judged({"--train-data-path", "a", "--split", "99,1,0"}).second,
+              ElementsAre("--split: does nothing with --train-data-path and its kin; got 99,1,0"));
+}
+
+TEST(IdleHabits, NumbersOfWhatIsNotThereAreNotes) {
+  const std::pair<std::vector<std::string>, const char*> kAlone[] = {
+      {{"--rotary-base", "500000"},
+       "--rotary-base: does nothing without --position-embedding-type rope; got 500000"},
+      {{"--optimizer", "sgd", "--adam-beta2", "0.95"},
+       "--adam-beta2: does nothing without --optimizer adam; got 0.95"},
+      {{"--lr-wsd-decay-style", "minus_sqrt"},
+       "--lr-wsd-decay-style: does nothing without --lr-decay-style WSD; got minus_sqrt"},
+      {{"--apply-wd-to-qk-layernorm"},
+       "--apply-wd-to-qk-layernorm: does nothing without --qk-layernorm; got true"},
+      {{"--kv-lora-rank", "16"}, "--kv-lora-rank: does nothing without --multi-latent-attention; got 16"},
+      {{"--mtp-loss-scaling-factor", "0.3"},
+       "--mtp-loss-scaling-factor: does nothing without --mtp-num-layers; got 0.3"},
+      {{"--no-load-optim"}, "--no-load-optim: does nothing without --load; got true"},
+      {{"--cp-comm-type", "a2a"},
+       "--cp-comm-type: does nothing without --context-parallel-size above 1; got a2a"},
+      {{"--recompute-modules", "layernorm"},
+       "--recompute-modules: does nothing without --recompute-granularity selective; got layernorm"},
+      {{"--data-parallel-sharding-strategy", "optim"},
+       "--data-parallel-sharding-strategy: does nothing without --use-megatron-fsdp; got optim"},
+  };
+  for (const auto& [words, note] : kAlone) {
+    std::vector<std::string> all{"--mock-data"};
+    all.insert(all.end(), words.begin(), words.end());
+    EXPECT_THAT(judged(all).first, IsEmpty()) << note;
+    EXPECT_THAT(judged(all).second, ElementsAre(note));
+  }
+}
+
+TEST(IdleHabits, AFileIsNotBlamedForWhatACommandLineSwitchedOff) {
+  config::Run r;
+  config::set(r, "optimizer", "sgd");
+  config::set(r, "adam_beta2", "0.95");
+  r.given = {{"adam_beta2", "run/config.yaml:3"}, {"optimizer", "the command line"}};
+  EXPECT_THAT(idle_habits(r), IsEmpty());
+  r.given["adam_beta2"] = "the command line";
+  EXPECT_THAT(idle_habits(r), ElementsAre("--adam-beta2: does nothing without --optimizer adam; got 0.95"));
+}
+
+TEST(IdleHabits, PadsOfNoTokenizerAreNotAmbiguous) {
+  const std::vector<std::string> words{"--mock-data", "--allow-ambiguous-pad-tokens"};
+  EXPECT_THAT(judged(words).first, ElementsAre("idle-tokenizer-model"));
+  std::vector<std::string> numbers = words;
+  numbers.insert(numbers.end(), {"--tokenizer-type", "NullTokenizer"});
+  EXPECT_THAT(judged(numbers).first, IsEmpty());
+  EXPECT_THAT(judged(numbers).second,
+              ElementsAre("--allow-ambiguous-pad-tokens: does nothing with --tokenizer-type NullTokenizer; "
+                          "got true"));
+}
+
+TEST(IdleHabits, OfRotaryEmbeddingsThatAreNotThere) {
+  const auto notes = [](const char* flags) {
+    std::istringstream text(std::string("--mock-data ") + flags);
+    const auto judgement = judged({std::istream_iterator<std::string>(text), {}});
+    EXPECT_THAT(judgement.first, IsEmpty()) << flags;
+    return judgement.second;
+  };
+  EXPECT_THAT(
+      notes("--rope-type rope --mscale 0.7"),
+      ElementsAre(
+          "--rope-type: does nothing without --multi-latent-attention; got rope",
+          "--mscale: does nothing without --multi-latent-attention or --position-embedding-type yarn; "
+          "got 0.7"));
+  const std::string latent =
+      "--multi-latent-attention --kv-lora-rank 4 --qk-head-dim 4 --qk-pos-emb-head-dim 4 --v-head-dim 4 ";
+  EXPECT_THAT(notes((latent + "--rotary-scaling-factor 40 --mscale 0.7 --mscale-all-dim 0.7").c_str()),
+              IsEmpty());
+  EXPECT_THAT(notes((latent + "--rope-type rope --rotary-scaling-factor 40 --mscale-all-dim 0.7").c_str()),
+              IsEmpty())
+      << "both scale the scores, as in Megatron";
+  EXPECT_THAT(
+      notes((latent + "--rope-type rope --rotary-scaling-factor 40 --mscale 0.7").c_str()),
+      ElementsAre(
+          "--mscale: does nothing with --rope-type rope; got 0.7",
+          "--rotary-scaling-factor: does nothing with --rope-type rope, unless both together scale the "
+          "scores; got 40"));
+  EXPECT_THAT(
+      notes((latent + "--rotary-percent 0.5 --add-qkv-bias").c_str()),
+      ElementsAre("--rotary-percent: does nothing with --multi-latent-attention, unless --rope-type is rope; "
+                  "got 0.5",
+                  "--add-qkv-bias: does nothing with --multi-latent-attention; got true"));
+  EXPECT_THAT(notes((latent + "--rope-type rope --rotary-percent 0.5").c_str()), IsEmpty());
+}
+
+TEST(IdleHabits, OfLayoutsOfOneRank) {
+  const auto [broken, notes] =
+      judged({"--mock-data", "--pipeline-schedule", "gpipe", "--expert-tensor-parallel-size", "1"});
+  EXPECT_THAT(broken, IsEmpty());
+  EXPECT_THAT(notes, ElementsAre("--expert-tensor-parallel-size: does nothing without --num-experts; got 1",
+                                 "--pipeline-schedule: does nothing with one pipeline rank; got gpipe"));
+}
+
+TEST(IdleHabits, OfExpertsThatAreNotThere) {
+  const std::vector<std::string> words{"--moe-layer-freq",
+                                       "2",
+                                       "--moe-ffn-hidden-size",
+                                       "24",
+                                       "--moe-token-dispatcher-type",
+                                       "alltoall",
+                                       "--moe-shared-expert-intermediate-size",
+                                       "8",
+                                       "--moe-shared-expert-gate",
+                                       "--moe-shared-expert-overlap",
+                                       "--moe-router-topk",
+                                       "4",
+                                       "--moe-router-score-function",
+                                       "sigmoid",
+                                       "--moe-router-pre-softmax",
+                                       "--moe-router-topk-scaling-factor",
+                                       "2",
+                                       "--moe-router-num-groups",
+                                       "4",
+                                       "--moe-router-group-topk",
+                                       "2",
+                                       "--moe-router-group-best",
+                                       "2",
+                                       "--moe-router-enable-expert-bias",
+                                       "--moe-router-bias-update-rate",
+                                       "0.1",
+                                       "--moe-input-jitter-eps",
+                                       "0.1",
+                                       "--moe-router-force-load-balancing",
+                                       "--moe-router-load-balancing-type",
+                                       "seq_aux_loss",
+                                       "--moe-aux-loss-coeff",
+                                       "0.1",
+                                       "--moe-z-loss-coeff",
+                                       "0.1",
+                                       "--moe-expert-capacity-factor",
+                                       "1",
+                                       "--moe-pad-expert-input-to-capacity",
+                                       "--moe-token-drop-policy",
+                                       "position"};
+  std::vector<std::string> all{"--mock-data"};
+  all.insert(all.end(), words.begin(), words.end());
+  const auto [broken, notes] = judged(all);
+  EXPECT_THAT(broken, IsEmpty());
+  EXPECT_THAT(notes, testing::Each(testing::HasSubstr(" does nothing without --num-experts; got ")));
+  const auto flags = std::ranges::count_if(words, [](const std::string& w) { return w.starts_with("--"); });
+  EXPECT_EQ(static_cast<std::ptrdiff_t>(notes.size()), flags);
+}
+
+TEST(IdleHabits, OfExperts) {
+  const auto of = [](std::vector<std::string> more) {
+    const std::vector<std::string> experts{"--mock-data", "--num-experts", "4", "--disable-bias-linear"};
+    more.insert(more.begin(), experts.begin(), experts.end());
+    const auto [broken, notes] = judged(more);
+    EXPECT_THAT(broken, IsEmpty());
+    return notes;
+  };
+  EXPECT_THAT(of({"--moe-shared-expert-gate", "--moe-shared-expert-overlap"}),
+              ElementsAre("--moe-shared-expert-gate: does nothing without "
+                          "--moe-shared-expert-intermediate-size; got true",
+                          "--moe-shared-expert-overlap: does nothing without "
+                          "--moe-shared-expert-intermediate-size; got true"));
+  EXPECT_THAT(of({"--moe-router-load-balancing-type", "sinkhorn"}), IsEmpty());
+  const std::string sinkhorn = ": does nothing with --moe-router-load-balancing-type sinkhorn; got ";
+  EXPECT_THAT(
+      of({"--moe-router-load-balancing-type", "sinkhorn", "--moe-router-score-function", "sigmoid",
+          "--moe-router-pre-softmax", "--moe-router-topk-scaling-factor", "2", "--moe-router-num-groups", "2",
+          "--moe-router-group-topk", "1", "--moe-router-group-best", "2"}),
+      ElementsAre("--moe-router-score-function" + sinkhorn + "sigmoid",
+                  "--moe-router-pre-softmax" + sinkhorn + "true",
+                  "--moe-router-topk-scaling-factor" + sinkhorn + "2",
+                  "--moe-router-num-groups" + sinkhorn + "2", "--moe-router-group-topk" + sinkhorn + "1",
+                  "--moe-router-group-best" + sinkhorn + "2"));
+  EXPECT_THAT(of({"--moe-router-pre-softmax"}), IsEmpty());
+  EXPECT_THAT(of({"--moe-router-pre-softmax", "--moe-router-score-function", "sigmoid"}),
+              ElementsAre("--moe-router-pre-softmax: does nothing with a --moe-router-score-function other "
+                          "than softmax; got true"));
+  EXPECT_THAT(of({"--moe-router-num-groups", "3"}),
+              ElementsAre("--moe-router-num-groups: does nothing without --moe-router-group-topk; got 3"));
+  EXPECT_THAT(of({"--moe-router-bias-update-rate", "0.1"}),
+              ElementsAre("--moe-router-bias-update-rate: does nothing without "
+                          "--moe-router-enable-expert-bias; got 0.1"));
+  EXPECT_THAT(of({"--moe-aux-loss-coeff", "0.1", "--moe-router-load-balancing-type", "none"}),
+              ElementsAre("--moe-aux-loss-coeff: does nothing with --moe-router-load-balancing-type none; "
+                          "got 0.1"));
+  EXPECT_THAT(of({"--moe-router-load-balancing-type", "seq_aux_loss"}),
+              ElementsAre("--moe-router-load-balancing-type: does nothing with --moe-aux-loss-coeff 0; "
+                          "got seq_aux_loss"));
+  EXPECT_THAT(
+      of({"--moe-router-force-load-balancing"}),
+      ElementsAre(testing::HasSubstr("--moe-router-force-load-balancing: tokens go to random experts")));
+}
+
+TEST(IdleHabits, OfCapacities) {
+  const auto of = [](std::vector<std::string> more) {
+    const std::vector<std::string> experts{"--mock-data", "--num-experts", "4", "--disable-bias-linear"};
+    more.insert(more.begin(), experts.begin(), experts.end());
+    const auto [broken, notes] = judged(more);
+    EXPECT_THAT(broken, IsEmpty());
+    return notes;
+  };
+  EXPECT_THAT(of({"--moe-token-drop-policy", "position"}),
+              ElementsAre("--moe-token-drop-policy: does nothing without --moe-expert-capacity-factor; got "
+                          "position"));
+  EXPECT_THAT(of({"--moe-token-drop-policy", "position", "--moe-expert-capacity-factor", "1"}), IsEmpty());
+  EXPECT_THAT(of({"--moe-token-drop-policy", "position", "--moe-expert-capacity-factor", "2"}),
+              ElementsAre("--moe-expert-capacity-factor: does nothing where every expert may take every "
+                          "token; got 2",
+                          "--moe-token-drop-policy: does nothing where every expert may take every token; "
+                          "got position"));
+  const std::vector<std::string> padded{
+      "--moe-expert-capacity-factor", "2",       "--moe-pad-expert-input-to-capacity",
+      "--moe-router-score-function",  "sigmoid", "--moe-router-enable-expert-bias"};
+  EXPECT_THAT(of(padded), ElementsAre("--moe-router-enable-expert-bias: does nothing with "
+                                      "--moe-pad-expert-input-to-capacity, which gives all experts equally "
+                                      "many rows; got true"));
+}
+
+TEST(IdleHabits, OfDataRanksThatAreNotThere) {
+  const std::vector<std::string> words{"--mock-data", "--use-distributed-optimizer", "--overlap-grad-reduce",
+                                       "--overlap-param-gather"};
+  const std::string idle = ": does nothing where one rank holds each parameter; got true";
+  const auto both = [&](int world, std::vector<std::string> more) {
+    more.insert(more.end(), words.begin(), words.end());
+    return judged(more, world);
+  };
+  EXPECT_THAT(both(1, {}).first, IsEmpty());
+  const auto all = ElementsAre("--use-distributed-optimizer" + idle, "--overlap-grad-reduce" + idle,
+                               "--overlap-param-gather" + idle);
+  EXPECT_THAT(both(1, {}).second, all);
+  EXPECT_THAT(both(2, {"--tensor-model-parallel-size", "2"}).second, all);
+  EXPECT_THAT(both(2, {}).second, IsEmpty());
+  EXPECT_THAT(both(2, {"--context-parallel-size", "2"}).second, IsEmpty());
+  std::vector<std::string> experts{
+      "--num-experts",      "4", "--disable-bias-linear", "--tensor-model-parallel-size", "2",
+      "--sequence-parallel"};
+  EXPECT_THAT(both(2, experts).second, all) << "experts are cut over tensor ranks";
+  experts.insert(experts.end(), {"--expert-tensor-parallel-size", "1"});
+  EXPECT_THAT(both(2, experts).second, IsEmpty()) << "two ranks hold each expert";
+}
+
+TEST(IdleHabits, OfTheSizeOfLayersThatAreNotThere) {
+  std::vector<std::string> words{"--mock-data",           "--num-experts",     "4",
+                                 "--disable-bias-linear", "--ffn-hidden-size", "72"};
+  EXPECT_THAT(judged(words).second, IsEmpty()) << "the experts' size too";
+  words.insert(words.end(), {"--moe-ffn-hidden-size", "24"});
+  EXPECT_THAT(judged(words).second,
+              ElementsAre("--ffn-hidden-size: does nothing where every layer has experts, whose size is "
+                          "--moe-ffn-hidden-size; got 72"));
+  words.insert(words.end(), {"--moe-layer-freq", "2"});
+  EXPECT_THAT(judged(words).second, IsEmpty());
+}
+
+TEST(IdleHabits, OfInstancesOfOneRank) {
+  const std::vector<std::string> words{"--mock-data", "--use-distributed-optimizer",
+                                       "--num-distributed-optimizer-instances", "2"};
+  EXPECT_THAT(
+      judged(words, 2).second,
+      ElementsAre(testing::HasSubstr("--use-distributed-optimizer: does nothing where every data rank is an "
+                                     "instance")));
+  EXPECT_THAT(judged(words, 4).second, IsEmpty());
+  std::vector<std::string> shared = words;
+  shared.insert(shared.end(), {"--outer-dp-sharding-strategy", "optim"});
+  EXPECT_THAT(judged(shared, 2).second, IsEmpty());
+}
+
+TEST(IdleHabits, EqualBitsHoldAmongPowersOfTwo) {
+  const std::vector<std::string> words{"--mock-data", "--deterministic-mode"};
+  EXPECT_THAT(
+      judged(words, 3).second,
+      ElementsAre("--deterministic-mode: equal bits hold among numbers of data ranks that are powers of "
+                  "two; got 3"));
+  EXPECT_THAT(judged(words, 4).second, IsEmpty());
+  EXPECT_THAT(judged({"--mock-data"}, 3).second, IsEmpty());
+}
+
+TEST(IdleHabits, OfTheLaunchScriptsOfMegatronsRuns) {
+  const auto [broken, notes] = judged({"--mock-data",
+                                       "--tokenizer-type",
+                                       "NullTokenizer",
+                                       "--tokenizer-model",
+                                       "books.model",
+                                       "--account-for-embedding-in-pipeline-split",
+                                       "--account-for-loss-in-pipeline-split",
+                                       "--override-opt-param-scheduler",
+                                       "--weight-decay",
+                                       "0.7",
+                                       "--weight-decay-incr-style",
+                                       "linear",
+                                       "--start-weight-decay",
+                                       "0.1",
+                                       "--end-weight-decay",
+                                       "0.2",
+                                       "--fp16",
+                                       "--loss-scale",
+                                       "1024",
+                                       "--initial-loss-scale",
+                                       "65536",
+                                       "--hysteresis",
+                                       "3"});
+  EXPECT_THAT(broken, IsEmpty());
+  EXPECT_THAT(
+      notes, ElementsAre(
+                 "--weight-decay: does nothing with --weight-decay-incr-style, whose ramp has a start and an "
+                 "end of its own; got 0.7",
+                 "--override-opt-param-scheduler: does nothing without --load; got true",
+                 "--initial-loss-scale: does nothing with a constant --loss-scale; got 65536",
+                 "--hysteresis: does nothing with a constant --loss-scale; got 3",
+                 "--tokenizer-model: does nothing with --tokenizer-type NullTokenizer; got books.model",
+                 "--account-for-embedding-in-pipeline-split: does nothing with one pipeline rank; got true",
+                 "--account-for-loss-in-pipeline-split: does nothing with one pipeline rank; got true"));
+  EXPECT_THAT(judged({"--mock-data", "--use-checkpoint-opt-param-scheduler"}).second,
+              ElementsAre("--use-checkpoint-opt-param-scheduler: does nothing without --load; got true"));
+  EXPECT_THAT(judged({"--mock-data", "--tokenizer-model", "books.model"}).first,
+              ElementsAre("idle-tokenizer-model"))
+      << "nothing says how the file is read";
+}
+
+TEST(IdleHabits, OfEvaluationsThatNobodyAskedFor) {
+  EXPECT_THAT(
+      judged({"--mock-data", "--eval-iters", "10", "--log-validation-ppl-to-tensorboard"}).second,
+      ElementsAre("--eval-iters: does nothing without --eval-interval; got 10",
+                  "--log-validation-ppl-to-tensorboard: does nothing without --eval-interval; got true"));
+  EXPECT_THAT(judged({"--mock-data", "--eval-iters", "0", "--eval-interval", "100"}).second,
+              ElementsAre("--eval-interval: does nothing with --eval-iters 0; got 100"));
+  EXPECT_THAT(judged({"--mock-data", "--eval-iters", "0"}).second, IsEmpty())
+      << "asks for nothing, as it says";
+  EXPECT_THAT(judged({"--mock-data", "--eval-iters", "10", "--skip-train"}).second, IsEmpty());
+  EXPECT_THAT(judged({"--mock-data", "--eval-iters", "10", "--eval-interval", "50",
+                      "--log-validation-ppl-to-tensorboard"})
+                  .second,
+              IsEmpty());
+  const std::string alone = "--eval-iters: does nothing with --full-validation and no test data; got 10";
+  const std::vector<std::string> full{"--data-path",  "a", "--full-validation", "--eval-interval", "50",
+                                      "--eval-iters", "10"};
+  const auto with = [&](std::vector<std::string> more) {
+    more.insert(more.begin(), full.begin(), full.end());
+    return judged(more).second;
+  };
+  EXPECT_THAT(with({}), IsEmpty()) << "a thousandth is the test's";
+  EXPECT_THAT(with({"--split", "99,1,0"}), ElementsAre(alone));
+  EXPECT_THAT(with({"--split", "99,1"}), ElementsAre(alone));
+  EXPECT_THAT(
+      judged({"--mock-data", "--full-validation", "--eval-interval", "50", "--eval-iters", "0"}).second,
+      IsEmpty());
+}
+
+TEST(IdleHabits, AreNotWhatDoesSomething) {
+  EXPECT_THAT(judged({"--data-path", "a", "--split", "99,1,0", "--data-cache-path", "c", "--min-lr", "1e-5",
+                      "--lr-decay-iters", "90", "--fp16", "--initial-loss-scale", "65536"})
+                  .second,
+              IsEmpty());
+  EXPECT_THAT(judged({"--mock-data", "--split", "969, 30, 1", "--lr-decay-style", "constant",
+                      "--lr-warmup-fraction", "0.1", "--lr-decay-iters", "90"})
+                  .second,
+              IsEmpty())
+      << "a default, and a length that the warm-up is a share of";
+  EXPECT_THAT(judged({"--mock-data", "--lr-decay-style", "constant", "--min-lr", "much"}).second, IsEmpty());
+  EXPECT_THAT(judged({"--mock-data", "--load", "run", "--override-opt-param-scheduler", "--weight-decay",
+                      "0.7", "--pipeline-model-parallel-size", "2",
+                      "--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split",
+                      "--tokenizer-type", "SentencePieceTokenizer", "--tokenizer-model", "books.model"})
+                  .second,
+              IsEmpty());
+}
+
+}  // namespace
+}  // namespace colonnade::rules

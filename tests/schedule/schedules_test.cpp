@@ -1,0 +1,123 @@
+// The orders of the schedules against Megatron's tables, and their times against published formulas.
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+
+#include "colonnade/base/error.h"
+#include "colonnade/config/parallel.h"
+#include "colonnade/schedule/program.h"
+
+namespace colonnade::schedule {
+namespace {
+
+/// "F0.0 B0.0": compute actions of one rank as act, micro-batch, chunk.
+std::string compute(const Program& program) {
+  std::string out;
+  for (const Action& a : program) {
+    if (a.act != Do::kForward && a.act != Do::kBackward) continue;
+    out += fmt::format("{}{}{}.{}", out.empty() ? "" : " ", a.act == Do::kForward ? 'F' : 'B', a.microbatch,
+                       a.chunk);
+  }
+  return out;
+}
+
+std::string table(int chunks, int microbatches, int group) {
+  std::string out;
+  for (const ChunkStep& s : interleaved_order(chunks, microbatches, group)) {
+    out += fmt::format("{}{}{}", out.empty() ? "" : " ", s.microbatch, s.chunk);
+  }
+  return out;
+}
+
+TEST(Schedules, TheInterleavedTableIsMegatrons) {
+  EXPECT_EQ(table(2, 5, 3), "00 10 20 01 11 21 30 40 31 41");
+  EXPECT_EQ(table(2, 4, 2), "00 10 01 11 20 30 21 31");
+}
+
+TEST(Schedules, OneFOneBFillsAlternatesDrains) {
+  const Schedule s = one_f_one_b(3, 4);
+  EXPECT_EQ(compute(s.programs[0]), "F0.0 F1.0 F2.0 B0.0 F3.0 B1.0 B2.0 B3.0");
+  EXPECT_EQ(compute(s.programs[1]), "F0.0 F1.0 B0.0 F2.0 B1.0 F3.0 B2.0 B3.0");
+  EXPECT_EQ(compute(s.programs[2]), "F0.0 B0.0 F1.0 B1.0 F2.0 B2.0 F3.0 B3.0");
+}
+
+TEST(Schedules, InterleavedWarmsUpAsMegatronDoes) {
+  const Schedule s = interleaved(2, 2, 4, 2);  // warm-up 4 on rank 0, 2 on rank 1
+  EXPECT_EQ(compute(s.programs[0]),
+            "F0.0 F1.0 F0.1 F1.1 F2.0 B0.1 F3.0 B1.1 F2.1 B0.0 F3.1 B1.0 B2.1 B3.1 B2.0 B3.0");
+  EXPECT_EQ(compute(s.programs[1]),
+            "F0.0 F1.0 F0.1 B0.1 F1.1 B1.1 F2.0 B0.0 F3.0 B1.0 F2.1 B2.1 F3.1 B3.1 B2.0 B3.0");
+}
+
+TEST(Schedules, TransfersSurroundTheWorkThatNeedsThem) {
+  const Schedule s = gpipe(2, 1);
+  EXPECT_EQ(s.programs[0],
+            (Program{{Do::kForward}, {Do::kSendActivation}, {Do::kRecvGradient}, {Do::kBackward}}));
+  EXPECT_EQ(s.programs[1],
+            (Program{{Do::kRecvActivation}, {Do::kForward}, {Do::kBackward}, {Do::kSendGradient}}));
+}
+
+TEST(Schedules, OneRankNeedsNoTransfer) {
+  const Schedule s = interleaved(1, 3, 4, 2);
+  EXPECT_EQ(s.programs[0].size(), 2U * 3 * 4);
+  for (const Action& a : s.programs[0]) {
+    EXPECT_TRUE(a.act == Do::kForward || a.act == Do::kBackward);
+  }
+}
+
+// Narayanan et al. 2021: (p - 1)/m of the ideal time is idle, with v virtual stages (p - 1)/(m v).
+TEST(Schedules, TimesAreThePublishedFormulas) {
+  for (int p = 1; p <= 16; ++p) {
+    for (int m = p; m <= 64; ++m) {
+      const double forward = 1.0, backward = 2.0;
+      const Timeline flat = simulate(one_f_one_b(p, m), {forward, backward, 0});
+      EXPECT_DOUBLE_EQ(flat.makespan, (m + p - 1) * (forward + backward));
+      EXPECT_NEAR(flat.bubble_fraction, (p - 1.0) / (m + p - 1), 1e-12);
+      EXPECT_DOUBLE_EQ(simulate(gpipe(p, m), {forward, backward, 0}).makespan, flat.makespan);
+      for (int v = 2; v <= 4 && m % p == 0; ++v) {
+        const Timeline t = simulate(interleaved(p, v, m, p), {forward, backward, 0});
+        EXPECT_DOUBLE_EQ(t.makespan, (m * v + p - 1) * (forward + backward)) << p << ' ' << v << ' ' << m;
+        EXPECT_NEAR(t.bubble_fraction, (p - 1.0) / (m * v + p - 1), 1e-12);
+      }
+    }
+  }
+}
+
+TEST(Schedules, TransfersDelayTheNextRank) {
+  const Timeline t = simulate(one_f_one_b(2, 1), {1, 2, 0.5});
+  EXPECT_DOUBLE_EQ(t.makespan, 1 + 0.5 + 1 + 2 + 0.5 + 2);
+  ASSERT_EQ(t.spans.size(), 4U);
+  EXPECT_EQ(t.spans[2].rank, 1);
+  EXPECT_DOUBLE_EQ(t.spans[2].begin, 1.5);
+}
+
+TEST(Schedules, SimulatingADeadlockIsAnError) {
+  Schedule s = one_f_one_b(2, 2);
+  s.programs[1].pop_back();
+  EXPECT_THROW(simulate(s, {}), Error);
+}
+
+TEST(Schedules, RefusesIllegalSizes) {
+  EXPECT_THROW(gpipe(0, 1), ConfigError);
+  EXPECT_THROW(one_f_one_b(2, 0), ConfigError);
+  EXPECT_THROW(interleaved(4, 2, 3, 4), ConfigError);   // group above micro-batches
+  EXPECT_THROW(interleaved(4, 2, 8, 3), ConfigError);   // group below ranks
+  EXPECT_THROW(interleaved(4, 2, 10, 4), ConfigError);  // 2 left for 4 ranks
+}
+
+TEST(Schedules, SettingsChooseTheSchedule) {
+  config::Parallel p;
+  p.pipeline_model_parallel_size = 2;
+  EXPECT_EQ(make_schedule(p, 1, 4).kind, "1f1b");
+  EXPECT_EQ(make_schedule(p, 2, 4).kind, "interleaved");
+  p.microbatch_group_size_per_virtual_pipeline_stage = 4;
+  EXPECT_EQ(make_schedule(p, 2, 4).programs, interleaved(2, 2, 4, 4).programs);
+  p.pipeline_schedule = "gpipe";
+  EXPECT_EQ(make_schedule(p, 1, 4).kind, "gpipe");
+  EXPECT_THROW(make_schedule(p, 2, 4), ConfigError);
+  p.pipeline_schedule = "zigzag";
+  EXPECT_THROW(make_schedule(p, 1, 4), ConfigError);
+}
+
+}  // namespace
+}  // namespace colonnade::schedule

@@ -1,0 +1,20 @@
+// Texts to train tokenizers on.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "colonnade/tokenizers/training_texts.h"
+
+namespace colonnade::tokenizers {
+
+/// A source of these texts, in order.
+inline NextText one_by_one(std::vector<std::string> texts) {
+  return [texts = std::move(texts), at = std::size_t{0}]() mutable -> std::optional<std::string_view> {
+    if (at == texts.size()) return std::nullopt;
+    return texts[at++];
+  };
+}
+
+}  // namespace colonnade::tokenizers
