@@ -31,7 +31,7 @@ install: ## build and install the program, the library and its headers: make ins
 	@cmake --install $(BUILD) --prefix "$(prefix)" >/dev/null
 	@echo "install: $(prefix)/bin/colonnade; LibTorch stays in $(CURDIR)/.venv"
 
-test: ## build and run the tests; AREA=plan runs one area
+test: ## build and run the tests; AREA=layout runs one area
 	@tools/setup.sh test
 	$(call first,$(if $(AREA),one area,everything),$(if $(AREA),2 to 10,12))
 	@$(configure) $(if $(AREA),--target $(AREA)_test)
@@ -50,12 +50,13 @@ baseline: ## run the numeric tests with baseline x86-64 instructions only: every
 	@ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure --no-tests=error -R '^($(subst $() ,|,$(numeric)))$$'
 	@$(BUILD)/src/colonnade/job/job_test --gtest_brief=1 --gtest_filter='$(numeric_jobs)'
 
-check: ## format, layers, names, sizes, links, and clang-tidy on what changed
+check: ## format, layers, names, sizes, links, words, and clang-tidy on what changed
 	@tools/setup.sh check
 	@tools/check_layers.py
 	@tools/check_unity.py
 	@tools/check_sizes.py
 	@tools/check_links.py
+	@tools/check_words.py
 	@tools/check_format.sh
 	@cmake --preset $(PRESET) --log-level=WARNING
 	@tools/check_tidy.sh $(BUILD)
@@ -82,7 +83,7 @@ demo: ## train a real model on real text over four processes, then show what cam
 docs: build ## write the generated pages of docs/reference
 	@tools/make_docs.sh $(BUILD)
 
-golden: build ## make the project's own golden files anew (a person looks at the difference)
+golden: build ## regenerate the golden files (a person looks at the difference)
 	@tools/make_golden.sh $(BUILD)
 
 format: ## apply clang-format to all sources

@@ -1,5 +1,5 @@
-# Sources of tests: not optimised, with the precompiled header of tests that see LibTorch or of those that do not.
-# They find vectors and the project's own files by tests/support/vectors.h.
+# Compile options of test sources: no optimization, and the precompiled header of tests with (torch) or without (plain)
+# LibTorch. tests/support/vectors.h locates test vectors and the project's files.
 function(col_test_sources binary kind)
   target_include_directories(${binary} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
   target_compile_definitions(${binary} PRIVATE COLONNADE_SOURCES="${PROJECT_SOURCE_DIR}")
@@ -7,8 +7,8 @@ function(col_test_sources binary kind)
   target_precompile_headers(${binary} REUSE_FROM col_test_pch_${kind})
 endfunction()
 
-# col_simd_sources(<files>): sources of this folder that ask base/simd.h. With COLONNADE_SIMD=OFF these alone are
-# compiled again.
+# col_simd_sources(<files>): sources of this folder that use base/simd.h. Only these are recompiled with
+# COLONNADE_SIMD=OFF.
 function(col_simd_sources)
   if(NOT COLONNADE_SIMD)
     set_property(SOURCE ${ARGN} APPEND PROPERTY COMPILE_DEFINITIONS COL_SIMD=0)
@@ -16,14 +16,14 @@ function(col_simd_sources)
 endfunction()
 
 # col_area(<name> [TORCH] [ALONE] [COST <seconds>] DEPS <areas> SOURCES <files> TESTS <stems> [LINK <libraries>] [TEST_LINK <libraries>])
-# makes the library col_<name> of src/colonnade/<name>/ and one test binary <name>_test of
-# tests/<name>/<stem>_test.cpp. DEPS must agree with tools/layers.txt. TORCH areas share one
-# precompiled header, and unless COLONNADE_UNITY is off eight of their sources are compiled as one: half of the
-# time of a source goes into headers. So a name in an anonymous namespace must be the only one in its area
-# (tools/check_unity.py). Each test is registered with ctest under the label <name>; ALONE: no other test runs
-# beside it, for it measures times or starts processes. COST <seconds>: long ones begin first. GPU <filter>: with
-# COLONNADE_CUDA the same binary is registered once more as <name>_gpu, label gpu, running the tests that
-# match the filter with COLONNADE_TEST_DEVICE=cuda (tests/support/device.h); suites named Gpu* run only there.
+# adds the library col_<name> from src/colonnade/<name>/ and one test binary <name>_test from
+# tests/<name>/<stem>_test.cpp. DEPS must match tools/layers.txt. TORCH areas share one precompiled header and, unless
+# COLONNADE_UNITY is off, compile eight sources as one, since headers take half of the compile time. Names in
+# anonymous namespaces must therefore be unique in their area (tools/check_unity.py). Each test is registered with
+# ctest under the label <name>. ALONE: no other test runs in parallel, because it measures times or starts processes.
+# COST <seconds>: longer tests start first. GPU <filter>: with COLONNADE_CUDA the binary is also registered as
+# <name>_gpu with the label gpu; it runs the tests that match the filter with COLONNADE_TEST_DEVICE=cuda
+# (tests/support/device.h). Suites named Gpu* run only there.
 function(col_area name)
   cmake_parse_arguments(A "TORCH;ALONE" "GPU;COST" "DEPS;SOURCES;TESTS;LINK;TEST_LINK;CUDA;NO_CUDA" ${ARGN})
   set(sources ${A_SOURCES})

@@ -1,11 +1,10 @@
-# The pinned Arrow and Parquet out of PyPI's pyarrow wheel, as the imported target col_arrow. The names of its libraries
-# end with the major version.
+# The pinned Arrow and Parquet of PyPI's pyarrow wheel, as the target col_arrow. Library names end with the version.
 set(COLONNADE_ARROW_VERSION 26.0.1)
-set(COLONNADE_ARROW_DIR "" CACHE PATH "The folder `pyarrow` of the wheel; empty: the project's .venv")
+set(COLONNADE_ARROW_DIR "" CACHE PATH "Folder `pyarrow` of the wheel; empty: from the project's .venv")
 if(NOT COLONNADE_ARROW_DIR)
   file(GLOB found "${PROJECT_SOURCE_DIR}/.venv/lib/python3*/site-packages/pyarrow")
   if(NOT found)
-    message(FATAL_ERROR "pyarrow: the wheel ${COLONNADE_ARROW_VERSION} must be installed; got no .venv with it; run `tools/setup.sh`, "
+    message(FATAL_ERROR "pyarrow ${COLONNADE_ARROW_VERSION} must be installed; got no .venv with it; run `tools/setup.sh`, "
       "or configure with -DCOLONNADE_PARQUET=OFF")
   endif()
   list(GET found 0 COLONNADE_ARROW_DIR)
@@ -15,7 +14,7 @@ if(EXISTS "${config}")
   file(STRINGS "${config}" version REGEX "define ARROW_VERSION_STRING \"${COLONNADE_ARROW_VERSION}\"")
 endif()
 if(NOT version)
-  message(FATAL_ERROR "pyarrow: version ${COLONNADE_ARROW_VERSION} is needed; got another in ${COLONNADE_ARROW_DIR}; run `tools/setup.sh`")
+  message(FATAL_ERROR "pyarrow must be version ${COLONNADE_ARROW_VERSION}; got another one in ${COLONNADE_ARROW_DIR}; run `tools/setup.sh`")
 endif()
 string(REGEX REPLACE "^([0-9]+)\\.([0-9]+)\\..*" "\\1;\\2" parts "${COLONNADE_ARROW_VERSION}")
 list(GET parts 0 major)

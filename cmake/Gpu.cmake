@@ -1,6 +1,5 @@
-# What is checked on a GPU: the target `cuda_check` builds the program and the test binaries that have a
-# <area>_gpu test; gpu_tests.txt in the build folder lists them for tools/gpu_check.sh, one line per binary:
-# its path in the build folder and its filter.
+# GPU checks: the target `cuda_check` builds the program and the test binaries with an <area>_gpu test. gpu_tests.txt in
+# the build folder lists these binaries for tools/gpu_check.sh, one per line: path in the build folder and filter.
 if(COLONNADE_CUDA AND COLONNADE_TESTS)
   get_property(lines GLOBAL PROPERTY COLONNADE_GPU_TESTS)
   get_property(binaries GLOBAL PROPERTY COLONNADE_GPU_BINARIES)

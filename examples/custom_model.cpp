@@ -1,5 +1,4 @@
-// A model of one's own: blocks written with plain tensor functions, trained, saved and resumed under any
-// pipeline and data-parallel layout. Checkpoints name its tensors as its parameters are named.
+// Trains a custom model of plain tensor functions and resumes it under any pipeline and data layout.
 //
 //   colonnade launch --nproc-per-node 2 -- ./custom_model --pipeline-model-parallel-size 2 --save runs/own
 //   ./custom_model --load runs/own --save runs/own --train-iters 40
@@ -19,9 +18,9 @@
 
 namespace col = colonnade;
 
-/// A parameter of `shape` that every rank holds whole.
-std::unique_ptr<col::tensor::Parameter> whole(const col::layers::Context& context, std::string name,
-                                              std::vector<std::int64_t> shape) {
+/// A parameter of `shape`, unsharded on every rank.
+std::unique_ptr<col::tensor::Parameter> parameter(const col::layers::Context& context, std::string name,
+                                                  std::vector<std::int64_t> shape) {
   col::layout::ParamSpec spec;
   spec.name = std::move(name);
   spec.shape = std::move(shape);
@@ -29,11 +28,12 @@ std::unique_ptr<col::tensor::Parameter> whole(const col::layers::Context& contex
   return context.make(spec);
 }
 
-/// y = x + tanh(x W); the first block turns the batch's numbers into [s, b, h] first.
+/// y = x + tanh(x W); the first block reads x [s, b, h] from the batch.
 class TanhBlock final : public col::tensor::Block {
  public:
   TanhBlock(const col::layers::Context& context, std::int64_t hidden, std::int64_t number)
-      : first_(number == 0), w_(whole(context, fmt::format("blocks.{}.weight", number), {hidden, hidden})) {}
+      : first_(number == 0),
+        w_(parameter(context, fmt::format("blocks.{}.weight", number), {hidden, hidden})) {}
   at::Tensor forward(const at::Tensor& x, const col::tensor::Pass& pass) override {
     const at::Tensor in = first_ ? pass.batch.at("x") : x;
     return in + at::tanh(at::matmul(in, w_->value));
@@ -45,13 +45,13 @@ class TanhBlock final : public col::tensor::Block {
   std::unique_ptr<col::tensor::Parameter> w_;
 };
 
-/// Each rank builds the blocks that its stages hold; site.blocks says which.
-col::job::Model build(const col::job::Site& site) {
+/// Builds the blocks of this rank's stages, listed in context.blocks.
+col::job::Model build(const col::job::BuildContext& context) {
   col::job::Model model;
-  for (const auto& part : site.blocks) {
+  for (const auto& part : context.blocks) {
     auto stage = std::make_unique<col::tensor::Stage>();
     for (std::int64_t i = part.first_layer; i < part.first_layer + part.num_layers; ++i)
-      stage->blocks.push_back(std::make_unique<TanhBlock>(site.layers, site.run.model.hidden_size, i));
+      stage->blocks.push_back(std::make_unique<TanhBlock>(context.layers, context.run.model.hidden_size, i));
     stage->first = part.embedding;
     stage->last = part.head;
     model.stages.push_back(std::move(stage));
@@ -59,7 +59,7 @@ col::job::Model build(const col::job::Site& site) {
   return model;
 }
 
-/// The task: turn x into 2 x. Every micro-batch is a function of its number, so all layouts see the same.
+/// The task: map x to 2 x. Every micro-batch is a function of its number, so all layouts read the same ones.
 col::pipeline::Steps steps_of(const col::job::Job& job) {
   col::pipeline::Steps steps;
   steps.batch = [&job, first = job.counters.iteration * job.num_microbatches()](int microbatch) {
@@ -69,7 +69,7 @@ col::pipeline::Steps steps_of(const col::job::Job& job) {
   };
   steps.loss = [](const at::Tensor& y, const col::tensor::Batch& batch) {
     const at::Tensor error = (y - 2 * batch.at("x")).square().mean();
-    return col::pipeline::Loss{error, {{"error", col::pipeline::tally(error, at::ones({}))}}};
+    return col::pipeline::Loss{error, {{"error", col::pipeline::metric_sum(error, at::ones({}))}}};
   };
   return steps;
 }
@@ -84,7 +84,8 @@ int train(const std::vector<std::string>& more) {
   auto [run, world, ranks, seen] = col::job::start(col::config::parse(words), col::rules::Purpose::kTrain);
   col::job::Job job(run, ranks, build);
   if (const auto found = col::checkpoint::find_checkpoint(run.checkpoint.load, {}, ranks.world()))
-    col::job::restore(job, col::checkpoint::Source::open_native(found->folder), col::job::Restore::kContinue);
+    col::job::restore(job, col::checkpoint::CheckpointReader::open_native(found->folder),
+                      col::job::Restore::kResume);
   while (job.counters.iteration < *run.training.train_iters) {
     const auto report = job.train_step(steps_of(job), {.learning_rate = 1e-2});
     if (ranks.rank() == 0)

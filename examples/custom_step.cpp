@@ -1,6 +1,6 @@
-// One's own data, forward and loss steps around the GPT model, under every layout: what NeMo's
-// MegatronParallel calls data step, forward step and loss reduction. Here: count down from a random
-// number, the loss weighted towards later tokens, and a second number reported beside the loss.
+// Custom data, forward and loss steps around the GPT model, under every layout: NeMo's MegatronParallel calls
+// them data step, forward step and loss reduction. Here: counting down from a random number, with a loss that
+// weights later tokens more, and a second value reported with it.
 //
 //   colonnade launch --nproc-per-node 2 -- ./custom_step --tensor-model-parallel-size 2
 #include <ATen/ATen.h>
@@ -13,7 +13,7 @@
 
 namespace col = colonnade;
 
-/// Data step: a pure function of the sample number; every rank makes its own micro-batches.
+/// Data step: a pure function of the sample number; every rank generates its own micro-batches.
 col::tensor::Batch count_down(const col::config::Run& run, std::int64_t first_sample) {
   const std::int64_t size = run.training.micro_batch_size, sequence = run.training.seq_length;
   const at::Tensor samples = at::arange(first_sample, first_sample + size);
@@ -30,8 +30,8 @@ col::pipeline::Loss weigh(const at::Tensor& losses, const col::tensor::Batch&) {
   const at::Tensor mean = (losses * weights).mean();
   const at::Tensor sure = (losses < 0.693).to(at::kDouble);  // more likely than not
   return {mean,
-          {{"lm_loss", col::pipeline::tally(losses.sum(), at::ones({}) * losses.numel())},
-           {"sure_tokens", col::pipeline::tally(sure.sum(), at::ones({}) * sure.numel())}}};
+          {{"lm_loss", col::pipeline::metric_sum(losses.sum(), at::ones({}) * losses.numel())},
+           {"sure_tokens", col::pipeline::metric_sum(sure.sum(), at::ones({}) * sure.numel())}}};
 }
 
 int train(const std::vector<std::string>& more) {
@@ -60,7 +60,7 @@ int train(const std::vector<std::string>& more) {
     const std::int64_t number = microbatch * job.data_ranks() + job.data_rank();
     return count_down(job.run, job.counters.consumed_samples + number * size);
   };
-  // Forward step: the default would be stage.forward(x, pass); anything around it goes here.
+  // Forward step: this is the default; custom code goes here.
   steps.forward = [](col::tensor::Stage& stage, const at::Tensor& x, const col::tensor::Pass& pass) {
     return stage.forward(x, pass);
   };

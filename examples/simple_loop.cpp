@@ -1,5 +1,5 @@
 // The simple training loop: two tensor-parallel ranks, mock data, five steps, save, five more; then a
-// second job loads and walks the last five again. What Megatron Core shows as run_simple_mcore_train_loop.
+// second job loads and repeats the last five. The counterpart of Megatron Core's run_simple_mcore_train_loop.
 //
 //   colonnade launch --nproc-per-node 2 -- ./simple_loop [FOLDER]
 #include <fmt/format.h>
@@ -18,14 +18,14 @@
 namespace col = colonnade;
 
 int simple_loop(const std::filesystem::path& folder) {
-  // Settings as on the command line; every field of col::config::Run can be set by hand instead.
+  // Settings as on the command line; fields of col::config::Run can also be set directly.
   col::config::Run settings =
       col::config::parse({"gpt", "--num-layers=2", "--hidden-size=12", "--num-attention-heads=4",
                           "--seq-length=64", "--max-position-embeddings=64", "--micro-batch-size=8",
                           "--train-iters=10", "--lr=1e-3", "--tensor-model-parallel-size=2", "--mock-data",
                           "--tokenizer-type=NullTokenizer", "--vocab-size=128"});
 
-  // Find the other rank, check the settings, build this rank's part of the model.
+  // Check the settings, connect to the other rank, build this rank's shard of the model.
   auto [run, world, ranks, seen] = col::job::start(std::move(settings), col::rules::Purpose::kTrain);
   const auto data = col::data::open_gpt_batches(run.data, run.training, {.vocab_size = run.model.vocab_size});
   const auto train = [&](col::job::Job& job, int steps) {
@@ -43,14 +43,15 @@ int simple_loop(const std::filesystem::path& folder) {
   if (!saved.ok) throw col::Error(saved.problem);
   train(job, 5);
 
-  // A second job goes on where the first one saved; it could have any other layout. Its losses are equal.
-  col::job::Job again(run, ranks);
-  col::job::restore(again, col::checkpoint::Source::open_native(saved.folder), col::job::Restore::kContinue);
-  train(again, 5);
+  // A second job resumes from the checkpoint, possibly in another layout, with equal losses.
+  col::job::Job resumed(run, ranks);
+  col::job::restore(resumed, col::checkpoint::CheckpointReader::open_native(saved.folder),
+                    col::job::Restore::kResume);
+  train(resumed, 5);
   return 0;
 }
 
-// Wrong settings end with 2 and a line that says why, a lost rank with 4, as in every program of Colonnade.
+// Exits with 2 and a message for invalid settings, with 4 for a lost rank, as all programs of Colonnade.
 int main(int argc, char** argv) {
   return col::run_as_program([&] { return simple_loop(argc > 1 ? argv[1] : "simple_loop_run"); });
 }

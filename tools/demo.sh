@@ -2,7 +2,7 @@
 # `make demo`: real English text becomes tokens, four processes train a small Llama on them, stop, go on in another
 # layout, and the result is judged and writes a paragraph. Fails unless the model has learnt more than word counts.
 #
-#   tools/demo.sh BUILD [FOLDER]     BUILD holds the executable `colonnade`; FOLDER (runs/demo) is made anew
+#   tools/demo.sh BUILD [FOLDER]     BUILD holds the executable `colonnade`; FOLDER (runs/demo) is created from scratch
 set -euo pipefail
 cd "$(dirname "$0")/.."
 colonnade=$(realpath "$1/colonnade")

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Runs every fuzz target for some seconds, with seeds from tests/vectors or COLONNADE_VECTORS: tools/fuzz.sh BUILD SECONDS.
-# What it finds lies in BUILD/findings; it goes on with the corpus of earlier runs in BUILD/corpus.
+# Findings are in BUILD/findings; each run continues from the corpus in BUILD/corpus.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 build=$1 seconds=$2

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes tests/vectors/chat: conversations, what Transformers writes for them by every template of templates/ there (which
-were written for these tests, out of the constructs that templates of language models use), and the ids and masks of
-answers that its tokenizers give; and expressions of Jinja with what they write. The program tells which of those it refuses.
+"""Writes tests/vectors/chat: conversations, the text that Transformers renders for them by every template of templates/ (written
+for these tests from the constructs of published templates), the ids and answer masks of its tokenizers, and Jinja expressions
+with their output. The program decides which of these it rejects.
 
     .venv/bin/python tools/make_chat_vectors.py build/release/colonnade       with tools/requirements-test.txt
 """
@@ -21,14 +21,14 @@ import transformers
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 OUT = ROOT / "tests/vectors/chat"
 sys.path.insert(0, str(ROOT / "tests/chat_template"))
-from chat_expressions import REFUSED, TALK, TEMPLATES, source  # noqa: E402
+from chat_expressions import REJECTED, TALK, TEMPLATES, source  # noqa: E402
 from chat_templates_like_transformers import SPECIAL, WORDS, conversation, theirs  # noqa: E402
 
 MASKED = {"qwen2_bpe": "chatml_marked", "llama3_bpe": "llama3_marked"}
 
-ENDS_TEXTS = ["phi3"]  # a token at the end of every text, which is of no message
+ENDS_TEXTS = ["phi3"]  # templates that end every text with a token that belongs to no message
 
-# Contents written back to back, the second one an answer: no border needs to be one of tokens.
+# Concatenated contents, the second one an answer: its edges need not be token boundaries.
 PARTS = ["   ", " ", "  ", "</", "<", "--_", "_", "-", "ing", "ef", "e", "th", "the ", " a", "\n", "\n\n", "\t", "12", "345", "'s", "'", "\u00e9", "e\u0301x", "\u4e16\u754c", "\U0001f642", ".", "=", "==="]
 FIXED = [["   ", "</", "ing"], ["--_", "   ", "ef"]]
 OVERLAPS = {"gpt2_bpe": "<|endoftext|>", "llama3_bpe": "<|eot_id|>", "qwen2_bpe": "<|im_end|>", "llama2_json": "</s>"}
@@ -37,7 +37,7 @@ OVERLAPS = {"gpt2_bpe": "<|endoftext|>", "llama3_bpe": "<|eot_id|>", "qwen2_bpe"
 def overlaps():
     for name, end in OVERLAPS.items():
         tokenizer = tokenizers.Tokenizer.from_file(str(ROOT / f"tests/vectors/tokenizers/{name}.json"))
-        tokenizer.post_processor = tokenizers.processors.Sequence([])  # those of byte-level models shorten offsets
+        tokenizer.post_processor = tokenizers.processors.Sequence([])  # post-processors of byte-level models trim offsets
         draw = random.Random(f"overlap {name}")
         for contents in FIXED + [["".join(draw.choice(PARTS + [end]) for _ in range(draw.randint(1, 4))) for _ in range(3)] for _ in range(100)]:
             made = tokenizer.encode("".join(contents), add_special_tokens=False)
@@ -46,12 +46,12 @@ def overlaps():
 
 
 def written(sources):
-    warnings.simplefilter("ignore", SyntaxWarning)  # of Python, which Jinja compiles to
+    warnings.simplefilter("ignore", SyntaxWarning)  # of the Python code that Jinja generates
     results = [theirs(template, json.loads(json.dumps(TALK)), True) for template in sources]
     return [None if isinstance(result, Exception) else result[0] for result in results]
 
 
-def is_refused(program, template):
+def is_rejected(program, template):
     with tempfile.TemporaryDirectory() as folder:
         pathlib.Path(folder, "tokenizer_config.json").write_text(json.dumps({**SPECIAL, "chat_template": template}))
         done = subprocess.run([program, "tokenizer", "chat", "--add-generation-prompt", "--tokenizer-model", folder], input=json.dumps(TALK) + "\n", capture_output=True, encoding="utf-8")
@@ -59,24 +59,24 @@ def is_refused(program, template):
 
 
 def expressions(program):
-    """Templates and what they write; null: Jinja refuses them, or they write addresses of objects, which two processes tell.
-    "refused": Jinja writes them and the program does not, which none of TEMPLATES may be."""
+    """Templates and their output. The output is null if Jinja rejects the template, or if it contains object addresses, which differ
+    between two processes. "refused": Jinja renders the template and the program rejects it, which must not happen for TEMPLATES."""
     draw = random.Random("expressions")
-    sources = TEMPLATES + REFUSED + [source(draw) for _ in range(1200)]
+    sources = TEMPLATES + REJECTED + [source(draw) for _ in range(1200)]
     first, second = (multiprocessing.get_context("spawn").Pool(1).apply(written, [sources]) for _ in range(2))
     for template, one, other in zip(sources, first, second):
         if one is not None or draw.randrange(8) == 0 or template in TEMPLATES:
             line = {"source": template, "text": one if one == other else None}
-            if line["text"] is not None and is_refused(program, template):
-                assert template not in TEMPLATES, f"refused: {template}"
+            if line["text"] is not None and is_rejected(program, template):
+                assert template not in TEMPLATES, f"rejected: {template}"
                 line["refused"] = True
-            assert "refused" in line or template not in REFUSED, f"not refused: {template}"
+            assert "refused" in line or template not in REJECTED, f"not rejected: {template}"
             yield line
 
 
 def answers_between(template, chat):
-    """The texts that messages of the assistant add to the texts that ask for them, and what stands behind each; None where these
-    texts are no begins of the whole one."""
+    """The text that each assistant message adds to its generation prompt, and the text that follows it; None if these texts are not
+    prefixes of the whole text."""
     whole = theirs(template, chat, False)
     answers = []
     for i, made in enumerate(chat["messages"]):
@@ -91,7 +91,7 @@ def answers_between(template, chat):
 
 
 def talk(draw):
-    """A conversation that all templates take: system, user and assistant in turns, no empty message."""
+    """A conversation that all templates accept: alternating roles, no empty message."""
     def words():
         return "".join(draw.choice(WORDS) for _ in range(draw.randrange(1, 5))) + draw.choice("abc")
     roles = ["system"] * draw.randrange(2) + ["user", "assistant"] * draw.randrange(1, 4)

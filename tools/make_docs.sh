@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Writes the generated pages of docs/reference anew: settings.md from the schema, rules.md from the table of
+# Writes the generated pages of docs/reference: settings.md from the schema, rules.md from the table of
 # rules, verbs.md from the executable.
 #
 #   tools/make_docs.sh BUILD     BUILD holds the executable `colonnade`

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Makes the project's own golden files anew: the frozen list of flags and the settings page. A person looks at the
+# Regenerates the golden files of the project: the frozen list of flags and the settings page. A person looks at the
 # difference before it is committed. Recorded results of other programs (tests/vectors) are never made here.
 #
 #   tools/make_golden.sh BUILD

@@ -7,7 +7,7 @@ ones always resize along rows first.
 
 expected.safetensors: NAME.rgb [h, w, 3] u8; NAME.pixels.EDGE [3, EDGE, EDGE] fp32 for shortest_edge = crop_size = EDGE;
 large.crop [224, 224, 3] u8, the default of CLIP before rescaling; scan.HxW.FILTER [H, W, 3] u8, scan.jpg resized by a
-filter of Pillow's number; large.TYPE fp32, every 16th pixel both ways of what TYPE's image processor makes of large.jpg when
+filter of Pillow's number; large.TYPE fp32, every 16th pixel in both dimensions of what TYPE's image processor makes of large.jpg when
 its file says nothing. manifest.json names versions and files.
 """
 import hashlib

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/vectors/punkt: a small model of Punkt, trained by NLTK on the project's own pages, and what NLTK's
-PunktSentenceTokenizer makes of random texts with it, also as Megatron's --keep-newlines changes it.
+"""Writes tests/vectors/punkt: a small Punkt model that NLTK trains on the project's pages, and the sentences that NLTK's
+PunktSentenceTokenizer finds in random texts with it, with and without Megatron's --keep-newlines.
 
     pip install nltk==3.10.4 && tools/make_punkt_vectors.py [--texts 2500] [--seed 1]
 """
@@ -17,7 +17,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 class KeepingLanguageVars(punkt.PunktLanguageVars):
-    """Megatron's expression of a possible end of a sentence for --keep-newlines."""
+    """Megatron's sentence-end pattern for --keep-newlines."""
 
     _period_context_fmt = r"\S*%(SentEndChars)s\s*(?=(?P<after_tok>%(NonWord)s|(?P<next_tok>\S+)))"
 
@@ -29,7 +29,7 @@ def train():
     trainer.train("\n".join(pages), finalize=False)
     trainer.finalize_training()
     model = trainer.get_params()
-    # Pages have few abbreviations and names.
+    # The pages have few abbreviations and names.
     model.abbrev_types |= {"dr", "mr", "st", "u.s", "e.g", "i.e", "vs", "co", "straße", "str"}
     model.collocations |= {("st", "john"), ("##number##", "march"), ("s", "bach"), ("é", "ça")}
     model.sent_starters |= {"he", "however", "élan"}
@@ -77,7 +77,7 @@ def main():
     with open(args.out / "sentences.jsonl", "w") as out:
         out.write(json.dumps({"made_by": "tools/make_punkt_vectors.py", "nltk": nltk.__version__, "seed": args.seed}) + "\n")
         for text in texts:
-            # Empty sentences give no token, so they do not count.
+            # Empty sentences are dropped, because they have no tokens.
             split = [[s for s in t.tokenize(text) if s] for t in (plain, keeping)]
             out.write(json.dumps([text, *split], ensure_ascii=False) + "\n")
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/vectors/tiktoken: ranks made of tests/vectors/tokenizers/llama3_bpe.json, in tiktoken's and in Megatron's
-file format, and the ids that tiktoken itself gives for 200 of the texts of inputs.jsonl under each split rule.
+"""Writes tests/vectors/tiktoken: the ranks of tests/vectors/tokenizers/llama3_bpe.json in tiktoken's and in Megatron's file
+format, and the ids of tiktoken for 180 texts of inputs.jsonl and 6 others with each split pattern.
 
     python tools/make_tiktoken_vectors.py       needs `pip install tiktoken` (0.14.0 was used)
 """

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes src/colonnade/tokenizers/unicode_table.cpp: the class of every character as Hugging Face `tokenizers`
-sees it, asked of the package itself character by character. Its parts come from libraries of several Unicode versions
-(regular expressions 16.0, BERT's rules 8.0), and ids must not depend on the ICU of a machine.
+"""Writes src/colonnade/tokenizers/unicode_table.cpp: the class of every character in Hugging Face `tokenizers`, queried from
+the package character by character. Its components use libraries of several Unicode versions (16.0 for regular expressions,
+8.0 for BERT), and ids must not depend on the ICU version of a machine.
 
     .venv/bin/python tools/make_unicode_table.py > src/colonnade/tokenizers/unicode_table.cpp
 """
@@ -16,7 +16,7 @@ FLAG_STEP = 16  # flags are the bits above the category
 
 
 def of_regex(pattern: str) -> set[int]:
-    """The characters that `pattern` matches alone."""
+    """The characters that `pattern` matches."""
     parts = pre_tokenizers.Split(Regex(f"(?:{pattern})+"), "removed").pre_tokenize_str("\x01" + TEXT.replace("\x01", "") + "\x01")
     outside = set("".join(part for part, _ in parts))
     return {ord(c) for c in TEXT if c not in outside} - {1}
@@ -36,7 +36,7 @@ def bert(**on):
 
 
 def flags() -> list[set[int]]:
-    """In the order of Flag in unicode.h."""
+    """Members of each CharFlag of unicode.h, in its order."""
     word = pre_tokenizers.Whitespace()
     return [
         removed(bert(clean_text=True)),
@@ -77,7 +77,7 @@ def base36(number: int) -> str:
 
 
 def lower_runs() -> list[tuple[int, int, int, int]]:
-    """(first, last, step, difference) of characters whose lower case is one other character."""
+    """(first, last, step, difference) of runs of characters whose lower case is one other character."""
     lower = normalizers.Lowercase()
     found: list[list[int]] = []
     for c in ALL:

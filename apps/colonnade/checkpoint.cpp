@@ -28,13 +28,13 @@ void add_command(CLI::App& app, const std::string& name, const std::string& help
 
 void add_commands(CLI::App& app, Paths& paths) {
   app.require_subcommand(1);
-  add_command(app, "inspect", "tensors, sizes, step and settings", paths, false);
-  add_command(app, "verify", "reads every byte and names every damage; exit 3 if any", paths, false);
-  add_command(app, "diff", "tensors that differ in type, shape or values; exit 1 if any", paths, true);
+  add_command(app, "inspect", "lists tensors, sizes, step and settings", paths, false);
+  add_command(app, "verify", "verifies all checksums and lists every damage; exit 3 if any", paths, false);
+  add_command(app, "diff", "lists tensors that differ in dtype, shape or values; exit 1 if any", paths, true);
 }
 
-/// Prints `text`, writes `result` where --json asks for it.
-void show(const std::string& text, const nlohmann::json& result, const Paths& paths) {
+/// Prints `text`, and writes `result` to the file of --json.
+void print_result(const std::string& text, const nlohmann::json& result, const Paths& paths) {
   fmt::print("{}", printable(text));
   if (!paths.json_file.empty()) write_file_atomically(paths.json_file, result.dump(2) + "\n");
 }
@@ -50,22 +50,22 @@ Offers checkpoint_offers() {
 
 int checkpoint(const Arguments& arguments) {
   Paths paths;
-  CLI::App app("What is in a checkpoint, whether it is whole, where two differ", "checkpoint");
+  CLI::App app("Contents of a checkpoint, its damage, differences of two", "checkpoint");
   add_commands(app, paths);
   if (!read_flags(app, arguments)) return kExitDone;
   require_writable("--json", paths.json_file);
   if (app.got_subcommand("inspect")) {
     const nlohmann::json result = checkpoint::inspect(paths.first);
-    show(checkpoint::inspect_text(result), result, paths);
+    print_result(checkpoint::inspect_text(result), result, paths);
     return kExitDone;
   }
   if (app.got_subcommand("verify")) {
     const nlohmann::json result = checkpoint::verify(paths.first);
-    show(checkpoint::verify_text(result), result, paths);
+    print_result(checkpoint::verify_text(result), result, paths);
     return result.at("ok").get<bool>() ? kExitDone : kExitData;
   }
   const nlohmann::json result = checkpoint::diff(paths.first, paths.second);
-  show(checkpoint::diff_text(result), result, paths);
+  print_result(checkpoint::diff_text(result), result, paths);
   return result.at("equal").get<bool>() ? kExitDone : kExitFailed;
 }
 

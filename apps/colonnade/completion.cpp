@@ -1,4 +1,4 @@
-// colonnade completion bash|zsh|fish: prints the completion script of a shell.
+// colonnade completion bash|zsh|fish: prints the completion script for a shell.
 #include "colonnade/config/completion.h"
 
 #include <fmt/format.h>

@@ -1,4 +1,4 @@
-// `colonnade data inspect | audit | merge | images`: which of them; several data sets as one.
+// `colonnade data inspect | audit | merge | images`: dispatch, and merging of data sets.
 #include "data.h"
 
 #include <algorithm>
@@ -25,7 +25,7 @@ void merge(const Merge& options) {
   for (const std::string& input : options.inputs) {
     const bool folder = std::filesystem::is_directory(input);
     const std::vector<std::string> found =
-        folder ? preprocess::data_sets_in(input) : std::vector<std::string>{input};
+        folder ? preprocess::dataset_prefixes_in(input) : std::vector<std::string>{input};
     prefixes.insert(prefixes.end(), found.begin(), found.end());
   }
   const preprocess::MergedCounts counts =
@@ -36,12 +36,12 @@ void merge(const Merge& options) {
 
 void add_merge_flags(CLI::App& app, Merge& options) {
   app.description(
-      "Writes the documents of several data sets as one, byte for byte as Megatron's tools/merge_datasets.py.\n"
+      "Merges data sets into one, byte-identical to Megatron's tools/merge_datasets.py.\n"
       "  colonnade data merge --input parts/ --output-prefix all_text_document");
-  app.add_option("--input", options.inputs, "A folder, all of whose data sets are taken by name, or prefixes")
+  app.add_option("--input", options.inputs, "Prefixes, or a folder whose data sets are merged sorted by name")
       ->required();
-  app.add_option("--output-prefix", options.output_prefix, "Where the data set goes")->required();
-  app.add_flag("--multimodal", options.multimodal, "The data sets have a mode for each sequence");
+  app.add_option("--output-prefix", options.output_prefix, "Prefix of the merged data set")->required();
+  app.add_flag("--multimodal", options.multimodal, "The data sets store a mode per sequence");
 }
 
 int data_merge(const Arguments& arguments) {

@@ -1,4 +1,4 @@
-// The sub-verbs of `colonnade data` that have a file of their own.
+// Sub-verbs of `colonnade data` with source files of their own.
 #pragma once
 
 #include "verbs.h"

@@ -1,4 +1,4 @@
-// `colonnade data audit`: which samples a run has used.
+// `colonnade data audit`: samples that a run has used.
 #include <charconv>
 
 #include "colonnade/audit/audit.h"
@@ -16,15 +16,16 @@ struct Options {
 
 void add_audit_flags(CLI::App& app, Options& options) {
   app.description(
-      "Says which samples a run has used: of each data set how many samples, tokens and epochs, what was read\n"
-      "again, computed twice or skipped, and whether the data are still what they were (exit code 3 if not).\n"
+      "Reports the samples that a run has used: samples, tokens and epochs of each data set, what was read twice,\n"
+      "computed twice or skipped, and whether the data are unchanged (exit code 3 if not).\n"
       "  colonnade data audit runs/books --samples 4000..4007");
-  app.add_option("run", options.run, "Folder of the run, as --save names it")->required();
-  app.add_option("--samples", options.samples, "A..B: the documents of these samples of the run, from 0 on");
-  app.add_option("--json", options.json, "Write the same as JSON to this file");
+  app.add_option("run", options.run, "Folder of the run (its --save)")->required();
+  app.add_option("--samples", options.samples,
+                 "A..B: show the documents of these samples of the run, from 0");
+  app.add_option("--json", options.json, "Also write the report as JSON to this file");
 }
 
-/// "A..B", or "A" alone.
+/// Parses "A..B", or "A" alone.
 std::pair<std::int64_t, std::int64_t> read_range(const std::string& text) {
   std::pair<std::int64_t, std::int64_t> range;
   const std::size_t dots = text.find("..");

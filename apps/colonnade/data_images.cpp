@@ -1,5 +1,5 @@
-// `colonnade data images`: what tar shards of images and text hold, in which order a run reads them, and how
-// fast batches of them are made.
+// `colonnade data images`: contents of tar shards of images and text, their order in a run, and loading
+// speed.
 #include "data_images.h"
 
 #include <algorithm>
@@ -37,11 +37,11 @@ struct Options {
   tokenizers::TokenizerOptions tokenizer;
 };
 
-/// Flags that say something of batches, and so need --batches.
-constexpr const char* kOfBatches[] = {"--seq-length",     "--micro-batch-size", "--step-ms",
-                                      "--image-size",     "--image-tokens",     "--image-processor",
-                                      "--image-token",    "--pad-token",        "--max-image-pixels",
-                                      "--tokenizer-type", "--vocab-size"};
+/// Flags of batches, which require --batches.
+constexpr const char* kBatchFlags[] = {"--seq-length",     "--micro-batch-size", "--step-ms",
+                                       "--image-size",     "--image-tokens",     "--image-processor",
+                                       "--image-token",    "--pad-token",        "--max-image-pixels",
+                                       "--tokenizer-type", "--vocab-size"};
 
 CLI::Validator stop_or_skip() {
   const auto check = [](const std::string& word) -> std::string {
@@ -53,110 +53,110 @@ CLI::Validator stop_or_skip() {
 
 void add_shard_flags(CLI::App& app, Options& options) {
   app.description(
-      "Says what tar shards of images and text (WebDataset, as Megatron-Energon prepares them) hold, in which order a\n"
-      "run reads them, and with --batches how fast.\n"
+      "Reports the contents of tar shards of images and text (WebDataset, as prepared by Megatron-Energon), their order\n"
+      "in a run, and with --batches the loading speed.\n"
       "  colonnade data images shards/ --show 5\n"
       "  colonnade data images 'shard-{000..099}.tar' --seq-length 128 --tokenizer-type HuggingFaceTokenizer\n"
       "      --tokenizer-model llama-3/ --batches 100 --micro-batch-size 8 --workers 16");
   app.add_option("shards", options.words,
-                 "A folder of tar shards (with .nv-meta or without), or patterns of them")
+                 "A folder of tar shards (with or without .nv-meta), or glob patterns of shards")
       ->required()
       ->type_name("FOLDER|SHARD");
-  app.add_option("--split", options.split, "Of a folder with .nv-meta: a part of its split.yaml")
+  app.add_option("--split", options.split, "Split in split.yaml of a folder with .nv-meta")
       ->capture_default_str();
   app.add_option("--dataset-yaml", options.dataset_yaml,
-                 "Of a folder with .nv-meta: its file in the place of dataset.yaml");
+                 "File to use instead of dataset.yaml, for a folder with .nv-meta");
   app.add_option(
       "--image", options.image,
-      "The part that is the image (jpg,jpeg,png unless the metadata say): a list, of which the first that is "
-      "there counts");
-  app.add_option("--caption", options.caption, "The part that is the caption (txt,json[caption])");
-  app.add_option("--context", options.context,
-                 "The part that is a question, with --answers in place of --caption");
-  app.add_option("--answers", options.answers, "The part that is its answer, or in JSON a list of them");
+      "Fields of the image, the first present one counts (default jpg,jpeg,png, or as in the metadata)");
+  app.add_option("--caption", options.caption, "Field of the caption (default txt,json[caption])");
+  app.add_option("--context", options.context, "Field of a question, with --answers instead of --caption");
+  app.add_option("--answers", options.answers, "Field of the answer, or of a list of answers in JSON");
   app.add_option("--on-error", options.on_error,
-                 "stop at the first shard or sample that cannot be read, or skip and count them")
+                 "stop at the first unreadable shard or sample, or skip and count them")
       ->capture_default_str()
       ->check(stop_or_skip());
   app.add_option("--max-sample-mb", options.max_sample_mb,
-                 "A larger sample cannot be read; memory grows with it")
+                 "Maximum size of a readable sample; memory grows with it")
       ->capture_default_str()
       ->check(within(1, 1 << 20));
-  app.add_option("--max-image-pixels", options.plan.max_pixels, "A larger image is not decoded")
+  app.add_option("--max-image-pixels", options.plan.max_pixels, "Maximum pixels of a decoded image")
       ->capture_default_str()
       ->check(within(1, std::int64_t{1} << 32));
   app.add_option("--data-cache-path", options.cache,
-                 "Where the index of samples is kept; colonnade_cache beside them");
+                 "Folder of the sample index (default: colonnade_cache next to the shards)");
 }
 
 void add_flags(CLI::App& app, Options& options) {
   add_shard_flags(app, options);
   images::ImageTextPlan& plan = options.plan;
   options.workers = launch::usable_cores();
-  app.add_option("--image-processor", options.processor, "A preprocessor_config.json of CLIP's kind");
+  app.add_option("--image-processor", options.processor,
+                 "preprocessor_config.json of a CLIP image processor");
   app.add_option("--image-size", options.image_size,
-                 "Height and width without it; CLIP's other settings (224)")
+                 "Height and width with CLIP's other settings, without --image-processor (default 224)")
       ->check(within(1, 16384));
-  app.add_option("--seq-length", plan.seq_length, "Ids of a row, those of the image counted")
+  app.add_option("--seq-length", plan.seq_length, "Ids per row, including those of the image")
       ->check(within(2));
-  app.add_option("--image-tokens", plan.image_tokens, "Placeholders that stand for an image in a row")
+  app.add_option("--image-tokens", plan.image_tokens, "Placeholder ids per image in a row")
       ->capture_default_str()
       ->check(within(1));
-  app.add_option("--image-token", plan.image_token, "The id of a placeholder")->capture_default_str();
-  app.add_option("--pad-token", plan.pad, "The id that rows are filled up with")->capture_default_str();
-  app.add_option("--seed", options.seed, "Decides the order")->capture_default_str();
-  app.add_option("--shuffle-block", plan.block, "Samples that are read one behind the other")
+  app.add_option("--image-token", plan.image_token, "Id of a placeholder")->capture_default_str();
+  app.add_option("--pad-token", plan.pad, "Id that pads short rows")->capture_default_str();
+  app.add_option("--seed", options.seed, "Seed of the sample order")->capture_default_str();
+  app.add_option("--shuffle-block", plan.block, "Consecutive samples that are read together")
       ->capture_default_str()
       ->check(within(1));
-  app.add_option("--shuffle-window", plan.window, "Blocks whose samples are shuffled with each other")
+  app.add_option("--shuffle-window", plan.window, "Blocks whose samples are shuffled together")
       ->capture_default_str()
       ->check(within(1));
-  app.add_option("--show", options.show, "Samples to show, in the order of a run")
+  app.add_option("--show", options.show, "Number of samples to show, in the order of a run")
       ->capture_default_str()
       ->check(within(0, 100'000));
-  app.add_option("--consumed-samples", options.consumed, "Samples that the run has read before")
+  app.add_option("--consumed-samples", options.consumed, "Samples that the run has already consumed")
       ->capture_default_str()
       ->check(within(0, std::int64_t{1} << 60));
-  app.add_option("--data-parallel-size", options.ranks, "Ranks that share the samples of the run")
+  app.add_option("--data-parallel-size", options.ranks, "Number of data-parallel ranks")
       ->capture_default_str()
       ->check(within(1, 1 << 20));
-  app.add_option("--data-parallel-rank", options.rank, "The rank whose samples are shown and read")
+  app.add_option("--data-parallel-rank", options.rank, "Data-parallel rank whose samples are shown and read")
       ->capture_default_str()
       ->check(within(0, (1 << 20) - 1));
-  app.add_option("--batches", options.batches, "Batches to make, and to measure")
+  app.add_option("--batches", options.batches, "Number of batches to load and time")
       ->check(within(0, std::int64_t{1} << 30));
-  app.add_option("--micro-batch-size", options.micro_batch, "Rows of a batch")
+  app.add_option("--micro-batch-size", options.micro_batch, "Rows per batch")
       ->capture_default_str()
       ->check(within(1, 1 << 20));
-  app.add_option("--workers", options.workers, "Threads that make samples ahead")
+  app.add_option("--workers", options.workers, "Threads that prefetch samples")
       ->capture_default_str()
       ->check(within(0, 4096));
   app.add_option("--step-ms", options.step_ms,
-                 "Sleep so long after each batch, as a step on a GPU would take")
+                 "Sleep after each batch in milliseconds, to simulate a training step")
       ->check(CLI::NonNegativeNumber);
-  app.add_option("--json", options.json, "Write the same as JSON to this file");
+  app.add_option("--json", options.json, "Also write the report as JSON to this file");
   add_tokenizer_flags(app, options.tokenizer);
 }
 
 std::vector<std::string> faults_of(const Options& options) {
   std::vector<std::string> faults;
-  const auto refuse = [&](bool wrong, const std::string& fault) {
+  const auto reject_if = [&](bool wrong, const std::string& fault) {
     if (wrong) faults.push_back(fault);
   };
-  refuse(
+  reject_if(
       options.context.empty() != options.answers.empty() ||
           (!options.context.empty() && !options.caption.empty()),
-      "--context must be given with --answers, and without --caption; got another choice; give both, or --caption");
-  refuse(options.rank >= options.ranks,
-         fmt::format("--data-parallel-rank must be below --data-parallel-size, {}; got {}; give another",
-                     options.ranks, options.rank));
-  refuse(!options.processor.empty() && options.image_size > 0,
-         fmt::format(
-             "--image-size must be left out beside --image-processor, which says it; got {}; leave one out",
-             options.image_size));
-  refuse(options.batches > 0 && (options.tokenizer.type.empty() || options.plan.seq_length == 0),
-         fmt::format("--batches: needs --seq-length and --tokenizer-type; got {} without; give them",
-                     options.batches));
+      "--context requires --answers and excludes --caption; got another combination; set both, or --caption");
+  reject_if(options.rank >= options.ranks,
+            fmt::format("--data-parallel-rank must be below --data-parallel-size, {}; got {}; give another",
+                        options.ranks, options.rank));
+  reject_if(
+      !options.processor.empty() && options.image_size > 0,
+      fmt::format("--image-size must not be combined with --image-processor, which sets the size; got {}; "
+                  "remove one",
+                  options.image_size));
+  reject_if(options.batches > 0 && (options.tokenizer.type.empty() || options.plan.seq_length == 0),
+            fmt::format("--batches requires --seq-length and --tokenizer-type; got {} without them; set them",
+                        options.batches));
   return faults;
 }
 
@@ -177,14 +177,14 @@ fs::path cache_of(const Options& options, const images::ShardSet& set) {
   return (set.root.empty() ? fs::absolute(set.names[0]).parent_path() : set.root) / "colonnade_cache";
 }
 
-/// Counts, sizes and oddities.
+/// Counts, sample sizes and anomalies.
 ordered_json describe(const images::ShardSamples& samples) {
   std::vector<std::int64_t> bytes;
-  for (std::int64_t i = 0; i < samples.size(); ++i) bytes.push_back(samples.index().place(i).size);
+  for (std::int64_t i = 0; i < samples.size(); ++i) bytes.push_back(samples.index().position(i).size);
   std::sort(bytes.begin(), bytes.end());
   std::int64_t empty = samples.files().count(), last = -1;
   for (std::int64_t i = 0; i < samples.size(); ++i) {
-    const std::int64_t shard = samples.index().place(i).shard;
+    const std::int64_t shard = samples.index().position(i).shard;
     empty -= shard == last ? 0 : 1;
     last = shard;
   }
@@ -213,7 +213,7 @@ std::string shortened(std::string text) {
   return text;
 }
 
-/// Of its image. Throws DataError that names the sample.
+/// Size of the image. Throws DataError that names the sample.
 images::ImageSize size_of(const images::RawSample& raw) {
   try {
     return images::image_size(raw.image());
@@ -222,7 +222,7 @@ images::ImageSize size_of(const images::RawSample& raw) {
   }
 }
 
-/// The first samples of a rank, and what is in them.
+/// The first samples of a rank with their contents.
 ordered_json first_samples(const images::ShardSamples& samples, const images::ShardOrder& order,
                            const Options& options) {
   ordered_json shown = ordered_json::array();
@@ -244,7 +244,7 @@ ordered_json first_samples(const images::ShardSamples& samples, const images::Sh
   return shown;
 }
 
-/// Makes batches as a run would, and measures. `rows` becomes number and sample of the first of them.
+/// Loads batches like a run and times them. `rows` receives number and sample of the first rows.
 ordered_json measure(const std::shared_ptr<const images::ImageTextSamples>& samples, const Options& options,
                      ordered_json& rows) {
   using Clock = std::chrono::steady_clock;
@@ -268,7 +268,7 @@ ordered_json measure(const std::shared_ptr<const images::ImageTextSamples>& samp
     for (const float mask : batch.loss_mask) labels += mask > 0 ? 1 : 0;
     if (options.step_ms > 0)
       std::this_thread::sleep_for(std::chrono::duration<double, std::milli>(options.step_ms));
-    if (i == 0) begin = Clock::now();  // the first batch has nothing made ahead
+    if (i == 0) begin = Clock::now();  // nothing was prefetched for the first batch
   }
   const double seconds = since(begin);
   const auto later = static_cast<double>((options.batches - 1) * options.micro_batch);
@@ -341,8 +341,8 @@ int data_images(const Arguments& arguments) {
   if (!read_flags(app, arguments)) return kExitDone;
   config::require_none(faults_of(options));
   if (options.batches == 0) {
-    refuse_given(app, kOfBatches, "--batches");
-    refuse_given(app, kOfTokenizers, "--batches");
+    reject_given(app, kBatchFlags, "--batches");
+    reject_given(app, kTokenizerFlags, "--batches");
   }
   require_writable("--json", options.json);
   report_on(options);

@@ -1,4 +1,4 @@
-// `colonnade data inspect`: what data sets hold, and what a run with these settings reads of them.
+// `colonnade data inspect`: contents of data sets, and the samples that a run with these settings reads.
 #include "colonnade/data/indexed/inspect.h"
 
 #include <algorithm>
@@ -10,9 +10,9 @@
 #include "colonnade/base/files.h"
 #include "colonnade/base/log.h"
 #include "colonnade/data/blend.h"
-#include "colonnade/data/describe.h"
+#include "colonnade/data/dataset_usage.h"
 #include "colonnade/data/indexed/indexed_dataset.h"
-#include "colonnade/data/sample_use.h"
+#include "colonnade/data/sample_description.h"
 #include "colonnade/data/samples/sft/sft_conversations.h"
 #include "colonnade/data/samples/sft/sft_dataset.h"
 #include "colonnade/job/prepare.h"
@@ -29,10 +29,10 @@ ordered_json or_null(const std::optional<std::int64_t>& number) {
   return number ? ordered_json(*number) : nullptr;
 }
 
-/// What every data set has: sizes, and what is odd about it.
+/// Adds document lengths and token checks of a data set.
 void add_contents(const data::TokenSource& source, const Inspection& asked,
                   const tokenizers::Tokenizer* tokenizer, ordered_json& about) {
-  const data::Lengths lengths = data::document_lengths(source);
+  const data::LengthHistogram lengths = data::document_lengths(source);
   if (lengths.count() > 0) {
     about["shortest"] = lengths.quantile(0);
     about["median"] = lengths.quantile(0.5);
@@ -46,19 +46,19 @@ void add_contents(const data::TokenSource& source, const Inspection& asked,
     checks.vocab_size = tokenizer->vocab_size();
     if (!asked.run.data.sft) checks.eod = tokenizer->eod();
   }
-  const data::TokenFacts facts = data::read_tokens(source, checks);
-  about["highest_id"] = facts.highest;
+  const data::TokenFacts facts = data::scan_tokens(source, checks);
+  about["highest_id"] = facts.max_id;
   if (checks.vocab_size > 0) {
-    about["beyond_vocabulary"] = facts.beyond;
-    about["first_beyond"] = or_null(facts.first_beyond);
+    about["beyond_vocabulary"] = facts.out_of_vocabulary;
+    about["first_beyond"] = or_null(facts.first_out_of_vocabulary);
   }
   if (checks.eod >= 0) {
-    about["without_end"] = facts.unended;
-    about["first_without_end"] = or_null(facts.first_unended);
+    about["without_end"] = facts.without_eod;
+    about["first_without_end"] = or_null(facts.first_without_eod);
   }
-  about["repeated_documents"] = facts.repeated;
-  about["repeated_tokens"] = facts.repeated_tokens;
-  about["repeats"] = facts.repeats;
+  about["repeated_documents"] = facts.duplicates;
+  about["repeated_tokens"] = facts.duplicate_tokens;
+  about["repeats"] = facts.duplicate_pairs;
 }
 
 ordered_json describe(const std::string& prefix, const Inspection& asked,
@@ -93,49 +93,48 @@ ordered_json describe_chats(const data::SftDataset& samples, const Inspection& a
   return about;
 }
 
-/// What is made up has no data set to tell of; its part of the split has.
+/// Mock data have no files; only the range of the split is reported.
 ordered_json describe_mock(const data::SampleSource& source) {
   const data::SampleOrder order = source.orders().at(0);
   return {{"prefix", order.name}, {"sequences", order.sequences.size()}, {"tokens", order.tokens}};
 }
 
-/// Samples that a run which asks for so many reads. There can be more: an epoch is made whole.
+/// Number of samples that a run requesting `asked` reads; the split may hold more, since epochs are complete.
 std::int64_t samples_read(const data::Batches& batches, std::int64_t asked) {
-  return batches.endless() ? asked : std::min(asked, batches.size());
+  return batches.is_cyclic() ? asked : std::min(asked, batches.size());
 }
 
-/// How often the samples that the run asks for pass through each data set.
-void add_use(const data::Batches& batches, std::int64_t samples, ordered_json& sets) {
+/// Adds how often the requested samples read each data set.
+void add_usage_report(const data::Batches& batches, std::int64_t samples, ordered_json& sets) {
   const data::SampleSource& source = batches.samples();
-  std::vector<data::SetUse> uses;
+  std::vector<data::DatasetUsage> uses;
   for (const data::SampleOrder& order : source.orders()) uses.emplace_back(order);
-  std::vector<data::SetUse*> pointers;
-  for (data::SetUse& use : uses) pointers.push_back(&use);
+  std::vector<data::DatasetUsage*> pointers;
+  for (data::DatasetUsage& use : uses) pointers.push_back(&use);
   for (std::int64_t i = 0; i < samples_read(batches, samples); ++i)
-    data::add_use(source, batches.sample_of(i), i, pointers);
+    data::add_usage(source, batches.sample_of(i), i, pointers);
   for (std::size_t i = 0; i < uses.size(); ++i) {
-    const data::SetUse::Sequences sequences = uses[i].sequences();
+    const data::DatasetUsage::Sequences sequences = uses[i].sequences();
     sets[i]["samples"] = uses[i].samples();
     sets[i]["epochs"] = uses[i].epochs();
     sets[i]["sequences_read"] = sequences.read;
-    sets[i]["read_again"] = sequences.again;
-    sets[i]["first_again"] = or_null(uses[i].first_again());
+    sets[i]["read_again"] = sequences.repeated;
+    sets[i]["first_again"] = or_null(uses[i].first_repeat());
   }
 }
 
-ordered_json samples_shown(const data::Batches& batches, const Inspection& asked,
-                           const tokenizers::Tokenizer* tokenizer) {
+ordered_json describe_samples(const data::Batches& batches, const Inspection& asked,
+                              const tokenizers::Tokenizer* tokenizer) {
   const InspectOptions& options = asked.options;
   const std::int64_t end = samples_read(batches, options.samples);
   if (options.from > 0 && options.from >= end)
     throw ConfigError(fmt::format(
-        "--from must be one of the samples that are asked for and there, 0 to {}; got {}; raise --samples, or "
-        "lower it",
+        "--from must be one of the requested samples, 0 to {}; got {}; raise --samples or lower --from",
         end - 1, options.from));
   const data::SampleDescriber describer(asked.run, tokenizer, options.show_tokens);
   ordered_json all = ordered_json::array();
   for (std::int64_t i = options.from; i < std::min(end, options.shown_end()); ++i) {
-    const auto pieces = batches.samples().pieces(batches.sample_of(i));
+    const auto pieces = batches.samples().spans(batches.sample_of(i));
     ordered_json shown{{"sample", i}, {"data_set", pieces.empty() ? 0 : pieces[0].set}};
     describer.add(batches, i, shown);
     all.push_back(std::move(shown));
@@ -147,7 +146,8 @@ std::string quoted(const ordered_json& text) {
   return text.dump(-1, ' ', false, ordered_json::error_handler_t::replace);
 }
 
-/// What is counted of sequences that are read again is that they are begun again.
+/// Repeated reads are counted by the starts of sequences, which the label says more clearly than the JSON
+/// key.
 std::string label(const std::string& key) { return key == "read_again" ? "begun_again" : key; }
 
 void print(const ordered_json& report) {
@@ -157,13 +157,13 @@ void print(const ordered_json& report) {
     fmt::print("\n");
   }
   if (!report.contains("samples")) return;
-  fmt::print("{}: {} samples are asked for\n", report["split"].get<std::string>(), report["asked"].dump());
+  fmt::print("{}: {} samples requested\n", report["split"].get<std::string>(), report["asked"].dump());
   for (const auto& sample : report["samples"])
     fmt::print("sample {}, data set {}\n{}", sample["sample"].dump(), sample["data_set"].dump(),
-               data::described_text(sample));
+               data::description_text(sample));
 }
 
-/// Samples of --sft: of one data set, or of a blend.
+/// The chat data sets of --sft: one, or those of a blend.
 std::vector<const data::SftDataset*> chat_sets(const data::SampleSource& source) {
   if (const auto* one = dynamic_cast<const data::SftDataset*>(&source)) return {one};
   std::vector<const data::SftDataset*> sets;
@@ -174,7 +174,7 @@ std::vector<const data::SftDataset*> chat_sets(const data::SampleSource& source)
 
 std::unique_ptr<data::Batches> open_samples(Inspection& asked, const tokenizers::Tokenizer* tokenizer) {
   const std::size_t split = asked.options.split_index();
-  data::Counts counts{0, 0, 0};
+  data::SampleCounts counts{0, 0, 0};
   counts[split] = asked.options.one_pass ? std::nullopt : std::optional(asked.options.samples);
   data::Splits splits = job::open_batches(asked.run, tokenizer, {.counts = counts});
   if (splits[split] == nullptr)
@@ -201,12 +201,12 @@ void inspect(Inspection asked) {
       sets.push_back(describe_chats(*set, asked, *tokenizer));
   for (std::size_t i = 0; i < blend.weights.size() && i < sets.size(); ++i)
     sets[i]["weight"] = blend.weights[i];
-  if (batches != nullptr) add_use(*batches, asked.options.samples, sets);
+  if (batches != nullptr) add_usage_report(*batches, asked.options.samples, sets);
   ordered_json report{{"data_sets", std::move(sets)}};
   if (batches != nullptr) {
     report["split"] = asked.options.split_name();
     report["asked"] = asked.options.samples;
-    report["samples"] = samples_shown(*batches, asked, tokenizer.get());
+    report["samples"] = describe_samples(*batches, asked, tokenizer.get());
   }
   print(report);
   if (!asked.options.json.empty())
@@ -224,10 +224,9 @@ int data_inspect(const Arguments& arguments) {
     return kExitDone;
   const Inspection asked = read_inspection(arguments);
   for (const std::string& note : asked.run.notes) log::info("{}", note);
-  if (asked.options.unsaid)
-    log::info(
-        "--samples: decides the order of samples, and nothing says how many; {} are asked for, as --from and --show say",
-        asked.options.samples);
+  if (asked.options.uses_default_samples)
+    log::info("--samples determines the sample order and is not set; using {}, from --from and --show",
+              asked.options.samples);
   inspect(asked);
   return kExitDone;
 }

@@ -1,7 +1,7 @@
-// The executable: holds back SIGINT, SIGTERM and SIGHUP and becomes libexec/colonnade, the program of
-// main.cpp. That one loads LibTorch for a quarter of a second before main; a signal that comes meanwhile
-// waits for its handlers. Linked statically and without the libraries of the project: the less is done before
-// the first line here, the better.
+// The executable: blocks SIGINT, SIGTERM and SIGHUP and replaces itself by libexec/colonnade, the program of
+// main.cpp. That program loads LibTorch for a quarter of a second before main; a signal in this time waits
+// for its handlers. Linked statically and without the project's libraries, so that little runs before the
+// first line of main here.
 #include <limits.h>
 #include <signal.h>
 #include <stdio.h>
@@ -20,16 +20,15 @@ int main(int, char** argv) {
   path[length > 0 ? length : 0] = 0;
   char* const slash = strrchr(path, '/');
   char* const name = slash != nullptr ? slash + 1 : path;
-  const char* const programs[] = {"libexec/colonnade",
-                                  "../libexec/colonnade"};  // in a build folder; installed
+  const char* const programs[] = {"libexec/colonnade", "../libexec/colonnade"};  // build folder; installation
   for (const char* program : programs) {
     strcpy(name, program);
     execv(path, argv);
   }
   fprintf(
       stderr,
-      "error: colonnade: its program must lie in libexec/ of the build folder or beside bin/; got none at %s; "
-      "link to `colonnade` instead of copying it, or install it\n",
+      "error: colonnade: its program must be in libexec/ of the build folder or next to bin/; got none at %s; link to "
+      "`colonnade` instead of copying it, or install it\n",
       path);
   return 1;  // kExitFailed
 }

@@ -15,41 +15,40 @@
 namespace colonnade::app {
 namespace {
 
-const std::vector<config::Extra> kExtras = {
-    {"--tokens", 1,
-     "safetensors file with input_ids [batch, sequence] and, where wanted, labels (-100: ignored)"},
+const std::vector<config::VerbFlag> kExtras = {
+    {"--tokens", 1, "safetensors file with input_ids and optional labels [batch, sequence] (-100: ignored)"},
     {"--logits-out", 1,
      "write logits [batch, sequence, vocabulary] and the loss of --tokens to this safetensors file"},
-    {"--split-name", 1, "train, valid or test: the part of the data; default valid"},
+    {"--split-name", 1, "data split to evaluate: train, valid or test; default valid"},
 };
 
-struct Asked {
+struct EvaluateOptions {
   std::string tokens, logits_out;
   data::Split split = data::Split::kValid;
 };
 
-Asked read_extras(config::Parsed& parsed) {
-  Asked asked{extra(parsed, "--tokens"), extra(parsed, "--logits-out")};
+EvaluateOptions read_extras(config::Parsed& parsed) {
+  EvaluateOptions options{extra(parsed, "--tokens"), extra(parsed, "--logits-out")};
   const auto fault = [&](std::string text) { parsed.faults.push_back(std::move(text)); };
-  asked.split = read_split_name(parsed, data::Split::kValid);
-  if (!asked.logits_out.empty() && asked.tokens.empty())
-    fault("--logits-out: needs --tokens, which says of what; got none; write --tokens FILE");
-  if (!asked.tokens.empty() && parsed.extras.contains("--split-name"))
-    fault("--split-name must not meet --tokens, which takes the place of the data; got both; leave one out");
-  if (std::string unwritable = why_not_writable("--logits-out", asked.logits_out, {asked.tokens});
+  options.split = read_split_name(parsed, data::Split::kValid);
+  if (!options.logits_out.empty() && options.tokens.empty())
+    fault("--logits-out needs --tokens; got none; add --tokens FILE");
+  if (!options.tokens.empty() && parsed.extras.contains("--split-name"))
+    fault("--split-name requires data, which --tokens replaces; got both; remove one");
+  if (std::string unwritable = why_not_writable("--logits-out", options.logits_out, {options.tokens});
       !unwritable.empty())
     fault(std::move(unwritable));
-  return asked;
+  return options;
 }
 
-inference::Network build(job::Started started) {
+inference::InferenceModel build(job::StartedRun started) {
   const auto weights = inference::open_weights(started.run, started.ranks.world());
   return {std::move(started.run), std::move(started.ranks), weights};
 }
 
 void print(const std::string& what, const inference::Score& score) {
   if (score.tokens == 0)
-    fmt::print("{}: no token counts\n", what);
+    fmt::print("{}: all tokens are masked\n", what);
   else
     fmt::print("{}: loss {:.6f}  perplexity {:.6g}  tokens {}{}\n", what, score.loss, score.perplexity(),
                score.tokens, score.sop_loss ? fmt::format("  sop_loss {:.6f}", *score.sop_loss) : "");
@@ -64,14 +63,15 @@ inference::TokenRows read_tokens(const config::Model& model, const std::string& 
 }
 
 /// Prints the score and rejects one that is not finite.
-void finish(inference::Network& network, const std::string& what, const inference::Score& score) {
+void finish(inference::InferenceModel& network, const std::string& what, const inference::Score& score) {
   if (network.ranks().rank() == 0) print(what, score);
   network.ranks().world().barrier("evaluate / end");
   inference::require_finite(score);
 }
 
-/// The speaker writes the file. Where it cannot, every rank throws its error. Collective.
-void write_logits(inference::Network& network, const std::string& file, const inference::RowScore& scored) {
+/// The leader writes the file; if it fails, every rank throws its error. Collective.
+void write_logits(inference::InferenceModel& network, const std::string& file,
+                  const inference::RowScore& scored) {
   std::string problem;
   try {
     if (scored.logits.defined())
@@ -81,29 +81,29 @@ void write_logits(inference::Network& network, const std::string& file, const in
     problem = reason_of(error);
   }
   const auto problems = network.ranks().world().all_gather_text(problem, "evaluate / logits written");
-  const std::string& told = problems[static_cast<std::size_t>(network.speaker())];
-  if (!told.empty())
-    throw ConfigError(
-        fmt::format("--logits-out must be written; got an error: {}; mend that or name another file", told));
+  const std::string& leader_problem = problems[static_cast<std::size_t>(network.leader())];
+  if (!leader_problem.empty())
+    throw ConfigError(fmt::format(
+        "--logits-out must be written; got an error: {}; fix it or name another file", leader_problem));
 }
 
-void evaluate_tokens(job::Started started, const Asked& asked) {
-  const auto rows = read_tokens(started.run.model, asked.tokens);
-  inference::Network network = build(std::move(started));
-  const auto scored = inference::score_rows(network, rows, !asked.logits_out.empty());
-  if (!asked.logits_out.empty()) {
+void evaluate_tokens(job::StartedRun started, const EvaluateOptions& options) {
+  const auto rows = read_tokens(started.run.model, options.tokens);
+  inference::InferenceModel network = build(std::move(started));
+  const auto scored = inference::score_rows(network, rows, !options.logits_out.empty());
+  if (!options.logits_out.empty()) {
     inference::require_finite(scored.score);  // a failed evaluation leaves no file
-    write_logits(network, asked.logits_out, scored);
+    write_logits(network, options.logits_out, scored);
   }
-  finish(network, asked.tokens, scored.score);
+  finish(network, options.tokens, scored.score);
 }
 
-void evaluate_data(job::Started started, const Asked& asked) {
-  const auto split = inference::open_split(started.run, asked.split);
-  inference::Network network = build(std::move(started));
+void evaluate_data(job::StartedRun started, const EvaluateOptions& options) {
+  const auto split = inference::open_split(started.run, options.split);
+  inference::InferenceModel network = build(std::move(started));
   const auto score = inference::score_data(network, *split.batches, split.samples);
   finish(network,
-         fmt::format("{} of {} ({} samples)", data::kSplitNames[static_cast<std::size_t>(asked.split)],
+         fmt::format("{} of {} ({} samples)", data::kSplitNames[static_cast<std::size_t>(options.split)],
                      split.batches->samples().name(), split.samples),
          score);
 }
@@ -120,13 +120,13 @@ int evaluate(const Arguments& arguments) {
   config::Parsed parsed = read_settings(arguments, kExtras, config::Use::kEvaluateData);
   const bool tokens = parsed.extras.contains("--tokens");
   const config::Use use = tokens ? config::Use::kEvaluateTokens : config::Use::kEvaluateData;
-  refuse_unread_settings(parsed, use, tokens ? "evaluate --tokens" : "evaluate");
-  const Asked asked = read_extras(parsed);
+  reject_unread_settings(parsed, use, tokens ? "evaluate --tokens" : "evaluate");
+  const EvaluateOptions options = read_extras(parsed);
   config::require_none(parsed.faults);
-  inference::take_settings(parsed.run, use);
-  job::Started started = job::start(std::move(parsed.run), rules::Purpose::kModel);
-  asked.tokens.empty() ? evaluate_data(std::move(started), asked)
-                       : evaluate_tokens(std::move(started), asked);
+  inference::adopt_settings(parsed.run, use);
+  job::StartedRun started = job::start(std::move(parsed.run), rules::Purpose::kModel);
+  options.tokens.empty() ? evaluate_data(std::move(started), options)
+                         : evaluate_tokens(std::move(started), options);
   return kExitDone;
 }
 

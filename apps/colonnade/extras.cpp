@@ -13,13 +13,14 @@ namespace colonnade::app {
 
 int smallest_world(const config::Parallel& p) {
   const int dense = p.tensor_model_parallel_size * p.pipeline_model_parallel_size * p.context_parallel_size;
-  return std::lcm(dense, p.expert_tensor() * p.expert_model_parallel_size * p.pipeline_model_parallel_size);
+  return std::lcm(dense,
+                  p.expert_tensor_size() * p.expert_model_parallel_size * p.pipeline_model_parallel_size);
 }
 
 config::Parsed read_settings(const std::vector<std::string>& arguments,
-                             const std::vector<config::Extra>& extras, config::Use use) {
+                             const std::vector<config::VerbFlag>& extras, config::Use use) {
   config::Parsed parsed = config::parse_all(arguments, extras, use);
-  if (parsed.cut_short) config::require_none(parsed.faults);
+  if (parsed.is_incomplete) config::require_none(parsed.faults);
   if (!parsed.run.given.contains("device")) parsed.run.training.device = job::default_device();
   return parsed;
 }
@@ -34,20 +35,21 @@ data::Split read_split_name(config::Parsed& parsed, data::Split otherwise) {
   return otherwise;
 }
 
-void refuse_unread_settings(config::Parsed& parsed, config::Use use, const std::string& verb) {
+void reject_unread_settings(config::Parsed& parsed, config::Use use, const std::string& verb) {
   for (const config::Setting& s : config::schema()) {
-    if (config::reads(use, s) || !config::typed(parsed.run, s.key) || parsed.run.at_fault.contains(s.key))
+    if (config::reads(use, s) || !config::is_from_command_line(parsed.run, s.key) ||
+        parsed.run.invalid_keys.contains(s.key))
       continue;
     const std::string value = s.get == nullptr ? "it" : config::text_of(parsed.run, s);
     parsed.faults.push_back(fmt::format(
-        "{}: does nothing in `{}`; got {}; leave it out, or give it in a YAML file", s.flag, verb, value));
+        "{} has no effect in `{}`; got {}; remove it, or set it in a YAML file", s.flag, verb, value));
   }
 }
 
 bool print_verb_help(const std::vector<std::string>& arguments, const VerbHelp& help) {
   const auto asked = config::help_request(arguments);
   if (!asked) return false;
-  const bool own = std::ranges::count(help.extras, asked->flag, &config::Extra::flag) > 0;
+  const bool own = std::ranges::count(help.extras, asked->flag, &config::VerbFlag::flag) > 0;
   if (!asked->flag.empty() && !own) {
     fmt::print("{}", config::flag_help(asked->flag, help.extras, help.use));
     return true;

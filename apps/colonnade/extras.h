@@ -1,4 +1,4 @@
-// What the verbs with settings of a run share: reading them, and the verb's own flags as text and numbers.
+// Shared by verbs with settings of a run: reading settings, and the verb's own flags as text and numbers.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,23 +12,23 @@
 
 namespace colonnade::app {
 
-/// As config::parse_all. Throws ConfigError at once where a YAML file could not be read: it may hold what
-/// then seems to be missing.
+/// As config::parse_all. Throws ConfigError at once when a YAML file cannot be read, since later faults may
+/// only follow from its missing settings.
 config::Parsed read_settings(const std::vector<std::string>& arguments,
-                             const std::vector<config::Extra>& extras = {},
+                             const std::vector<config::VerbFlag>& extras = {},
                              config::Use use = config::Use::kTrain);
 
-/// The fewest ranks that dense and expert sizes allow.
+/// Smallest world size that the dense and expert parallel sizes allow.
 int smallest_world(const config::Parallel& parallel);
 
-/// The value of a verb's own flag with one word; `otherwise` when it was not given.
+/// Value of a verb's own flag with one word; `otherwise` when it was not given.
 inline std::string extra(const config::Parsed& parsed, const std::string& flag,
                          const std::string& otherwise = "") {
   const auto found = parsed.extras.find(flag);
   return found == parsed.extras.end() ? otherwise : found->second.at(0);
 }
 
-/// The same as a number; text that is none becomes a fault.
+/// Value of such a flag as a number; other text adds a fault.
 template <typename Number>
 Number extra_number(config::Parsed& parsed, const std::string& flag, Number otherwise) {
   if (!parsed.extras.contains(flag)) return otherwise;
@@ -41,22 +41,22 @@ Number extra_number(config::Parsed& parsed, const std::string& flag, Number othe
   return otherwise;
 }
 
-/// The split that --split-name names, `otherwise` without one; another word becomes a fault.
+/// The split of --split-name, or `otherwise` without it; another word adds a fault.
 data::Split read_split_name(config::Parsed& parsed, data::Split otherwise);
 
-/// Adds a fault for each setting that was typed after `verb` and that `use` does not read. A YAML file may
-/// hold any: it is often that of the run which wrote the checkpoint.
-void refuse_unread_settings(config::Parsed& parsed, config::Use use, const std::string& verb);
+/// Adds a fault for each setting given after `verb` that `use` does not read. A YAML file may contain any: it
+/// is often that of the run that wrote the checkpoint.
+void reject_unread_settings(config::Parsed& parsed, config::Use use, const std::string& verb);
 
-/// A verb with settings of a run, as its help shows it.
+/// Help of a verb with settings of a run.
 struct VerbHelp {
   std::string usage;  ///< "VERB FLAGS"
-  std::vector<config::Extra> extras;
+  std::vector<config::VerbFlag> extras;
   config::Use use;
 };
 
-/// Prints what `--help`, `-h`, `--help-all` or `--help FLAG` among the arguments asks for: usage, what the
-/// verb's own flags mean, and the settings that it reads. False when none of them is there.
+/// Prints the help requested by `--help`, `-h`, `--help-all` or `--help FLAG` among the arguments: usage, the
+/// verb's own flags, and the settings that it reads. False without such a request.
 bool print_verb_help(const std::vector<std::string>& arguments, const VerbHelp& help);
 
 }  // namespace colonnade::app

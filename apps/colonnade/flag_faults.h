@@ -1,4 +1,4 @@
-// What is wrong with the flags of a verb that CLI11 reads, in the form of all messages of the program.
+// Faults in the flags of a verb that CLI11 reads, in the form of all messages of the program.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -8,12 +8,12 @@
 
 namespace colonnade::app {
 
-/// The faults of words that no option of `app` took: of flags; of a word only where there is no such flag.
-/// `refused` as in read_flags.
+/// Faults of words that are no option of `app`: all unknown flags; a word only where there is no unknown
+/// flag. `unsupported` as in read_flags.
 std::vector<std::string> unknown_words(const CLI::App& app,
-                                       const std::map<std::string, std::string>& refused);
+                                       const std::map<std::string, std::string>& unsupported);
 
-/// What CLI11 found wrong: numbers that are none, what is missing, else its own words.
+/// Faults found by CLI11: malformed numbers, missing options, else its own message.
 std::vector<std::string> faults_of(const CLI::App& app, const CLI::ParseError& error);
 
 }  // namespace colonnade::app

@@ -26,28 +26,29 @@ std::string with_dashes(std::string word) {
   return word;
 }
 
-/// Makes a file of a page where the output will be written first, and removes it: that says of rights, of a
-/// full disk and of names that are too long.
+/// Writes and removes a file of one page at the path where the output will be staged. This detects missing
+/// permissions, a full disk and too long names.
 template <typename Fault>
 std::string why_not_created(const std::string& staged, const Fault& fault) {
   constexpr std::size_t kPage = 4096;
   const std::string page(kPage, '\0');
   const int file = ::open(staged.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0644);
-  const bool made = file >= 0 && ::write(file, page.data(), page.size()) == static_cast<ssize_t>(page.size());
+  const bool written =
+      file >= 0 && ::write(file, page.data(), page.size()) == static_cast<ssize_t>(page.size());
   const int reason = errno;
   if (file >= 0) ::close(file);
   if (file >= 0) ::unlink(staged.c_str());
-  if (made) return "";
-  return fault(fmt::format("which the system does not let us write ({})", std::strerror(reason)).c_str());
+  if (written) return "";
+  return fault(fmt::format("which cannot be written ({})", std::strerror(reason)).c_str());
 }
 
 }  // namespace
 
 bool read_flags(CLI::App& app, const Arguments& arguments,
-                const std::map<std::string, std::string>& refused) {
+                const std::map<std::string, std::string>& unsupported) {
   Arguments words;
   std::transform(arguments.rbegin(), arguments.rend(), std::back_inserter(words), with_dashes);
-  // Words that no option takes are kept, so that all of them are told, and before what is missing.
+  // Unknown words are collected, so that all of them are reported, before missing options.
   app.allow_extras();
   std::vector<std::string> faults;
   try {
@@ -58,7 +59,7 @@ bool read_flags(CLI::App& app, const Arguments& arguments,
   } catch (const CLI::ParseError& error) {
     faults = faults_of(app, error);
   }
-  config::require_none(unknown_words(app, refused));
+  config::require_none(unknown_words(app, unsupported));
   config::require_none(faults);
   return true;
 }
@@ -84,11 +85,10 @@ CLI::Validator not_empty() {
   return {check, ""};
 }
 
-void refuse_given(const CLI::App& app, std::span<const char* const> flags, const char* needed) {
+void reject_given(const CLI::App& app, std::span<const char* const> flags, const char* needed) {
   for (const char* flag : flags)
     if (app.get_option(flag)->count() > 0)
-      throw ConfigError(
-          fmt::format("{}: is read with {}; got none; add it, or leave {} out", flag, needed, flag));
+      throw ConfigError(fmt::format("{} requires {}; got none; add it, or remove {}", flag, needed, flag));
 }
 
 Offers offers_of(const CLI::App& app, const std::string& verb, const std::string& sub) {
@@ -98,7 +98,7 @@ Offers offers_of(const CLI::App& app, const std::string& verb, const std::string
     offers.insert(offers.end(), more.begin(), more.end());
   }
   if (!offers.empty()) return offers;
-  config::Offer offer{verb, sub, {}};
+  config::VerbCompletion offer{verb, sub, {}};
   for (const CLI::Option* option : app.get_options()) {
     for (const std::string& name : option->get_lnames()) {
       const int values = option->get_expected_max() == 0 ? 0 : 1;
@@ -110,15 +110,15 @@ Offers offers_of(const CLI::App& app, const std::string& verb, const std::string
 
 namespace {
 
-/// Weights, and the files that say what they are.
-bool is_of_checkpoint(const std::filesystem::path& file) {
-  std::error_code closed;
-  const auto beside = [&](const char* name) {
-    return std::filesystem::exists(file.parent_path() / name, closed);
+/// Whether a file has the weights of a checkpoint, or describes them.
+bool is_checkpoint_file(const std::filesystem::path& file) {
+  std::error_code unreadable;
+  const auto has_sibling = [&](const char* name) {
+    return std::filesystem::exists(file.parent_path() / name, unreadable);
   };
   const std::string name = file.filename().string();
   return (name.ends_with(".safetensors") || name == "config.json" || name == "manifest.json") &&
-         (beside("manifest.json") || beside("config.json"));
+         (has_sibling("manifest.json") || has_sibling("config.json"));
 }
 
 }  // namespace
@@ -133,11 +133,12 @@ std::string why_not_writable(const std::string& flag, const std::string& file,
     return fmt::format("{} must name a file that can be written; got {}, {}; name another", flag, file, why);
   };
   if (fs::is_directory(path, error)) return fault("which is a folder");
-  if (fs::exists(path, error) && !fs::is_regular_file(path, error)) return fault("which is no plain file");
+  if (fs::exists(path, error) && !fs::is_regular_file(path, error))
+    return fault("which is not a regular file");
   if (!fs::is_directory(path.parent_path(), error)) return fault("whose folder does not exist");
   for (const fs::path& input : inputs)
-    if (fs::equivalent(path, input, error)) return fault("which is read");
-  if (fs::exists(path, error) && is_of_checkpoint(path)) return fault("which belongs to a checkpoint");
+    if (fs::equivalent(path, input, error)) return fault("which is an input");
+  if (fs::exists(path, error) && is_checkpoint_file(path)) return fault("which belongs to a checkpoint");
   return why_not_created(path.string() + fmt::format(".part-{}", ::getpid()), fault);
 }
 

@@ -1,4 +1,5 @@
-// colonnade help --markdown | --rules | --all | FLAG: what the schema of settings and the table of rules say.
+// colonnade help --markdown | --rules | --all | FLAG: documentation from the schema of settings and the
+// rules.
 #include <fmt/format.h>
 
 #include "colonnade/base/edit_distance.h"

@@ -15,20 +15,20 @@
 namespace colonnade::app {
 namespace {
 
-const std::vector<config::Extra> kExtras = {
-    {"--split-name", 1, "train, valid or test: whose samples; default train"},
+const std::vector<config::VerbFlag> kExtras = {
+    {"--split-name", 1, "split to inspect: train, valid or test; default: train"},
     {"--samples", 1,
-     "samples that the run asks for; default what its settings say, else those shown and before"},
-    {"--from", 1, "the first sample to show; default 0"},
-    {"--show", 1, "how many samples to show; default 3"},
-    {"--show-tokens", 1, "how many tokens of a piece of a sample to show; default 16"},
+     "number of samples; default: as the run's settings say, else up to the last sample shown"},
+    {"--from", 1, "first sample to show; default: 0"},
+    {"--show", 1, "number of samples to show; default: 3"},
+    {"--show-tokens", 1, "tokens to show per part of a sample; default: 16"},
     {"--check-tokens", 0,
-     "read every token: the highest id, ids beyond the vocabulary, documents without their end, equal documents"},
-    {"--longer-than", 1, "count documents of more tokens than this"},
-    {"--json", 1, "write the same as JSON to this file"},
+     "read every token and report the largest id, out-of-vocabulary ids, documents without end, duplicate documents"},
+    {"--longer-than", 1, "count documents with more tokens than this"},
+    {"--json", 1, "write the result as JSON to this file"},
 };
 
-/// Data paths in front of all flags are those of --data-path.
+/// Positional data paths before all flags become --data-path.
 Arguments with_data_path(const Arguments& arguments, std::vector<std::string>& faults) {
   if (arguments.empty() || arguments[0].starts_with("--")) return arguments;
   Arguments words{"--data-path"};
@@ -38,8 +38,9 @@ Arguments with_data_path(const Arguments& arguments, std::vector<std::string>& f
     return match && match->setting->key == "data_path";
   });
   if (again != arguments.end())
-    faults.push_back(fmt::format("{} must not meet data paths in front; got {} too; leave one of them out",
-                                 *again, arguments[0]));
+    faults.push_back(
+        fmt::format("{} must not be used with positional data paths; got {} too; remove one of them", *again,
+                    arguments[0]));
   return words;
 }
 
@@ -72,10 +73,10 @@ bool per_split(const config::Data& d) {
 
 bool is_cyclic(const config::Run& run) { return run.data.dataloader_type == "cyclic"; }
 
-/// What was typed and does nothing, which neither the table of uses nor a rule between settings tells.
-class Idle {
+/// Typed flags without effect that neither the table of uses nor the rules report.
+class NoEffectFlags {
  public:
-  Idle(const config::Parsed& parsed, const InspectOptions& options)
+  NoEffectFlags(const config::Parsed& parsed, const InspectOptions& options)
       : parsed_(parsed), run_(parsed.run), options_(options) {}
 
   std::vector<std::string> faults() {
@@ -87,26 +88,26 @@ class Idle {
     if (!run_.data.mock_data) return std::move(faults_);
     for (const char* flag : {"--check-tokens", "--longer-than"})
       if (parsed_.extras.contains(flag))
-        faults_.push_back(fmt::format("{}: reads data files; got --mock-data; leave it out", flag));
+        faults_.push_back(fmt::format("{} requires data files; got --mock-data; remove it", flag));
     return std::move(faults_);
   }
 
  private:
-  /// A run accepts them with a note; who looks at samples wants to know why they are as they are.
+  /// A run accepts these with a note; an inspection rejects them, since they explain unexpected samples.
   void without_effect() {
-    for (const auto& [setting, why] : rules::without_companions(run_))
-      if (config::reads(config::Use::kInspect, *setting) && config::typed(run_, setting->key))
-        faults_.push_back(
-            fmt::format("{}: {}; got {}; leave it out", setting->flag, why, config::text_of(run_, *setting)));
+    for (const auto& [setting, why] : rules::without_prerequisites(run_))
+      if (config::reads(config::Use::kInspect, *setting) && config::is_from_command_line(run_, setting->key))
+        faults_.push_back(fmt::format("{} {}; got {}; remove the flag", setting->flag, why,
+                                      config::text_of(run_, *setting)));
   }
 
   void without_samples() {
-    for (const char* flag : {"--samples", "--from", "--show", "--show-tokens"}) own_needs(flag);
-    if (!per_split(run_.data)) own_needs("--split-name");
+    for (const char* flag : {"--samples", "--from", "--show", "--show-tokens"}) own_requires_seq_length(flag);
+    if (!per_split(run_.data)) own_requires_seq_length("--split-name");
     for (const config::Setting& s : config::schema())
-      if (config::reads(config::Use::kInspect, s) && !about_contents(s)) needs(s.key, "--seq-length");
+      if (config::reads(config::Use::kInspect, s) && !concerns_data_set(s)) needs(s.key, "--seq-length");
     for (const char* key : {"mock_data", "sft"})
-      if (config::text_of(run_, config::setting(key)) == "true" && !config::typed(run_, key))
+      if (config::text_of(run_, config::setting(key)) == "true" && !config::is_from_command_line(run_, key))
         faults_.push_back(fmt::format("--seq-length must be given with {}; got none; write --seq-length N",
                                       config::setting(key).flag));
     if (run_.data.tokenizer_type.empty() && !options_.check_tokens)
@@ -122,12 +123,12 @@ class Idle {
         needs(key, "--split-name valid");
     if (valid && run_.training.full_validation && options_.samples > 0)
       faults_.push_back(
-          "--samples must not be given where a validation is one pass of its data (--full-validation); got both; "
-          "leave one of them out");
+          "--samples must not be used with --full-validation, which reads all data once; got both; remove one of "
+          "them");
     if (options_.samples > 0) {
       for (const char* key : {"train_iters", "train_samples", "eval_iters", "eval_interval", "skip_train"})
-        meets_samples(key);
-      if (!is_cyclic(run_)) meets_samples("global_batch_size");
+        excludes_samples(key);
+      if (!is_cyclic(run_)) excludes_samples("global_batch_size");
       return;
     }
     if (train) needs("eval_iters", "--split-name valid or test");
@@ -140,8 +141,8 @@ class Idle {
       needs("global_batch_size", "--train-iters or --dataloader-type cyclic");
   }
 
-  /// Of a data set itself, whatever samples are made of it.
-  static bool about_contents(const config::Setting& s) {
+  /// Whether a setting concerns the data set itself, not the samples built from it.
+  static bool concerns_data_set(const config::Setting& s) {
     const bool of_tokenizer =
         s.group == "tokenizer" && s.key != "vocab_extra_ids" && s.key != "chat_template";
     return s.cls != config::Class::kImplemented || of_tokenizer || s.group == "checkpoints" ||
@@ -149,21 +150,20 @@ class Idle {
   }
 
   void needs(const std::string& key, const char* needed) {
-    if (config::typed(run_, key)) refuse(config::setting(key).flag, needed);
+    if (config::is_from_command_line(run_, key)) require_companion(config::setting(key).flag, needed);
   }
-  void own_needs(const char* flag) {
-    if (parsed_.extras.contains(flag)) refuse(flag, "--seq-length");
+  void own_requires_seq_length(const char* flag) {
+    if (parsed_.extras.contains(flag)) require_companion(flag, "--seq-length");
   }
-  void refuse(const std::string& flag, const char* needed) {
-    faults_.push_back(
-        fmt::format("{}: is read with {}; got none; add it, or leave {} out", flag, needed, flag));
+  void require_companion(const std::string& flag, const char* needed) {
+    faults_.push_back(fmt::format("{} requires {}; got none; add it, or remove {}", flag, needed, flag));
   }
-  void meets_samples(const std::string& key) {
-    if (config::typed(run_, key))
-      faults_.push_back(
-          fmt::format("{} must not meet --samples, which says how many are asked for; got both; leave one of "
-                      "them out",
-                      config::setting(key).flag));
+  void excludes_samples(const std::string& key) {
+    if (config::is_from_command_line(run_, key))
+      faults_.push_back(fmt::format(
+          "{} must not be used with --samples, which sets the number of samples; got both; remove one of "
+          "them",
+          config::setting(key).flag));
   }
 
   const config::Parsed& parsed_;
@@ -172,31 +172,29 @@ class Idle {
   std::vector<std::string> faults_;
 };
 
-/// Settles how many samples of the split are asked for: --samples, else what a run with these settings asks
-/// for, else one. `batch`: its --global-batch-size, 0: not given.
-void settle_samples(config::Run& run, InspectOptions& options, std::int64_t batch) {
+/// Sets the number of samples of the split: --samples, else that of a run with these settings, else enough
+/// for those shown. `batch`: --global-batch-size; 0: not given.
+void set_samples(config::Run& run, InspectOptions& options, std::int64_t batch) {
   config::Training& t = run.training;
   const bool train = options.split == data::Split::kTrain;
   const bool counts_steps = options.samples == 0 && (!train || (t.train_iters && !t.train_samples));
   if (batch == 0 && (counts_steps || is_cyclic(run)))
     throw ConfigError(
-        fmt::format("--global-batch-size must be given, as {}; got none; write --global-batch-size N{}",
-                    is_cyclic(run) ? "an epoch of --dataloader-type cyclic is whole batches"
-                                   : "that many samples are read in a step",
+        fmt::format("--global-batch-size must be given: {}; got none; write --global-batch-size N{}",
+                    is_cyclic(run) ? "an epoch of --dataloader-type cyclic consists of full batches"
+                                   : "a step reads that many samples",
                     is_cyclic(run) ? "" : ", or --samples N"));
   t.global_batch_size = std::max<std::int64_t>(batch, 1);
   if (options.samples > 0) return;
-  const bool said = !train || t.train_iters || t.train_samples;
-  const std::optional<std::int64_t> asked =
-      said ? data::sample_counts(t)[options.split_index()] : std::max<std::int64_t>(1, options.shown_end());
+  const bool has_length = !train || t.train_iters || t.train_samples;
+  const std::optional<std::int64_t> asked = has_length ? data::sample_counts(t)[options.split_index()]
+                                                       : std::max<std::int64_t>(1, options.shown_end());
   options.one_pass = !asked;
-  options.unsaid = !said;
+  options.uses_default_samples = !has_length;
   options.samples = asked.value_or(1);
   if (options.samples < 1)
-    throw ConfigError(
-        fmt::format("--samples must be given where the run asks for none; got a run that asks for no {} "
-                    "samples; write --samples N",
-                    options.split_name()));
+    throw ConfigError(fmt::format("--samples must be given; got a run without {} samples; write --samples N",
+                                  options.split_name()));
 }
 
 }  // namespace
@@ -207,24 +205,25 @@ const std::vector<std::string>& paths_of(const config::Run& run, data::Split spl
   return d.data_path.empty() ? *own.at(static_cast<std::size_t>(split)) : d.data_path;
 }
 
-const std::vector<config::Extra>& inspect_extras() { return kExtras; }
+const std::vector<config::VerbFlag>& inspect_extras() { return kExtras; }
 
 Inspection read_inspection(const Arguments& arguments) {
   std::vector<std::string> faults;
   config::Parsed parsed = read_settings(with_data_path(arguments, faults), kExtras, config::Use::kInspect);
   for (std::string& fault : faults) parsed.faults.push_back(std::move(fault));
-  refuse_unread_settings(parsed, config::Use::kInspect, "data inspect");
+  reject_unread_settings(parsed, config::Use::kInspect, "data inspect");
   InspectOptions options = read_extras(parsed);
   config::Run& run = parsed.run;
   const std::int64_t batch = run.training.global_batch_size;
   job::prepare(run, rules::Purpose::kData, std::move(parsed.faults));
   if (!run.data.mock_data && paths_of(run, options.split).empty())
     throw ConfigError(fmt::format(
-        "data must be named{}; got none; write `data inspect PREFIX`, or --config RUN/config.yaml",
+        "data paths must be given{}; got none; write `data inspect PREFIX`, or --config RUN/config.yaml",
         per_split(run.data) ? fmt::format(" for --split-name {}", options.split_name()) : ""));
-  config::require_none(Idle(parsed, options).faults());
-  if (run.training.seq_length > 0) settle_samples(run, options, batch);
-  if (run.family == "t5" && !run.model.has_encoder()) run.model.encoder_num_layers = 1;  // so it is a T5
+  config::require_none(NoEffectFlags(parsed, options).faults());
+  if (run.training.seq_length > 0) set_samples(run, options, batch);
+  if (run.family == "t5" && !run.model.has_encoder())
+    run.model.encoder_num_layers = 1;  // marks the model as T5
   return {std::move(run), std::move(options)};
 }
 

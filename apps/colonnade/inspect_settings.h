@@ -1,4 +1,4 @@
-// The settings of `colonnade data inspect`: those of a run, as far as they decide its samples, and its own.
+// Settings of `colonnade data inspect`: run settings that determine samples, and the verb's own flags.
 #pragma once
 
 #include <cstdint>
@@ -13,18 +13,18 @@
 
 namespace colonnade::app {
 
-/// What is shown, and how much of it.
+/// Flags of `data inspect`.
 struct InspectOptions {
   std::string json;
   data::Split split = data::Split::kTrain;
-  std::int64_t samples = 0;  ///< that are asked for, of the split; 0: no samples are made
-  bool unsaid = false;       ///< neither --samples nor the settings say how many
-  bool one_pass = false;     ///< as many as the split has (--full-validation): `samples` follow from the data
+  std::int64_t samples = 0;           ///< samples of the split; 0: none are built
+  bool uses_default_samples = false;  ///< neither --samples nor the settings give a number
+  bool one_pass = false;              ///< --full-validation: the data determine `samples`
   std::int64_t show = 3, from = 0, show_tokens = 16;
   std::int64_t longer_than = 0;
   bool check_tokens = false;
 
-  /// Behind the last sample to show.
+  /// One past the last sample to show.
   [[nodiscard]] std::int64_t shown_end() const {
     constexpr std::int64_t kMost = std::numeric_limits<std::int64_t>::max();
     return from > kMost - show ? kMost : from + show;
@@ -34,17 +34,17 @@ struct InspectOptions {
 };
 
 struct Inspection {
-  config::Run run;  ///< complete and sound, as far as it decides samples
+  config::Run run;  ///< valid and complete in the settings that determine samples
   InspectOptions options;
 };
 
-/// The words that name the data of the split; none with --mock-data.
+/// Data paths of the split; empty with --mock-data.
 const std::vector<std::string>& paths_of(const config::Run& run, data::Split split);
 
-/// The verb's own flags.
-const std::vector<config::Extra>& inspect_extras();
+/// Flags of the verb itself.
+const std::vector<config::VerbFlag>& inspect_extras();
 
-/// Throws ConfigError with all that is wrong, flags that do nothing here among it.
+/// Throws ConfigError with every error, flags without effect included.
 Inspection read_inspection(const Arguments& arguments);
 
 }  // namespace colonnade::app

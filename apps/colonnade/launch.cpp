@@ -16,15 +16,15 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A verb is run by this executable; a path, or anything after --no-verb, is a program.
+/// Sets the command: a verb runs this executable; a path, or anything with --no-verb, is a program.
 void set_command(const Arguments& words, bool no_verb, launch::Options& options) {
   options.command = words;
-  options.own_program = !words.empty() && !no_verb && words.front().find('/') == std::string::npos;
-  if (options.own_program)
+  options.runs_this_executable = !words.empty() && !no_verb && words.front().find('/') == std::string::npos;
+  if (options.runs_this_executable)
     options.command.insert(options.command.begin(), fs::read_symlink("/proc/self/exe").string());
 }
 
-/// "4", or "auto" (Kubeflow's default, also "gpu"): a rank for each GPU, one where there is none.
+/// Parses "4", or "auto" (Kubeflow's default, also "gpu"): one rank per GPU, or one rank without GPUs.
 int number_of_ranks(const std::string& text) {
   if (text == "auto" || text == "gpu") return std::max(launch::visible_gpus(), 1);
   int count = 0;
@@ -37,60 +37,60 @@ int number_of_ranks(const std::string& text) {
   return count;
 }
 
-/// What the flags say.
-struct Asked {
+/// Values of the flags.
+struct LaunchFlags {
   launch::Options options;
   std::string ranks = "1";
   bool no_verb = false;
 };
 
-void add_flags(CLI::App& app, Asked& asked) {
-  launch::Options& options = asked.options;
+void add_flags(CLI::App& app, LaunchFlags& flags) {
+  launch::Options& options = flags.options;
   app.description(
       "Starts the ranks of this machine, watches them, names the one that fails, ends the others.\n"
       "  colonnade launch --nproc-per-node 4 -- pretrain gpt --config run.yaml\n"
       "  colonnade launch --nproc-per-node 4 -- ./program --its-flags\n"
-      "Exit codes: 0 done, 2 settings wrong, 3 data damaged, 4 a rank was lost, 5 stopped as asked.");
+      "Exit codes: 0 done, 2 invalid settings, 3 damaged data, 4 lost rank, 5 stopped on request.");
   const auto add = [&](const char* flag, auto& value, const char* help) {
     return app.add_option(flag, value, help)->capture_default_str();
   };
-  add("--nproc-per-node", asked.ranks, "Ranks on this machine; auto: one per GPU")
+  add("--nproc-per-node", flags.ranks, "Ranks on this machine; auto: one per GPU")
       ->envname("PET_NPROC_PER_NODE");
-  add("--nnodes", options.nnodes, "Machines that work together")->envname("PET_NNODES");
-  add("--node-rank", options.node_rank, "This machine's number, 0 to nnodes-1")->envname("PET_NODE_RANK");
+  add("--nnodes", options.nnodes, "Number of machines")->envname("PET_NNODES");
+  add("--node-rank", options.node_rank, "Rank of this machine, 0 to nnodes-1")->envname("PET_NODE_RANK");
   add("--master-addr", options.master_addr, "Host of rank 0; empty: this machine")
       ->envname("PET_MASTER_ADDR");
-  add("--master-port", options.master_port, "Port of rank 0; 0: a free one; restart r takes port + r")
+  add("--master-port", options.master_port, "Port of rank 0; 0: a free port; restart r uses port + r")
       ->envname("PET_MASTER_PORT");
-  add("--max-restarts", options.max_restarts, "Starts after the first, when a rank was lost");
+  add("--max-restarts", options.max_restarts, "Restarts after a lost rank");
   add("--log-dir", options.log_dir,
-      "Folder of rank_N.log; empty: logs/ in the folder that --save or the YAML file names, else logs/TIME");
-  add("--monitor-interval", options.monitor_interval_s, "Seconds between two looks at the ranks");
+      "Folder of rank_N.log; empty: logs/ in the folder of --save or the YAML file, else logs/TIME");
+  add("--monitor-interval", options.monitor_interval_s, "Seconds between checks of the ranks");
   add("--hang-timeout", options.hang_timeout_s,
-      "Seconds without a sign of life after which a rank hangs; 0: --distributed-timeout-minutes and 30 s");
+      "Seconds without progress after which a rank counts as hung; 0: --distributed-timeout-minutes plus 30 s");
   add("--grace-period", options.grace_period_s, "Seconds from SIGTERM to SIGKILL when ranks are ended");
-  app.add_flag("--no-verb", asked.no_verb, "The first word after `--` is a program, found in PATH");
+  app.add_flag("--no-verb", flags.no_verb, "The first word after `--` is a program in PATH");
 }
 
 }  // namespace
 
 Offers launch_offers() {
   CLI::App app("", "launch");
-  Asked asked;
-  add_flags(app, asked);
+  LaunchFlags flags;
+  add_flags(app, flags);
   return offers_of(app, "launch");
 }
 
 int launch(const Arguments& arguments) {
   const auto dashes = std::find(arguments.begin(), arguments.end(), "--");
   CLI::App app("", "launch");
-  Asked asked;
-  add_flags(app, asked);
+  LaunchFlags flags;
+  add_flags(app, flags);
   if (!read_flags(app, Arguments(arguments.begin(), dashes))) return kExitDone;
-  asked.options.nproc_per_node = number_of_ranks(asked.ranks);
+  flags.options.nproc_per_node = number_of_ranks(flags.ranks);
   if (dashes != arguments.end())
-    set_command(Arguments(dashes + 1, arguments.end()), asked.no_verb, asked.options);
-  return launch::run(asked.options);
+    set_command(Arguments(dashes + 1, arguments.end()), flags.no_verb, flags.options);
+  return launch::run(flags.options);
 }
 
 }  // namespace colonnade::app

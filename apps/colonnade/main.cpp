@@ -1,4 +1,4 @@
-// The program behind the executable (entry.cpp): finds the verb and runs it; tensor/torch_errors.h and
+// The program behind the executable (entry.cpp): finds the verb and runs it. tensor/torch_errors.h and
 // base/program.h turn exceptions into `error:` lines and exit codes.
 #include <fmt/format.h>
 
@@ -19,7 +19,7 @@ void print_overview() {
   std::size_t width = 0;
   for (const Entry& verb : verbs()) width = std::max(width, verb.name.size());
   for (const Entry& verb : verbs()) fmt::print("  {:{}}  {}\n", verb.name, width, verb.summary);
-  fmt::print("\n`colonnade help VERB` says more; `colonnade --version` prints the version.\n");
+  fmt::print("\n`colonnade help VERB` describes a verb; `colonnade --version` prints the version.\n");
 }
 
 const Entry* find_verb(const std::string& name) {
@@ -27,7 +27,7 @@ const Entry* find_verb(const std::string& name) {
   return found == verbs().end() ? nullptr : &*found;
 }
 
-[[noreturn]] void refuse(const std::string& name) {
+[[noreturn]] void reject(const std::string& name) {
   std::vector<std::string> names;
   for (const Entry& verb : verbs()) names.emplace_back(verb.name);
   const std::string near = nearest_word(name, names);
@@ -54,7 +54,7 @@ int dispatch(Arguments words) {
   }
   const Entry* const verb =
       find_verb(words[0] == "help" && find_verb("help") == nullptr ? words[1] : words[0]);
-  if (verb == nullptr) refuse(words[0] == "help" ? words[1] : words[0]);
+  if (verb == nullptr) reject(words[0] == "help" ? words[1] : words[0]);
   if (!verb->takes_stop_signals) unblock_stop_signals();
   return verb->run(Arguments(words.begin() + 1, words.end()));
 }
@@ -64,7 +64,7 @@ int dispatch(Arguments words) {
 
 int main(int argc, char** argv) {
   return colonnade::run_as_program([&] {
-    return colonnade::tensor::retell_torch_errors([&] {
+    return colonnade::tensor::translate_torch_errors([&] {
       return colonnade::app::dispatch({argv + 1, argv + argc});
     });
   });

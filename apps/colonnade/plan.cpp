@@ -1,4 +1,4 @@
-// `colonnade plan`: what a run will need, for any world size, without starting it.
+// `colonnade plan`: memory, traffic and step time of a run, for any world size, without starting it.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -35,21 +35,21 @@
 namespace colonnade::app {
 namespace {
 
-const std::vector<config::Extra> kExtras = {
-    {"--world-size", 1, "number of ranks; default: the smallest that the sizes allow"},
-    {"--svg", 1, "write the picture of the pipeline to this file"},
-    {"--memory-svg", 1, "write the picture of the memory of each pipeline rank to this file"},
-    {"--json", 1, "write the plan to this file"},
+const std::vector<config::VerbFlag> kExtras = {
+    {"--world-size", 1, "number of ranks; default: the smallest for the given parallel sizes"},
+    {"--svg", 1, "write the pipeline schedule as SVG to this file"},
+    {"--memory-svg", 1, "write the memory of each pipeline rank as SVG to this file"},
+    {"--json", 1, "write the plan as JSON to this file"},
     {"--hardware", 1,
-     "estimate the time of a step on a100, b200, h100, h200 or the hardware that this YAML file describes"},
+     "estimate the step time on a100, b200, h100, h200, or the hardware that this YAML file describes"},
     {"--expert-imbalance", 1,
-     "rows that the fullest rank of an expert group is assumed to receive over their mean; default: 1, all alike"},
+     "assumed rows of the most loaded expert rank relative to the mean; default: 1, balanced routing"},
     {"--search", 0,
-     "find the fastest layouts of --world-size ranks for this --global-batch-size that fit the --hardware"},
+     "find the fastest layouts that fit the --hardware, for this --world-size and --global-batch-size"},
     {"--dry-run", 0,
-     "build the real model of ranks without memory, run one step of the real code and compare it with the plan"},
-    {"--rank", 1, "with --dry-run: the rank to build"},
-    {"--all", 0, "with --dry-run: one rank of each kind, and whether they understand each other"},
+     "build the real model of ranks on meta tensors, run one training step and compare it with the plan"},
+    {"--rank", 1, "with --dry-run: rank to build"},
+    {"--all", 0, "with --dry-run: build one rank of each class and check their communication"},
     {"--yaml", 1, "with --search: write the settings of the best layout to this file"},
 };
 
@@ -70,32 +70,31 @@ void set_world_size(config::Parsed& parsed) {
   }
 }
 
-/// Gives sizes that are missing, for a plan of no tokens says nothing; one line for each.
+/// Sets missing sizes, without which a plan would be empty. Returns a note for each.
 std::string assume_sizes(config::Parsed& parsed, bool searching) {
   config::Run& run = parsed.run;
   const auto absent = [&run](const char* key) {
-    return !run.given.contains(key) && !run.at_fault.contains(key);
+    return !run.given.contains(key) && !run.invalid_keys.contains(key);
   };
-  std::string said;
+  std::string notes;
   if (absent("micro_batch_size") && run.training.micro_batch_size == 0 && !searching) {
     run.training.micro_batch_size = 1;
-    said += "batch: --micro-batch-size is not given; planned is a micro-batch of 1 sequence\n";
+    notes += "batch: --micro-batch-size is not given; assuming 1 sequence\n";
   }
-  if (!absent("seq_length") || run.training.seq_length != 0) return said;
+  if (!absent("seq_length") || run.training.seq_length != 0) return notes;
   if (run.model.max_position_embeddings > 0) {
     run.training.seq_length = run.model.max_position_embeddings;
-    said += fmt::format(
-        "batch: --seq-length is not given; planned are the {} tokens of --max-position-embeddings\n",
-        run.training.seq_length);
-  } else if (!run.at_fault.contains("max_position_embeddings")) {
+    notes += fmt::format("batch: --seq-length is not given; assuming --max-position-embeddings, {} tokens\n",
+                         run.training.seq_length);
+  } else if (!run.invalid_keys.contains("max_position_embeddings")) {
     parsed.faults.emplace_back(
         "--seq-length must be given, or --max-position-embeddings; got neither; write --seq-length N");
   }
-  return said;
+  return notes;
 }
 
-/// Takes --expert-imbalance; a fault where it would change nothing or cannot be. A line for a search, whose
-/// layouts are not described.
+/// Applies --expert-imbalance, or adds a fault if it has no effect or is out of range. Returns a note for a
+/// search, which describes no layouts.
 std::string assume_imbalance(config::Parsed& parsed, bool searching) {
   if (!parsed.extras.contains("--expert-imbalance")) return "";
   config::Moe& moe = parsed.run.model.moe;
@@ -103,51 +102,54 @@ std::string assume_imbalance(config::Parsed& parsed, bool searching) {
   const int ranks =
       searching ? static_cast<int>(moe.num_experts) : parsed.run.parallel.expert_model_parallel_size;
   const double most = layout::largest_imbalance(moe, std::max(ranks, 1));
-  const auto refuse = [&parsed](const std::string& why) {
-    parsed.faults.push_back("--expert-imbalance: " + why);
+  const auto reject = [&parsed](const std::string& why) {
+    parsed.faults.push_back("--expert-imbalance " + why);
     return "";
   };
-  if (moe.num_experts == 0) return refuse("is about experts; got a model without any; leave it out");
+  if (moe.num_experts == 0) return reject("requires an MoE model (--num-experts); got none; remove the flag");
   if (moe.pad_expert_input_to_capacity)
-    return refuse(
-        "changes nothing where every expert is filled up; got --moe-pad-expert-input-to-capacity; leave one out");
+    return reject(
+        "has no effect with padded expert inputs; got --moe-pad-expert-input-to-capacity; remove one of them");
   if (ranks <= 1)
-    return refuse(
-        "is about ranks that share experts; got --expert-model-parallel-size 1; leave it out, or raise that size");
+    return reject(
+        "requires expert parallelism; got --expert-model-parallel-size 1; raise that size, or remove the flag");
   if (!(given >= 1 && given <= most))
-    return refuse(fmt::format(
-        "must be what the fullest rank receives over the mean, from 1 to {:g}, for a rank receives a row of a "
-        "token once for each of its experts{}; got {:g}; write a number between them",
-        most, moe.expert_capacity_factor ? " and no more than --moe-expert-capacity-factor" : "", given));
+    return reject(fmt::format(
+        "must be from 1 to {:g}, the largest possible load of an expert rank relative to the mean{}; got {:g}; "
+        "write a number in this range",
+        most, moe.expert_capacity_factor ? ", limited by --moe-expert-capacity-factor" : "", given));
   moe.assumed_imbalance = given;
-  return searching ? fmt::format(
-                         "experts: assumed is a fullest expert rank with {:g} times the mean number of rows, "
-                         "or what fewer ranks allow\n",
-                         given)
-                   : "";
+  return searching
+             ? fmt::format(
+                   "experts: assuming {:g} times the mean number of rows on the most loaded expert rank, "
+                   "less if a layout has fewer expert ranks\n",
+                   given)
+             : "";
 }
 
-/// Sizes without --vocab-size need the tokenizer's file; with it none is read, so that a plan needs no files.
+/// Reads the vocabulary size from the tokenizer unless --vocab-size is given, so that a plan needs no files
+/// with it.
 void read_vocabulary(config::Parsed& parsed) {
   if (parsed.run.model.vocab_size == 0 && parsed.run.data.tokenizer_type != "NullTokenizer")
     job::check_tokenizer(parsed.run, parsed.faults);
 }
 
-/// What training needs and was not given, in words.
-std::string missing_of(config::Run run) {
+/// Settings that training requires and that are missing, as text.
+std::string missing_for_training(config::Run run) {
   config::derive(run);
   return rules::missing_for_training(run);
 }
 
-/// What the plan assumes, what does nothing, and what a run would need besides.
+/// Prints the plan's assumptions, settings without effect, and settings that training requires.
 void print_remarks(const config::Parsed& parsed, const std::string& missing) {
   const config::Run& run = parsed.run;
   if (!parsed.extras.contains("--world-size"))
-    fmt::print("world: --world-size is not given; planned is the smallest world, {} {} (data axis {})\n",
-               run.parallel.world_size, run.parallel.world_size == 1 ? "rank" : "ranks",
-               run.parallel.data_parallel_size());
+    fmt::print(
+        "world: --world-size is not given; assuming the smallest world, {} {} (data-parallel size {})\n",
+        run.parallel.world_size, run.parallel.world_size == 1 ? "rank" : "ranks",
+        run.parallel.data_parallel_size());
   for (const std::string& note : run.notes) fmt::print("{}\n", note);
-  for (const std::string& note : rules::idle_habits(run)) fmt::print("{}\n", note);
+  for (const std::string& note : rules::no_effect_notes(run)) fmt::print("{}\n", note);
   if (!missing.empty()) fmt::print("training: {} must be given too\n", missing);
 }
 
@@ -172,22 +174,22 @@ nlohmann::json to_json(const cost::SearchResult& result, const config::Run& from
                     {"peak_bytes", found.peak_bytes},
                     {"estimate", to_json(found.time)}});
   }
-  return {{"candidates", result.candidates}, {"fit", result.fit},         {"too_big", result.too_big},
-          {"slower", result.slower},         {"refused", result.refused}, {"best", best}};
+  return {{"candidates", result.candidates}, {"fit", result.fit},          {"too_big", result.too_big},
+          {"slower", result.pruned},         {"refused", result.rejected}, {"best", best}};
 }
 
 nlohmann::json to_json(const cost::RunTime& t) {
   return {{"steps", t.steps}, {"seconds", t.seconds}, {"days", t.days()}, {"gpu_hours", t.gpu_hours()}};
 }
 
-/// Who holds which experts of the layers that have some; null without experts.
+/// Experts of each rank; null without experts.
 nlohmann::json experts_json(const config::Run& run) {
   if (run.model.moe.num_experts == 0) return nullptr;
   const layout::Mesh mesh(run.parallel);
   nlohmann::json all = nlohmann::json::array();
-  for (const cost::HeldExperts& held : cost::held_experts(run))
+  for (const cost::ExpertPlacement& held : cost::expert_placements(run))
     all.push_back({{"expert_rank", held.expert_rank},
-                   {"part", held.part},
+                   {"part", held.shard},
                    {"ranks", held.ranks},
                    {"first", held.first},
                    {"count", held.count}});
@@ -214,19 +216,19 @@ nlohmann::json to_json(const config::Run& run) {
                      {"gradient_bytes", memory[i].gradients},
                      {"optimizer_bytes", memory[i].optimizer},
                      {"activation_bytes", memory[i].activations},
-                     {"working_bytes", memory[i].working},
+                     {"working_bytes", memory[i].workspace},
                      {"peak_bytes", memory[i].peak()},
                      {"start_up_bytes", memory[i].start_up()},
                      {"between_steps_bytes", memory[i].resident()},
                      {"evaluation_bytes", memory[i].evaluation_peak()},
-                     {"peak_live", memory[i].peak_live},
+                     {"peak_in_flight", memory[i].peak_in_flight},
                      {"tensor_bytes_sent", traffic[i].tensor},
                      {"context_bytes_sent", traffic[i].context},
                      {"expert_bytes_sent", traffic[i].experts},
                      {"pipeline_bytes_sent", traffic[i].pipeline},
                      {"data_bytes_sent", traffic[i].data},
                      {"outer_data_bytes_sent", traffic[i].outer_data},
-                     {"stages_bytes_sent", traffic[i].stages}});
+                     {"stages_bytes_sent", traffic[i].shared_embeddings}});
   }
   const std::int64_t batch =
       run.training.micro_batch_size * schedule.microbatches * run.parallel.data_parallel_size();
@@ -244,14 +246,14 @@ nlohmann::json to_json(const config::Run& run) {
           {"experts", experts_json(run)}};
 }
 
-/// The hardware that was asked for; a fault when it cannot be read or is needed and missing.
+/// The hardware of --hardware; adds a fault if it cannot be read, or is `needed` and missing.
 std::optional<cost::Hardware> hardware_of(config::Parsed& parsed, bool needed) {
   const std::string name = extra(parsed, "--hardware");
   if (name.empty()) {
     if (needed) {
-      parsed.faults.push_back(fmt::format(
-          "--hardware: --search needs to know the devices; got none; write one of {}, or a YAML file",
-          fmt::join(cost::hardware_names(), ", ")));
+      parsed.faults.push_back(
+          fmt::format("--hardware must be given with --search; got none; write one of {}, or a YAML file",
+                      fmt::join(cost::hardware_names(), ", ")));
     }
     return std::nullopt;
   }
@@ -281,8 +283,8 @@ void print_estimate(const Verdict& verdict, const cost::Hardware& hardware) {
   if (verdict.run) fmt::print("{}\n", cost::run_time_text(*verdict.run));
   if (!verdict.fit.fits())
     fmt::print(
-        "a layout that fits is found by `plan --search`; more ranks, recomputation or sharded states need less "
-        "memory each\n");
+        "`plan --search` finds layouts that fit; more ranks, recomputation or sharding reduce the memory per "
+        "rank\n");
 }
 
 void add_to(nlohmann::json& json, const Verdict& verdict) {
@@ -293,25 +295,25 @@ void add_to(nlohmann::json& json, const Verdict& verdict) {
   if (verdict.run) json["run"] = to_json(*verdict.run);
 }
 
-/// The settings that differ from their defaults, as a file for --config.
-std::string recipe_of(const config::Run& run) {
+/// Non-default settings as a YAML file for --config.
+std::string yaml_of(const config::Run& run) {
   std::istringstream defaults(config::dump({})), lines(config::dump(run));
-  std::set<std::string> usual;
-  for (std::string line; std::getline(defaults, line);) usual.insert(line);
+  std::set<std::string> default_lines;
+  for (std::string line; std::getline(defaults, line);) default_lines.insert(line);
   std::string text = "# The best layout that `colonnade plan --search` found, for --config.\n";
   for (std::string line; std::getline(lines, line);)
-    if (!usual.contains(line)) text += line + '\n';
+    if (!default_lines.contains(line)) text += line + '\n';
   return text;
 }
 
-/// `plan --search`. The model on one rank stands for all layouts: what it breaks, all of them break.
+/// `plan --search`. Rules are checked on a single rank first: every layout breaks the rules that it breaks.
 int search(config::Parsed& parsed, const std::optional<cost::Hardware>& hardware,
            const std::string& assumed) {
-  config::Run bare = parsed.run;
-  bare.parallel = {};
-  bare.training.global_batch_size = bare.training.micro_batch_size = 1;
-  config::derive(bare);
-  if (parsed.run.training.global_batch_size < 1 && !parsed.run.at_fault.contains("global_batch_size")) {
+  config::Run single_rank = parsed.run;
+  single_rank.parallel = {};
+  single_rank.training.global_batch_size = single_rank.training.micro_batch_size = 1;
+  config::derive(single_rank);
+  if (parsed.run.training.global_batch_size < 1 && !parsed.run.invalid_keys.contains("global_batch_size")) {
     parsed.faults.emplace_back(
         "--global-batch-size must be given with --search, which chooses the micro-batch; got none; write "
         "--global-batch-size N");
@@ -320,15 +322,15 @@ int search(config::Parsed& parsed, const std::optional<cost::Hardware>& hardware
     parsed.faults.emplace_back("--world-size must be given with --search; got none; write --world-size N");
   if (parsed.extras.contains("--dry-run"))
     parsed.faults.emplace_back(
-        "--dry-run: is of one layout; got --search, which looks at many; run the best with `plan --config FILE "
-        "--dry-run --all` after --yaml FILE");
+        "--dry-run must not be used with --search, which evaluates many layouts; got both; use --yaml FILE and "
+        "`plan --config FILE --dry-run --all`");
   for (const char* flag : {"--svg", "--memory-svg"})
     if (parsed.extras.contains(flag))
       parsed.faults.push_back(fmt::format(
-          "{0}: a picture is of one layout; got --search, which looks at many; draw the best with `plan "
-          "--config FILE {0}` after --yaml FILE",
+          "{0} must not be used with --search, which evaluates many layouts; got both; use --yaml FILE and "
+          "`plan --config FILE {0}`",
           flag));
-  rules::require(bare, rules::Purpose::kPlan, parsed.faults);
+  rules::require(single_rank, rules::Purpose::kPlan, parsed.faults);
   for (const char* flag : {"--json", "--yaml"}) require_writable(flag, extra(parsed, flag));
   const cost::SearchResult result = cost::search_layouts(parsed.run, *hardware);
   fmt::print("{}{}", assumed, cost::search_text(result, *hardware));
@@ -343,15 +345,15 @@ int search(config::Parsed& parsed, const std::optional<cost::Hardware>& hardware
   const cost::FoundLayout& best = result.best.front();
   if (config::Run derived = best.run; derived.parallel.hybrid_context_parallel) {
     config::derive(derived);
-    fmt::print("groups by length: {}\n", layout::hybrid_text(derived));
+    fmt::print("hybrid context parallelism: {}\n", layout::hybrid_context_text(derived));
   }
   fmt::print("\n{}", cost::step_time_text(best.time, *hardware));
   if (const auto time = cost::run_time(parsed.run, best.time.step))
     fmt::print("{}\n", cost::run_time_text(*time));
-  fmt::print("\nthe best as flags beside those given: {}\n",
-             shell_line(cost::flags_between(parsed.run, best.run)));
+  fmt::print("\nbest layout as additional flags: {}\n",
+             shell_join(cost::flags_between(parsed.run, best.run)));
   if (const std::string file = extra(parsed, "--yaml"); !file.empty())
-    write_file_atomically(file, recipe_of(best.run));
+    write_file_atomically(file, yaml_of(best.run));
   return kExitDone;
 }
 
@@ -366,7 +368,7 @@ int plan(const Arguments& arguments) {
            kExtras, config::Use::kTrain}))
     return kExitDone;
   config::Parsed parsed = read_settings(arguments, kExtras);
-  // Planned are the GPUs that the line is for, wherever the plan is made.
+  // NCCL implies GPUs, even if this machine has none.
   if (parsed.run.training.distributed_backend == "nccl" && !parsed.run.given.contains("device"))
     parsed.run.training.distributed_backend.reset();
   job::describe_model(parsed.run, parsed.faults);
@@ -374,28 +376,29 @@ int plan(const Arguments& arguments) {
   set_world_size(parsed);
   const bool searching = parsed.extras.contains("--search");
   const auto hardware = hardware_of(parsed, searching);
-  const std::string missing = missing_of(parsed.run);
+  const std::string missing = missing_for_training(parsed.run);
   std::string assumed = assume_sizes(parsed, searching);
   assumed += assume_imbalance(parsed, searching);
   if (searching) return search(parsed, hardware, assumed);
   if (parsed.extras.contains("--yaml"))
-    parsed.faults.emplace_back("--yaml: belongs to --search; got no --search; leave it out or add --search");
+    parsed.faults.emplace_back("--yaml requires --search; got none; add --search, or remove --yaml");
   config::Run& run = parsed.run;
   config::derive(run);
   check_dry_run(parsed);
   rules::require(run, rules::Purpose::kPlan, parsed.faults);
   for (const char* flag : {"--svg", "--memory-svg", "--json"}) require_writable(flag, extra(parsed, flag));
-  const config::Run planned = layout::with_equal_groups(run);
+  const config::Run planned = layout::with_fixed_context_size(run);
   const auto verdict = hardware ? std::optional(verdict_of(planned, *hardware)) : std::nullopt;
   if (verdict) fmt::print("{}\n", cost::fit_text(verdict->fit));
-  if (run.parallel.hybrid_context_parallel) fmt::print("groups by length: {}\n", layout::hybrid_text(run));
+  if (run.parallel.hybrid_context_parallel)
+    fmt::print("hybrid context parallelism: {}\n", layout::hybrid_context_text(run));
   fmt::print("{}{}", assumed, cost::describe(planned));
   if (verdict) print_estimate(*verdict, *hardware);
   print_remarks(parsed, missing);
   if (const std::string file = extra(parsed, "--svg"); !file.empty()) {
     const schedule::Schedule schedule = cost::schedule_of(planned);
     write_file_atomically(file,
-                          schedule::paint_svg(schedule::simulate(schedule, cost::kRelativeCosts), schedule));
+                          schedule::render_svg(schedule::simulate(schedule, cost::kRelativeCosts), schedule));
   }
   if (const std::string file = extra(parsed, "--memory-svg"); !file.empty())
     write_file_atomically(file, cost::memory_svg(cost::plan_memory(planned)));

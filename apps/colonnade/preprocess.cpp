@@ -1,4 +1,4 @@
-// `colonnade preprocess`: JSON lines and Parquet to .bin/.idx with the flags of Megatron's
+// `colonnade preprocess`: JSON lines and Parquet to .bin and .idx, with the flags of Megatron's
 // tools/preprocess_data.py.
 #include "colonnade/preprocess/preprocess.h"
 
@@ -32,7 +32,8 @@ std::string duration(double seconds) {
                       : fmt::format("{} h {} min", minutes / 60, minutes % 60);
 }
 
-/// Prints a line after every `interval` documents, at most two a second. The first call says where it begins.
+/// Logs a line after every `interval` documents, at most two per second. The first call sets the starting
+/// point.
 class Reporter {
  public:
   explicit Reporter(std::int64_t interval) : interval_(interval) {}
@@ -76,33 +77,33 @@ class Reporter {
   bool begun_ = false;
   preprocess::PreprocessProgress first_;
   Clock::time_point start_ = Clock::now();
-  Clock::time_point last_ = start_ - std::chrono::seconds(1);  // the first line comes at once
+  Clock::time_point last_ = start_ - std::chrono::seconds(1);  // the first line is logged immediately
 };
 
-/// Flags of Megatron's tool that change no byte; those without a reason have the one of a run.
-struct IdleFlag {
+/// Flags of Megatron's tool that have no effect on the output; a null reason means that of the run's setting.
+struct NoOpFlag {
   const char* flag;
   bool takes_value;
   const char* why;
 };
-constexpr IdleFlag kIdle[] = {
-    {"--padded-vocab-size", true, "changes no byte; a run pads the vocabulary"},
-    {"--vocab-extra-ids", true, "changes no byte; a run of a T5 gives the sentinels their ids"},
-    {"--chat-template", true, "changes no byte; texts are not written by a template (--sft of a run is)"},
+constexpr NoOpFlag kNoOp[] = {
+    {"--padded-vocab-size", true, "has no effect on the output; runs pad the vocabulary"},
+    {"--vocab-extra-ids", true, "has no effect on the output; T5 runs assign the sentinel ids"},
+    {"--chat-template", true, "has no effect on the output; only --sft of runs applies chat templates"},
     {"--trust-remote-code", false, nullptr},
     {"--use-gigatoken", false, nullptr}};
 
-std::string why_idle(const IdleFlag& idle) {
-  return idle.why != nullptr ? idle.why : config::find(idle.flag)->setting->help;
+std::string no_op_reason(const NoOpFlag& no_op) {
+  return no_op.why != nullptr ? no_op.why : config::find(no_op.flag)->setting->help;
 }
 
-/// What the flags say; the values of those that are not given are Megatron's.
-struct Asked {
+/// Values of the flags; defaults are Megatron's.
+struct Flags {
   preprocess::PreprocessOptions options;
   tokenizers::TokenizerOptions tokenizer;
   std::vector<std::string> inputs;
   std::int64_t log_interval = 1000;
-  std::int64_t max_document_mb = 16;  // whose tokens take less than 1 GB of memory
+  std::int64_t max_document_mb = 16;  // tokenizing such a line takes less than 1 GB of memory
   bool split_sentences = false;
   std::string on_error = "stop";
   std::string dataset_impl = "mmap";
@@ -123,153 +124,157 @@ CLI::Validator stop_or_skip() {
   return {check, "stop|skip"};
 }
 
-void add_speed_flags(CLI::App& app, Asked& asked) {
-  preprocess::PreprocessOptions& options = asked.options;
+void add_speed_flags(CLI::App& app, Flags& flags) {
+  preprocess::PreprocessOptions& options = flags.options;
   options.workers = launch::usable_cores();
-  app.add_option("--workers", options.workers, "Threads")->capture_default_str()->check(within(1, 4096));
-  app.add_option("--log-interval", asked.log_interval, "Documents between two lines of progress")
+  app.add_option("--workers", options.workers, "Worker threads")
+      ->capture_default_str()
+      ->check(within(1, 4096));
+  app.add_option("--log-interval", flags.log_interval, "Documents between progress lines")
       ->capture_default_str()
       ->check(within(1));
   app.add_option("--resume-interval", options.resume_seconds,
-                 "Seconds between two points that the same command goes on from after a kill")
+                 "Seconds between resume points, at which the same command continues after a kill")
       ->capture_default_str()
       ->check(CLI::NonNegativeNumber);
-  app.add_flag("--find-optimal-num-workers", asked.find_workers,
-               "Write nothing; measure each of --workers-to-check");
-  app.add_option("--workers-to-check", asked.workers_to_check, "For --find-optimal-num-workers")
+  app.add_flag("--find-optimal-num-workers", flags.find_workers,
+               "Measure each of --workers-to-check without writing output");
+  app.add_option("--workers-to-check", flags.workers_to_check,
+                 "Worker counts that --find-optimal-num-workers measures")
       ->capture_default_str()
       ->check(within(1, 4096));
-  app.add_option("--max-documents", asked.max_documents, "What --find-optimal-num-workers measures on")
+  app.add_option("--max-documents", flags.max_documents,
+                 "Documents that --find-optimal-num-workers measures on")
       ->capture_default_str()
       ->check(within(1));
 }
 
-/// Flags that Megatron's tool takes and that say here what is so anyway.
-void add_idle_flags(CLI::App& app, Asked& asked) {
-  for (const IdleFlag& idle : kIdle) {
-    const std::string help = "Taken, and said: " + why_idle(idle);
-    if (idle.takes_value) {
-      app.add_option(idle.flag, help)->type_name("TEXT")->expected(1);
+/// Flags of Megatron's tool that are accepted for compatibility.
+void add_no_op_flags(CLI::App& app, Flags& flags) {
+  for (const NoOpFlag& no_op : kNoOp) {
+    const std::string help = "Accepted for compatibility: " + no_op_reason(no_op);
+    if (no_op.takes_value) {
+      app.add_option(no_op.flag, help)->type_name("TEXT")->expected(1);
     } else {
-      app.add_flag(idle.flag, help);
+      app.add_flag(no_op.flag, help);
     }
   }
-  app.add_option("--null-tokenizer-eod-id", asked.null_eod, "The last id, always so here");
-  app.add_option("--null-tokenizer-pad-id", asked.null_pad, "-1, always so here: no id is a pad");
+  app.add_option("--null-tokenizer-eod-id", flags.null_eod,
+                 "Must be the last id; accepted for compatibility");
+  app.add_option("--null-tokenizer-pad-id", flags.null_pad,
+                 "Must be -1 (no pad); accepted for compatibility");
 }
 
-void add_flags(CLI::App& app, Asked& asked) {
-  preprocess::PreprocessOptions& options = asked.options;
+void add_flags(CLI::App& app, Flags& flags) {
+  preprocess::PreprocessOptions& options = flags.options;
   app.description(
-      "Tokenizes JSON lines (plain, gzip or zstd) or rows of Parquet into PREFIX_<key>_document.bin and .idx, byte\n"
-      "for byte as Megatron's tools/preprocess_data.py does, whatever the number of workers. After a kill the same\n"
-      "command goes on.\n"
+      "Tokenizes JSON lines (plain, gzip or zstd) or Parquet rows into PREFIX_<key>_document.bin and .idx,\n"
+      "byte-identical to Megatron's tools/preprocess_data.py for any number of workers. After a kill the same\n"
+      "command resumes.\n"
       "  colonnade preprocess --input books.jsonl --output-prefix books --tokenizer-type "
       "SentencePieceTokenizer\n"
       "      --tokenizer-model books.model --append-eod");
-  app.add_option("--input", asked.inputs,
-                 "Files, patterns of files, or folders of .jsonl and .parquet files; one data set comes out")
+  app.add_option("--input", flags.inputs,
+                 "Files, glob patterns, or folders of .jsonl and .parquet files, as one data set")
       ->required();
-  app.add_option("--json-keys", options.json_keys,
-                 "Keys of the texts, names of columns in Parquet; one data set each")
+  app.add_option("--json-keys", options.json_keys, "Keys of the texts, or Parquet columns; one data set each")
       ->capture_default_str();
-  app.add_option("--output-prefix", options.output_prefix, "Where the data sets go")
+  app.add_option("--output-prefix", options.output_prefix, "Prefix of the data sets")
       ->required()
       ->check(not_empty());
-  app.add_flag("--append-eod", options.append_eod, "End every document with the tokenizer's end of document");
-  app.add_option("--on-error", asked.on_error,
-                 "stop at the first line that cannot be used, or skip such lines and count them")
+  app.add_flag("--append-eod", options.append_eod,
+               "Append the tokenizer's end of document to every document");
+  app.add_option("--on-error", flags.on_error,
+                 "stop at the first unusable line, or skip and count such lines")
       ->capture_default_str()
       ->check(stop_or_skip());
-  app.add_option("--max-document-mb", asked.max_document_mb,
-                 "A longer line cannot be used; memory grows with it")
+  app.add_option("--max-document-mb", flags.max_document_mb,
+                 "Maximum size of a usable line; memory grows with it")
       ->capture_default_str()
       ->check(within(1, 2000));
   app.add_option("--partitions", options.partitions,
-                 "Data sets PREFIX_<i>_<key>_document from lines in turn, then all of them in one")
+                 "Data sets PREFIX_<i>_<key>_document with lines in round-robin order, merged at the end")
       ->capture_default_str()
       ->check(within(1, 4096));
   app.add_flag("--keep-sequential-samples", options.keep_sequential,
-               "Partitions have lines that follow each other, so that the order is kept");
-  app.add_flag("--split-sentences", asked.split_sentences,
-               "Cut texts into sentences by Punkt; PREFIX_<key>_sentence comes out");
-  app.add_option(
-      "--punkt-model", asked.punkt_model,
-      "Folder with the files of NLTK's punkt_tab; without it $NLTK_DATA/tokenizers/punkt_tab/LANG");
-  app.add_option("--lang", asked.lang, "Language of --split-sentences")->capture_default_str();
+               "Partitions are consecutive ranges of lines, which keeps the order");
+  app.add_flag("--split-sentences", flags.split_sentences,
+               "Split texts into sentences with Punkt, as PREFIX_<key>_sentence");
+  app.add_option("--punkt-model", flags.punkt_model,
+                 "Folder of NLTK's punkt_tab files; default $NLTK_DATA/tokenizers/punkt_tab/LANG");
+  app.add_option("--lang", flags.lang, "Language of --split-sentences")->capture_default_str();
   app.add_flag("--keep-newlines", options.keep_newlines,
-               "Sentences keep the white space behind them; whole texts always do");
-  app.add_option("--dataset-impl", asked.dataset_impl,
-                 "Of older scripts; mmap is the one format: always so here")
+               "Sentences keep their trailing white space; whole texts always do");
+  app.add_option("--dataset-impl", flags.dataset_impl,
+                 "Data set format; mmap is the only one, accepted for compatibility")
       ->capture_default_str();
-  add_speed_flags(app, asked);
-  add_tokenizer_flags(app, asked.tokenizer);
-  add_idle_flags(app, asked);
+  add_speed_flags(app, flags);
+  add_tokenizer_flags(app, flags.tokenizer);
+  add_no_op_flags(app, flags);
 }
 
-/// Flags of older tools/preprocess_data.py that are refused with any value.
-const std::map<std::string, std::string>& refused() {
+/// Flags of older versions of tools/preprocess_data.py that are not supported.
+const std::map<std::string, std::string>& unsupported() {
   static const std::map<std::string, std::string> reasons = {
       {"--performance-dir",
-       "must be left out, for --find-optimal-num-workers prints what it measured; got it; redirect standard "
-       "error"}};
+       "is not supported, since --find-optimal-num-workers logs its results; got it; redirect standard error"}};
   return reasons;
 }
 
-/// The folder of the sentence splitter's model.
-std::string punkt_folder(const Asked& asked) {
-  if (!asked.punkt_model.empty()) return asked.punkt_model;
+/// Folder of the Punkt model.
+std::string punkt_folder(const Flags& flags) {
+  if (!flags.punkt_model.empty()) return flags.punkt_model;
   const char* data = std::getenv("NLTK_DATA");
-  return data == nullptr ? "" : fmt::format("{}/tokenizers/punkt_tab/{}", data, asked.lang);
+  return data == nullptr ? "" : fmt::format("{}/tokenizers/punkt_tab/{}", data, flags.lang);
 }
 
-/// What contradicts or would do nothing; Megatron's defaults may stand.
-std::vector<std::string> faults_of(const Asked& asked) {
-  const Asked defaults;
+/// Errors for contradicting flags and for flags without effect; Megatron's defaults are allowed.
+std::vector<std::string> faults_of(const Flags& flags) {
+  const Flags defaults;
   std::vector<std::string> faults;
-  const auto refuse = [&](bool wrong, const std::string& fault) {
+  const auto reject_if = [&](bool wrong, const std::string& fault) {
     if (wrong) faults.push_back(fault);
   };
-  const std::string folder = punkt_folder(asked);
-  refuse(
-      asked.split_sentences && !std::filesystem::is_directory(folder),
-      fmt::format(
-          "--split-sentences: needs a folder with a model of Punkt; got {}; get one with `python3 -m "
-          "nltk.downloader punkt_tab` and give e.g. --punkt-model ~/nltk_data/tokenizers/punkt_tab/{}",
-          folder.empty() ? "neither --punkt-model nor NLTK_DATA" : folder + ", which is none", asked.lang));
-  refuse(!asked.split_sentences && !asked.punkt_model.empty(),
-         fmt::format("--punkt-model: only --split-sentences reads it; got {} without; give both or neither",
-                     asked.punkt_model));
-  refuse(!asked.split_sentences && asked.lang != defaults.lang,
-         fmt::format("--lang must be left out, for only --split-sentences reads it; got {}; texts of any "
-                     "language are read without",
-                     asked.lang));
-  refuse(asked.dataset_impl != defaults.dataset_impl,
-         fmt::format(
-             "--dataset-impl must be mmap, the one format that data sets are read in; got {}; leave it out",
-             asked.dataset_impl));
-  refuse(
-      !asked.find_workers && asked.workers_to_check != defaults.workers_to_check,
-      fmt::format("--workers-to-check: only --find-optimal-num-workers reads it; got {} without; give both "
+  const std::string folder = punkt_folder(flags);
+  reject_if(flags.split_sentences && !std::filesystem::is_directory(folder),
+            fmt::format(
+                "--split-sentences requires a folder with a Punkt model; got {}; get one with `python3 -m "
+                "nltk.downloader punkt_tab` and give e.g. --punkt-model ~/nltk_data/tokenizers/punkt_tab/{}",
+                folder.empty() ? "neither --punkt-model nor NLTK_DATA" : folder + ", which is no folder",
+                flags.lang));
+  reject_if(!flags.split_sentences && !flags.punkt_model.empty(),
+            fmt::format("--punkt-model requires --split-sentences; got {} without it; give both or neither",
+                        flags.punkt_model));
+  reject_if(!flags.split_sentences && flags.lang != defaults.lang,
+            fmt::format(
+                "--lang requires --split-sentences; got {} without it; remove it, texts of any language are "
+                "read",
+                flags.lang));
+  reject_if(flags.dataset_impl != defaults.dataset_impl,
+            fmt::format("--dataset-impl must be mmap, the only data set format; got {}; remove it",
+                        flags.dataset_impl));
+  reject_if(
+      !flags.find_workers && flags.workers_to_check != defaults.workers_to_check,
+      fmt::format("--workers-to-check requires --find-optimal-num-workers; got {} without it; give both "
                   "or --workers",
-                  fmt::join(asked.workers_to_check, " ")));
-  refuse(
-      !asked.find_workers && asked.max_documents != defaults.max_documents,
-      fmt::format("--max-documents: only --find-optimal-num-workers reads it; got {} without; leave it out, "
-                  "all documents are read",
-                  asked.max_documents));
-  const std::int64_t last = asked.tokenizer.vocab_size - 1;
-  refuse(asked.tokenizer.type == "NullTokenizer" && asked.null_eod.value_or(last) != last,
-         fmt::format("--null-tokenizer-eod-id must be the last id, {} with --vocab-size {}; got {}; leave it "
-                     "out, or change --vocab-size",
-                     last, last + 1, asked.null_eod.value_or(last)));
-  refuse(asked.tokenizer.type == "NullTokenizer" && asked.null_pad != defaults.null_pad,
-         fmt::format("--null-tokenizer-pad-id must be -1, for no id is a pad; got {}; leave it out",
-                     asked.null_pad));
+                  fmt::join(flags.workers_to_check, " ")));
+  reject_if(!flags.find_workers && flags.max_documents != defaults.max_documents,
+            fmt::format("--max-documents requires --find-optimal-num-workers; got {} without it; remove it, "
+                        "all documents are read",
+                        flags.max_documents));
+  const std::int64_t last = flags.tokenizer.vocab_size - 1;
+  reject_if(
+      flags.tokenizer.type == "NullTokenizer" && flags.null_eod.value_or(last) != last,
+      fmt::format("--null-tokenizer-eod-id must be the last id, {} with --vocab-size {}; got {}; remove it, "
+                  "or change --vocab-size",
+                  last, last + 1, flags.null_eod.value_or(last)));
+  reject_if(flags.tokenizer.type == "NullTokenizer" && flags.null_pad != defaults.null_pad,
+            fmt::format("--null-tokenizer-pad-id must be -1, since no id is a pad; got {}; remove it",
+                        flags.null_pad));
   return faults;
 }
 
-/// What decides the ids: flags, and the files they name with size and time of change.
+/// Identity of the tokenizer: its flags, and size and modification time of its files.
 std::string identity_of(const tokenizers::TokenizerOptions& options) {
   std::string identity =
       fmt::format("{} {} {} {} {} {}", COLONNADE_VERSION, options.type, options.vocab_size,
@@ -282,69 +287,69 @@ std::string identity_of(const tokenizers::TokenizerOptions& options) {
     if (std::filesystem::is_regular_file(path)) add(path);
     if (!std::filesystem::is_directory(path)) continue;
     std::set<std::filesystem::path> files;
-    for (const auto& entry : entries_of(path))
+    for (const auto& entry : sorted_entries(path))
       if (entry.is_regular_file()) files.insert(entry.path());
     std::ranges::for_each(files, add);
   }
   return identity;
 }
 
-void find_workers(const Asked& asked, const tokenizers::Tokenizer& tokens) {
+void find_workers(const Flags& flags, const tokenizers::Tokenizer& tokens) {
   const std::vector<double> rates =
-      preprocess::measure_preprocess(asked.options, tokens, asked.workers_to_check, asked.max_documents);
+      preprocess::measure_preprocess(flags.options, tokens, flags.workers_to_check, flags.max_documents);
   for (std::size_t i = 0; i < rates.size(); ++i)
-    log::info("{} workers: {:.0f} documents/s", asked.workers_to_check[i], rates[i]);
+    log::info("{} workers: {:.0f} documents/s", flags.workers_to_check[i], rates[i]);
   const auto best = std::max_element(rates.begin(), rates.end()) - rates.begin();
   log::info("the fastest is --workers {}; nothing was written",
-            asked.workers_to_check[static_cast<std::size_t>(best)]);
+            flags.workers_to_check[static_cast<std::size_t>(best)]);
 }
 
-void convert(const Asked& asked, const tokenizers::Tokenizer& tokens) {
-  constexpr int kNamedLines = 100;
-  Reporter reporter(asked.log_interval);
+void convert(const Flags& flags, const tokenizers::Tokenizer& tokens) {
+  constexpr int kReportedLines = 100;
+  Reporter reporter(flags.log_interval);
   StopSignals signals;
-  signals.remember();
-  int named = 0;
+  signals.defer();
+  int reported = 0;
   preprocess::PreprocessEvents events;
   events.progress = [&reporter](const preprocess::PreprocessProgress& progress) { reporter(progress); };
   events.note = [](const std::string& text) { log::info("{}", text); };
   events.stop = [&signals] { return signals.requested() != 0; };
-  events.skipped = [&named](const std::string& why) {
-    if (++named <= kNamedLines) log::warning("skipped: {}", why);
-    if (named == kNamedLines) log::warning("skipped: further lines are counted and not named");
+  events.skipped = [&reported](const std::string& why) {
+    if (++reported <= kReportedLines) log::warning("skipped: {}", why);
+    if (reported == kReportedLines) log::warning("skipped: further lines are only counted");
   };
-  reporter.print("done:", preprocess::preprocess(asked.options, tokens, events));
+  reporter.print("done:", preprocess::preprocess(flags.options, tokens, events));
 }
 
 }  // namespace
 
 Offers preprocess_offers() {
   CLI::App app("", "preprocess");
-  Asked asked;
-  add_flags(app, asked);
+  Flags flags;
+  add_flags(app, flags);
   return offers_of(app, "preprocess");
 }
 
 int preprocess(const Arguments& arguments) {
   CLI::App app("", "preprocess");
-  Asked asked;
-  add_flags(app, asked);
-  if (!read_flags(app, arguments, refused())) return kExitDone;
-  config::require_none(faults_of(asked));
-  for (const IdleFlag& idle : kIdle)
-    if (app.get_option(idle.flag)->count() > 0) log::info("{}: {}", idle.flag, why_idle(idle));
-  if (asked.options.keep_newlines && !asked.split_sentences)
-    log::info("--keep-newlines: texts keep their line breaks, always so without --split-sentences");
-  if (asked.split_sentences) asked.options.punkt_model = punkt_folder(asked);
-  asked.options.skip_bad_lines = asked.on_error == "skip";
-  asked.options.longest_line = asked.max_document_mb << 20;
-  asked.options.inputs = corpus::input_files(asked.inputs);
-  asked.options.tokenizer_identity = identity_of(asked.tokenizer);
-  const auto tokens = tokenizers::make_tokenizer(asked.tokenizer);
-  if (asked.find_workers) {
-    find_workers(asked, *tokens);
+  Flags flags;
+  add_flags(app, flags);
+  if (!read_flags(app, arguments, unsupported())) return kExitDone;
+  config::require_none(faults_of(flags));
+  for (const NoOpFlag& no_op : kNoOp)
+    if (app.get_option(no_op.flag)->count() > 0) log::info("{}: {}", no_op.flag, no_op_reason(no_op));
+  if (flags.options.keep_newlines && !flags.split_sentences)
+    log::info("--keep-newlines: has no effect without --split-sentences; texts keep their line breaks");
+  if (flags.split_sentences) flags.options.punkt_model = punkt_folder(flags);
+  flags.options.skip_bad_lines = flags.on_error == "skip";
+  flags.options.longest_line = flags.max_document_mb << 20;
+  flags.options.inputs = corpus::input_files(flags.inputs);
+  flags.options.tokenizer_identity = identity_of(flags.tokenizer);
+  const auto tokens = tokenizers::make_tokenizer(flags.tokenizer);
+  if (flags.find_workers) {
+    find_workers(flags, *tokens);
   } else {
-    convert(asked, *tokens);
+    convert(flags, *tokens);
   }
   return kExitDone;
 }

@@ -21,11 +21,11 @@ namespace colonnade::app {
 namespace {
 
 constexpr const char* kAbout =
-    "Trains a SentencePiece or byte-level BPE tokenizer, or turns text into ids and back.\n"
+    "Trains a SentencePiece or byte-level BPE tokenizer, or encodes and decodes text.\n"
     "  colonnade tokenizer train --input books.jsonl --output-prefix books --vocab-size 4000\n"
     "  echo '\"some text\"' | colonnade tokenizer encode --tokenizer-type SentencePieceTokenizer "
     "--tokenizer-model M\n"
-    "encode reads one JSON string per line and prints one array of ids per line; decode the other way round. chat "
+    "encode reads one JSON string per line and prints one array of ids per line; decode does the reverse. chat "
     "reads one object with messages per line and prints its text and answers.";
 
 struct TrainFlags {
@@ -38,52 +38,54 @@ struct TrainFlags {
   bool no_bytes = false;
 };
 
-constexpr const char* kOfSentencePiece[] = {"--character-coverage", "--input-sentence-size",
-                                            "--no-byte-fallback"};
-constexpr const char* kOfByteBpe[] = {"--split-rule", "--special-tokens", "--min-frequency"};
+constexpr const char* kSentencePieceFlags[] = {"--character-coverage", "--input-sentence-size",
+                                               "--no-byte-fallback"};
+constexpr const char* kByteBpeFlags[] = {"--split-rule", "--special-tokens", "--min-frequency"};
 
 void add_train_flags(CLI::App& app, TrainFlags& flags) {
   tokenizers::SentencePieceTraining& training = flags.training;
-  app.add_option("--input", flags.inputs,
-                 ".jsonl (also packed) or Parquet files, folders of them, or files with a text per line")
+  app.add_option(
+         "--input", flags.inputs,
+         ".jsonl (also compressed) or Parquet files, folders of them, or files with one text per line")
       ->required();
-  app.add_option("--output-prefix", flags.prefix, "PREFIX of PREFIX.model, or of PREFIX.json (byte-bpe)")
+  app.add_option("--output-prefix", flags.prefix, "Output PREFIX.model, or PREFIX.json for byte-bpe")
       ->required()
       ->check(not_empty());
-  app.add_option("--vocab-size", training.vocab_size, "Number of pieces")
+  app.add_option("--vocab-size", training.vocab_size, "Vocabulary size in tokens")
       ->required()
       ->check(within(1, 1'000'000));
   app.add_option("--model-type", training.model_type,
                  "bpe or unigram (SentencePiece), or byte-bpe (tokenizer.json)")
       ->capture_default_str();
   app.add_option("--split-rule", flags.split_rule,
-                 "byte-bpe: how words are cut: gpt2, llama3, qwen2, o200k or tekken")
+                 "byte-bpe: split pattern of gpt2, llama3, qwen2, o200k or tekken")
       ->capture_default_str();
-  app.add_option("--special-tokens", flags.byte_bpe.special,
-                 "byte-bpe: tokens that are no text, from id 0 on")
+  app.add_option("--special-tokens", flags.byte_bpe.special_tokens,
+                 "byte-bpe: special tokens, with ids from 0")
       ->capture_default_str();
-  app.add_option("--min-frequency", flags.byte_bpe.min_count,
-                 "byte-bpe: how often a pair must be there to become a token")
+  app.add_option("--min-frequency", flags.byte_bpe.min_frequency,
+                 "byte-bpe: minimum frequency of a pair to be merged")
       ->capture_default_str();
-  app.add_option("--json-key", flags.key, "Key of the text in .jsonl files, or its column")
+  app.add_option("--json-key", flags.key, "Key of the text in .jsonl files, or column in Parquet files")
       ->capture_default_str();
-  app.add_option("--character-coverage", training.character_coverage, "Share of characters that get a piece")
+  app.add_option("--character-coverage", training.character_coverage,
+                 "Fraction of the text's characters that the vocabulary covers")
       ->capture_default_str();
-  app.add_option("--input-sentence-size", training.most_lines,
-                 "bpe and unigram: lines that are held in memory; more are drawn from (0: all)")
+  app.add_option("--input-sentence-size", training.max_lines,
+                 "bpe and unigram: maximum training lines held in memory, sampled from the input (0: all)")
       ->check(within(0, 1'000'000'000))
       ->capture_default_str();
   app.add_flag("--no-byte-fallback", flags.no_bytes,
                "Characters without a piece become <unk> instead of bytes");
 }
 
-tokenizers::SplitRule split_rule_of(const std::string& name) {
-  static const std::map<std::string, tokenizers::SplitRule> kNames = {
-      {"gpt2", tokenizers::SplitRule::kGpt2},
-      {"llama3", tokenizers::SplitRule::kLlama3},
-      {"qwen2", tokenizers::SplitRule::kQwen2},
-      {"o200k", tokenizers::SplitRule::kO200k},
-      {"tekken", tokenizers::SplitRule::kTekken}};
+tokenizers::SplitPattern split_pattern_named(const std::string& name) {
+  static const std::map<std::string, tokenizers::SplitPattern> kNames = {
+      {"gpt2", tokenizers::SplitPattern::kGpt2},
+      {"llama3", tokenizers::SplitPattern::kLlama3},
+      {"qwen2", tokenizers::SplitPattern::kQwen2},
+      {"o200k", tokenizers::SplitPattern::kO200k},
+      {"tekken", tokenizers::SplitPattern::kTekken}};
   const auto found = kNames.find(name);
   if (found == kNames.end())
     throw ConfigError(
@@ -91,12 +93,12 @@ tokenizers::SplitRule split_rule_of(const std::string& name) {
   return found->second;
 }
 
-int train_bytes(TrainFlags& flags) {
+int train_byte_bpe_model(TrainFlags& flags) {
   const std::string path = flags.prefix + ".json";
   const auto texts = corpus::input_files(flags.inputs);
   require_writable("--output-prefix", path, texts);
   flags.byte_bpe.vocab_size = flags.training.vocab_size;
-  flags.byte_bpe.rule = split_rule_of(flags.split_rule);
+  flags.byte_bpe.pattern = split_pattern_named(flags.split_rule);
   write_file_atomically(path,
                         tokenizers::train_byte_bpe(preprocess::read_texts(texts, flags.key), flags.byte_bpe));
   log::info("wrote {} with {} tokens", path,
@@ -111,32 +113,32 @@ int train(const Arguments& arguments) {
   add_train_flags(app, flags);
   if (!read_flags(app, arguments)) return kExitDone;
   if (flags.training.model_type == "byte-bpe") {
-    refuse_given(app, kOfSentencePiece, "--model-type bpe or unigram");
-    return train_bytes(flags);
+    reject_given(app, kSentencePieceFlags, "--model-type bpe or unigram");
+    return train_byte_bpe_model(flags);
   }
-  refuse_given(app, kOfByteBpe, "--model-type byte-bpe");
+  reject_given(app, kByteBpeFlags, "--model-type byte-bpe");
   const auto texts = corpus::input_files(flags.inputs);
   require_writable("--output-prefix", flags.prefix + ".model", texts);
   flags.training.byte_fallback = !flags.no_bytes;
   const tokenizers::TrainedSentencePiece trained =
       tokenizers::train_sentencepiece(preprocess::read_texts(texts, flags.key), flags.training);
   write_file_atomically(flags.prefix + ".model", trained.model);
-  if (trained.left_out > 0)
-    log::info("{} lines of more than 1 MB were not used; break them to use them", trained.left_out);
-  if (const std::int64_t usable = trained.lines - trained.left_out, most = flags.training.most_lines;
+  if (trained.skipped_lines > 0)
+    log::info("skipped {} lines of more than 1 MB; break them to use them", trained.skipped_lines);
+  if (const std::int64_t usable = trained.lines - trained.skipped_lines, most = flags.training.max_lines;
       most > 0 && usable > most)
-    log::info("trained on {} of {} lines, drawn at random; --input-sentence-size 0 uses all", most, usable);
+    log::info("trained on {} of {} lines, sampled at random; --input-sentence-size 0 uses all", most, usable);
   log::info("wrote {}.model with {} pieces", flags.prefix, flags.training.vocab_size);
   return kExitDone;
 }
 
-/// One line of standard input as JSON of type T. `what` names the type in the message.
+/// Parses a line of standard input as JSON of type T; `what` names the type in the error.
 template <typename T>
 T parse_line(const std::string& line, std::int64_t number, const char* what) {
   try {
     return nlohmann::json::parse(line).get<T>();
   } catch (const nlohmann::json::exception&) {
-    throw DataError(fmt::format("standard input line {} must be {}; got '{}'; mend the line", number, what,
+    throw DataError(fmt::format("standard input line {} must be {}; got '{}'; fix the line", number, what,
                                 line.substr(0, 60)));
   }
 }
@@ -148,7 +150,7 @@ std::vector<std::int32_t> parse_ids(const std::string& line, std::int64_t number
         value.is_number_integer() && value >= 0 && value <= std::numeric_limits<std::int32_t>::max();
     if (!fits)
       throw DataError(
-          fmt::format("standard input line {}: ids must be integers from 0 to {}; got {}; mend the line",
+          fmt::format("standard input line {}: ids must be integers from 0 to {}; got {}; fix the line",
                       number, std::numeric_limits<std::int32_t>::max(), value.dump().substr(0, 60)));
     ids.push_back(value.get<std::int32_t>());
   }
@@ -164,9 +166,10 @@ void add_convert_flags(CLI::App& app, ConvertFlags& flags, bool encode) {
   add_tokenizer_flags(app, flags.options);
   if (encode) {
     app.add_flag("--add-special-tokens", flags.special,
-                 "Add the special ids that the tokenizer puts around a text");
+                 "Add the tokenizer's special tokens (BOS, EOS, ...) to each text");
   } else {
-    app.add_flag("--keep-special-tokens", flags.special, "Special ids give their text instead of none");
+    app.add_flag("--keep-special-tokens", flags.special,
+                 "Keep special tokens in the text instead of skipping them");
   }
 }
 
@@ -187,9 +190,9 @@ int convert(const Arguments& arguments, bool encode) {
       result = flags.special ? tokenizer->encode_with_special(text) : tokenizer->encode(text);
     } else {
       const auto ids = parse_ids(line, number);
-      result = flags.special ? tokenizer->decode_all(ids) : tokenizer->decode(ids);
+      result = flags.special ? tokenizer->decode_with_special(ids) : tokenizer->decode(ids);
     }
-    // Ids may cut a character in two: what is left of it is replaced.
+    // Ids may end inside a character: its bytes become a replacement character.
     std::cout << result.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace) << '\n';
   }
   std::cout.flush();

@@ -1,4 +1,4 @@
-// `colonnade tokenizer chat`: conversations as the text and the ids that --sft trains on.
+// `colonnade tokenizer chat`: prints the text and ids of conversations as --sft trains on them.
 #include "tokenizer_chat.h"
 #include "colonnade/base/error.h"
 #include "colonnade/data/samples/sft/sft_batches.h"
@@ -22,17 +22,16 @@ struct ChatFlags {
 
 void add_chat_flags(CLI::App& app, ChatFlags& flags) {
   add_tokenizer_flags(app, flags.options);
-  app.add_option("--chat-template", flags.choice.given,
-                 "A file or the text of a template; without it the one of the tokenizer's folder");
+  app.add_option("--chat-template", flags.choice.template_or_path,
+                 "File or text of a chat template (default: that of the tokenizer's folder)");
   app.add_option("--sft-tokenizer-prompt-format", flags.choice.format,
-                 "default (a template), identity, nemotron-h-aligned or nemotron-nano-v2");
-  app.add_flag("--add-generation-prompt", flags.prompt,
-               "Write the text that asks for an answer, and no answers");
-  app.add_flag("--ids", flags.ids, "Ids too, and which of them belong to answers; needs a tokenizer");
+                 "default (the chat template), identity, nemotron-h-aligned or nemotron-nano-v2");
+  app.add_flag("--add-generation-prompt", flags.prompt, "Append the generation prompt, and print no answers");
+  app.add_flag("--ids", flags.ids, "Also print ids and a mask of those with a loss; requires a tokenizer");
 }
 
-/// {"text", "answers": [text, ...]}, with `tokenizer` also {"ids", "loss": [0 or 1, ...]}.
-nlohmann::json shown(const chat_template::Chat& chat, const tokenizers::Tokenizer* tokenizer) {
+/// {"text", "answers": [text, ...]}; with a tokenizer also {"ids", "loss": [0 or 1, ...]}.
+nlohmann::json to_json(const chat_template::Chat& chat, const tokenizers::Tokenizer* tokenizer) {
   nlohmann::json result = {{"text", chat.text}, {"answers", nlohmann::json::array()}};
   for (const auto& [begin, end] : chat.answers)
     result["answers"].push_back(chat.text.substr(begin, end - begin));
@@ -45,18 +44,18 @@ nlohmann::json shown(const chat_template::Chat& chat, const tokenizers::Tokenize
   return result;
 }
 
-/// As a run with --sft has it; and no flag that nothing would read.
-void require_use(const CLI::App& app, const ChatFlags& flags) {
+/// Throws ConfigError for a tokenizer that --sft rejects, and for flags without effect.
+void check_flags(const CLI::App& app, const ChatFlags& flags) {
   if (const std::string& type = flags.options.type; type != "HuggingFaceTokenizer" && type != "SFTTokenizer")
     throw ConfigError(fmt::format(
-        "--tokenizer-type: with chat messages it must be HuggingFaceTokenizer or SFTTokenizer, whose special tokens "
-        "are found in text; got {}; give the folder of a Hugging Face tokenizer",
+        "--tokenizer-type must be HuggingFaceTokenizer or SFTTokenizer for chat messages, because only these match "
+        "special tokens in text; got {}; give the folder of a Hugging Face tokenizer",
         type));
   if (flags.ids && flags.prompt)
     throw ConfigError(
-        "--ids: tells what answers are learnt, and --add-generation-prompt writes none; got both; leave one out");
+        "--ids must be given without --add-generation-prompt, which prints no answers; got both; remove one");
   if (flags.ids) return;
-  refuse_given(
+  reject_given(
       app,
       std::array{"--vocab-file", "--merge-file", "--vocab-size", "--tokenizer-hf-no-include-special-tokens",
                  "--tiktoken-pattern", "--tiktoken-num-special-tokens"},
@@ -74,22 +73,22 @@ Offers tokenizer_chat_offers() {
 
 int tokenizer_chat(const Arguments& arguments) {
   CLI::App app(
-      "Reads one object with messages per line and prints one with its text and answers per line; one with an error "
-      "where a line or the template cannot be used, and then exits 3.",
+      "Reads one object with messages per line and prints one with its text and answers per line. A line that cannot "
+      "be rendered gives an object with an error, and exit code 3.",
       "tokenizer chat");
   ChatFlags flags;
   add_chat_flags(app, flags);
   if (!read_flags(app, arguments)) return kExitDone;
-  require_use(app, flags);
+  check_flags(app, flags);
   const std::string& format = flags.choice.format;
-  if (!flags.choice.given.empty() && !format.empty() && format != "default")
+  if (!flags.choice.template_or_path.empty() && !format.empty() && format != "default")
     throw ConfigError(fmt::format(
-        "--chat-template: is read with --sft-tokenizer-prompt-format default; got {}; leave one of them out",
+        "--chat-template requires --sft-tokenizer-prompt-format default; got {}; remove one of the flags",
         format));
   flags.choice.model = flags.options.model;
   const auto chat_template = chat_template::read_template(flags.choice);
   const auto tokenizer = flags.ids ? tokenizers::make_tokenizer(flags.options) : nullptr;
-  if (tokenizer != nullptr) data::require_marks(format, *tokenizer);
+  if (tokenizer != nullptr) data::require_chat_tokens(format, *tokenizer);
   int code = kExitDone;
   std::int64_t answers = 0, unended = 0;
   for (std::string line; std::getline(std::cin, line);) {
@@ -101,7 +100,7 @@ int tokenizer_chat(const Arguments& arguments) {
         result = {{"text", chat_template.render(conversation, true).text}};
       } else {
         const chat_template::Chat chat = chat_template.chat(conversation);
-        result = shown(chat, tokenizer.get());
+        result = to_json(chat, tokenizer.get());
         answers += std::ssize(chat.answers);
         unended += static_cast<std::int64_t>(chat.unended);
       }

@@ -1,5 +1,5 @@
-// The verbs of the executable: one file each, nothing but argument reading and calls into the library.
-// A new verb is a file here, its name in CMakeLists.txt, two declarations below and a line in verbs.cpp.
+// The verbs of the executable: one file each, which only reads arguments and calls the library. A new verb is
+// a file here, its name in CMakeLists.txt, two declarations below and a line in verbs.cpp.
 #pragma once
 
 #include <span>
@@ -11,22 +11,22 @@
 
 namespace colonnade::app {
 
-/// What follows the verb on the command line.
+/// Arguments after the verb on the command line.
 using Arguments = std::vector<std::string>;
 
-/// A verb returns the exit code; exceptions are turned into messages and exit codes by main. With
-/// `--help` it prints its help on standard output and returns 0.
+/// Runs a verb and returns the exit code; main turns exceptions into messages and exit codes. With `--help`
+/// it prints its help on standard output and returns 0.
 using Verb = int (*)(const Arguments& arguments);
 
-using Offers = std::vector<config::Offer>;
+using Offers = std::vector<config::VerbCompletion>;
 
 struct Entry {
   std::string_view name;
   std::string_view summary;  ///< one line for `colonnade help`
   Verb run;
-  Offers (*offers)();  ///< what can follow it, for completion
+  Offers (*offers)();  ///< arguments for completion
   bool takes_stop_signals =
-      false;  ///< SIGINT, SIGTERM and SIGHUP are blocked when it begins, and it takes them itself
+      false;  ///< it starts with SIGINT, SIGTERM and SIGHUP blocked, and handles them itself
 };
 
 /// All verbs in the order of `colonnade help`.

@@ -1,8 +1,9 @@
-// Times of the data road; see data_speed.py. Prints one line of JSON.
+// Data loading times; see data_speed.py. Prints one line of JSON.
 //
-//   data_speed index CACHE SEQ_LENGTH SAMPLES WEIGHT PREFIX [WEIGHT PREFIX ...]   builds the indices of a
-//   blend data_speed fetch CACHE SEQ_LENGTH SAMPLES PREFIX       reads samples in the shuffled order, one a
-//   batch
+//   data_speed index CACHE SEQ_LENGTH SAMPLES WEIGHT PREFIX [WEIGHT PREFIX ...]
+//     builds the indices of a blend
+//   data_speed fetch CACHE SEQ_LENGTH SAMPLES PREFIX
+//     reads samples in shuffled order, one per batch
 #include <fmt/format.h>
 
 #include <chrono>
@@ -16,7 +17,7 @@ namespace {
 
 using namespace colonnade;
 
-/// Wall and processor seconds since it was made.
+/// Wall and CPU seconds since construction.
 class Timer {
  public:
   [[nodiscard]] std::string text() const {

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Times of index building and of reading samples, ours and Megatron's, in one run on the same data. Prints Markdown.
+"""Index building and sample reading times of Colonnade and Megatron, measured in one run on the same data. Prints Markdown.
 
     .venv/bin/python benchmarks/data/data_speed.py build/release --megatron FOLDER [--samples 100e6] [--folder /tmp/x]
 
-FOLDER is a checkout of Megatron-LM; its helpers are compiled there when they are not (pybind11, in the Python that runs
+FOLDER is a checkout of Megatron-LM; its helpers are compiled there if necessary (pybind11, in the Python that runs
 this). Indices: 16 data sets of synthetic documents of 8 to 4,096 tokens blended with unequal weights, `--samples` samples of 2,048
-tokens, about 5 passes over each set; the .bin files are empty but for their size, since indices read no token. All caches
-are compared byte by byte. Samples: one data set of 40 million tokens, sequences of 4,096, in the shuffled order. Every
-measurement is a process of its own; wall and processor seconds are the least of --rounds.
+tokens, about 5 epochs of each data set; the .bin files are sparse, since indices read no token. All caches
+are compared byte by byte. Samples: one data set of 40 million tokens, sequences of 4,096, in shuffled order. Every
+measurement runs in its own process; wall and CPU seconds are the minimum of --rounds.
 """
 import argparse
 import json
@@ -23,7 +23,7 @@ SETS, SEQ, FETCH_SEQ, VOCAB = 16, 2048, 4096, 32768
 
 
 def write_idx(prefix: pathlib.Path, lengths) -> None:
-    """Sequences of uint16, each a document of its own."""
+    """Writes an index of uint16 sequences, each a document of its own."""
     import numpy
     pointers = numpy.zeros(len(lengths), dtype=numpy.int64)
     numpy.cumsum(2 * lengths[:-1].astype(numpy.int64), out=pointers[1:])
@@ -61,7 +61,7 @@ def make_tokens(folder: pathlib.Path) -> str:
 
 
 def megatron(args) -> None:
-    """What a child process does: builds, or reads samples."""
+    """Child process: builds the indices, or reads samples, with Megatron."""
     sys.path.insert(0, args.megatron)
     import logging
     import warnings
@@ -116,7 +116,7 @@ def run_megatron(args, kind, cache, samples, words):
 
 
 def arrays(cache: pathlib.Path) -> dict:
-    """Arrays by their bytes and kind, whatever the names of the files."""
+    """Number of arrays by kind and digest, whatever the file names."""
     import hashlib
     found = {}
     for path in cache.rglob("*.npy"):

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""Images a second of processor time, one run: ours on one thread (reading, decoding, tokens, batches) and Pillow with
-Transformers' CLIPImageProcessor (decoding and processing alone), on the same shards; then 64 workers beside a consumer whose
-step takes what the machine can sustain. Prints Markdown.
+"""Images per CPU second, measured in one run: Colonnade on one thread (reading, decoding, tokenizing, batching) and Pillow with
+Transformers' CLIPImageProcessor (only decoding and processing), on the same shards; then 64 workers that feed a consumer whose
+step takes as long as the machine can sustain. Prints Markdown.
 
     .venv/bin/python benchmarks/images/speed.py build/release [--images 1000] [--seconds 20]
 
-The shards hold JPEGs of quality 85, 4:2:0, of 336 x 336 to 640 x 480 pixels: slopes, edges, noise, so that they are about as large
-as photographs. Every image becomes 3 x 224 x 224 in fp32. Share of waiting: time in
-next() over all time behind the first batch.
+The shards hold JPEGs of quality 85, 4:2:0, of 336 x 336 to 640 x 480 pixels: gradients, edges, noise, so that they are about as
+large as photographs. Every image becomes 3 x 224 x 224 in fp32. Waiting share: time in next() over the total time after the
+first batch.
 """
 import argparse
 import io
@@ -53,7 +53,7 @@ def make_shards(folder, images, shards=8):
 
 
 def ours(build, folder, report, **flags):
-    """What the program measured, and the seconds of processor time that it took in all."""
+    """The program's measurements, and the CPU seconds that it took in total."""
     words = [w for key, value in flags.items() for w in (f"--{key.replace('_', '-')}", str(value))]
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     subprocess.run([build / "colonnade", "data", "images", folder, *FLAGS, *words, "--json", report], check=True,
@@ -63,7 +63,7 @@ def ours(build, folder, report, **flags):
 
 
 def theirs(folder):
-    """Images a second of processor time, without reading the shards."""
+    """Images per CPU second, without reading the shards."""
     processor = CLIPImageProcessorPil()
     files = []
     for path in sorted(folder.glob("*.tar")):
@@ -104,7 +104,7 @@ def main():
             run = ours(args.build, folder, report, batches=int(args.seconds * 1000 / step), micro_batch_size=8, workers=64, step_ms=f"{step:.3f}")[0]
             after = free()
             print(f"- 64 workers, a step of {step:.0f} ms for 8 images ({use:.0%} of that, {8000 / (step * after):.0%} of {after:.0f} "
-                  f"images/s, measured behind it): {run['images_per_s']:.0f} images/s, {run['share_waiting']:.2%} of the time waiting; "
+                  f"images/s, measured after it): {run['images_per_s']:.0f} images/s, {run['share_waiting']:.2%} of the time waiting; "
                   f"first batch after {run['first_batch_s'] * 1000:.0f} ms", flush=True)
             before = after
 

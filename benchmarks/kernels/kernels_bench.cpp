@@ -1,6 +1,6 @@
-// Bytes per second of the memory-bound CPU kernels, fp32, beside a plain copy: a kernel whose rate is
-// near that of `copy` costs no more than its unavoidable reads and writes. Each counts every array
-// once per pass, reads and writes alike.
+// Bandwidth of the memory-bound fp32 CPU kernels, compared with a plain copy: a kernel near the rate of
+// `copy` costs no more than its unavoidable memory traffic. Each array counts once per pass, for reads and
+// writes alike.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -26,7 +26,7 @@ Floats random(std::int64_t n) {
   return x;
 }
 
-void count(benchmark::State& state, std::int64_t floats) {
+void set_bytes(benchmark::State& state, std::int64_t floats) {
   state.SetBytesProcessed(state.iterations() * floats * std::int64_t{sizeof(float)});
 }
 
@@ -34,7 +34,7 @@ constexpr std::int64_t kRows = 4096;
 constexpr std::int64_t kCols = 1024;
 constexpr std::int64_t kSize = kRows * kCols;
 
-// The ceiling: OpenMP like the kernels, one read and one write.
+// Upper bound: parallel copy with one read and one write.
 void copy(benchmark::State& state) {
   const Floats x = random(kSize);
   Floats y(x.size());
@@ -55,7 +55,7 @@ void copy(benchmark::State& state) {
                         false});
     benchmark::ClobberMemory();
   }
-  count(state, 2 * kSize);
+  set_bytes(state, 2 * kSize);
 }
 BENCHMARK(copy);
 
@@ -67,7 +67,7 @@ void rms_norm(benchmark::State& state) {
                       kRows, kCols, 1e-5, false});
     benchmark::ClobberMemory();
   }
-  count(state, 2 * kSize);
+  set_bytes(state, 2 * kSize);
 }
 BENCHMARK(rms_norm);
 
@@ -79,7 +79,7 @@ void rms_norm_grad(benchmark::State& state) {
                            grad_x.data(), grad_weight.data(), nullptr, partial.data(), kRows, kCols, false});
     benchmark::ClobberMemory();
   }
-  count(state, 3 * kSize);
+  set_bytes(state, 3 * kSize);
 }
 BENCHMARK(rms_norm_grad);
 
@@ -90,7 +90,7 @@ void swiglu(benchmark::State& state) {
     cpu::activation<float>({ActivationKind::kSwiglu, x.data(), nullptr, y.data(), kRows, kCols});
     benchmark::ClobberMemory();
   }
-  count(state, 3 * kSize);
+  set_bytes(state, 3 * kSize);
 }
 BENCHMARK(swiglu);
 
@@ -102,7 +102,7 @@ void swiglu_grad(benchmark::State& state) {
         {ActivationKind::kSwiglu, x.data(), nullptr, grad_y.data(), grad_x.data(), kRows, kCols});
     benchmark::ClobberMemory();
   }
-  count(state, 5 * kSize);
+  set_bytes(state, 5 * kSize);
 }
 BENCHMARK(swiglu_grad);
 
@@ -113,7 +113,7 @@ void gelu_erf(benchmark::State& state) {
     cpu::activation<float>({ActivationKind::kGeluErf, x.data(), bias.data(), y.data(), kRows, kCols});
     benchmark::ClobberMemory();
   }
-  count(state, 2 * kSize);
+  set_bytes(state, 2 * kSize);
 }
 BENCHMARK(gelu_erf);
 
@@ -139,7 +139,7 @@ void dropout(benchmark::State& state) {
                          1.0});
     benchmark::ClobberMemory();
   }
-  count(state, 3 * kSize);
+  set_bytes(state, 3 * kSize);
 }
 BENCHMARK(dropout)->ArgName("threshold")->Arg(0)->Arg(1 << 21);
 
@@ -165,7 +165,7 @@ void rotary(benchmark::State& state) {
                         false});
     benchmark::ClobberMemory();
   }
-  count(state, 2 * kSize);
+  set_bytes(state, 2 * kSize);
 }
 BENCHMARK(rotary);
 
@@ -181,7 +181,7 @@ void logit_stats(benchmark::State& state) {
         {logits.data(), targets.data(), max.data(), sum.data(), target.data(), kTokens, kVocab, kVocab, 0});
     benchmark::ClobberMemory();
   }
-  count(state, kTokens * kVocab);
+  set_bytes(state, kTokens * kVocab);
 }
 BENCHMARK(logit_stats);
 
@@ -194,7 +194,7 @@ void logit_gradient(benchmark::State& state) {
         {logits.data(), targets.data(), max.data(), sum.data(), grad.data(), kTokens, kVocab, kVocab, 0});
     benchmark::ClobberMemory();
   }
-  count(state, 2 * kTokens * kVocab);
+  set_bytes(state, 2 * kTokens * kVocab);
 }
 BENCHMARK(logit_gradient);
 
@@ -208,14 +208,14 @@ void adam(benchmark::State& state) {
     cpu::adam(spans, AdamStep{.lr = 1e-3, .weight_decay = 0.1, .bias1 = 0.1, .bias2 = 0.001});
     benchmark::ClobberMemory();
   }
-  count(state, 7 * kParams);
+  set_bytes(state, 7 * kParams);
 }
 BENCHMARK(adam);
 
 void sum_squares(benchmark::State& state) {
   const Floats x = random(kSize);
   for (auto _ : state) benchmark::DoNotOptimize(cpu::sum_squares(x.data(), kSize));
-  count(state, kSize);
+  set_bytes(state, kSize);
 }
 BENCHMARK(sum_squares);
 

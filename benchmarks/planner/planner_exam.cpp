@@ -1,7 +1,7 @@
-// The planner's estimates beside published times and gains: prints the tables of docs/benchmarks.md and fails
-// when a goal of them is missed.
+// Compares the planner's estimates with published times and gains: prints the tables of docs/benchmarks.md
+// and fails if a goal is missed.
 //
-//   planner_exam FOLDER     FOLDER holds the hardware files of rows with their own: benchmarks/planner
+//   planner_exam FOLDER     FOLDER holds the hardware files of rows that have their own: benchmarks/planner
 #include <fmt/format.h>
 
 #include <cmath>
@@ -17,15 +17,15 @@ constexpr double kSmallestRankCorrelation = 0.9;
 
 std::string layout_text(const Prediction& p) {
   const config::Parallel& l = p.run.parallel;
-  const bool full = p.run.recompute.full();
-  const bool half = p.execution.half_again;
+  const bool full = p.run.recompute.is_full();
+  const bool half = p.execution.op_recompute;
   const bool part = p.run.recompute.granularity == "selective";
   return fmt::format("TP {} PP {} VPP {} MBS {}{}", l.tensor_model_parallel_size,
                      l.pipeline_model_parallel_size, std::max(1, l.num_virtual_stages_per_pipeline_rank),
                      p.run.training.micro_batch_size,
-                     full   ? ", all done again"
-                     : half ? ", half done again"
-                     : part ? ", parts done again"
+                     full   ? ", full recompute"
+                     : half ? ", op recompute"
+                     : part ? ", selective recompute"
                             : "");
 }
 
@@ -33,7 +33,7 @@ double percent(double part, double whole) { return 100 * part / whole; }
 
 void print_head() {
   fmt::print(
-      "| row | layout | published s | estimated s | error | compute | tensor | context | experts | idle | data | "
+      "| row | layout | published s | estimated s | error | compute | tensor | context | experts | bubble | data | "
       "optimizer |\n");
   fmt::print("|---|---|---|---|---|---|---|---|---|---|---|---|\n");
 }
@@ -48,12 +48,12 @@ void print_row(const Row& row, const Prediction& p) {
   fmt::print("|\n");
 }
 
-/// Whether the goals are met.
-bool hold_dense(const std::string& folder) {
+/// Prints the dense rows. Returns whether their goals are met.
+bool check_dense(const std::string& folder) {
   print_head();
   std::vector<double> published, predicted;
-  double errors = 0, unseen_errors = 0;
-  int unseen = 0;
+  double errors = 0, test_errors = 0;
+  int num_test = 0;
   for (const Row& row : published_rows()) {
     const Prediction p = predict(row, folder);
     const double error = std::abs(p.time.step / row.seconds - 1);
@@ -62,32 +62,32 @@ bool hold_dense(const std::string& folder) {
     predicted.push_back(p.time.step);
     errors += error;
     if (row.calibrated) continue;
-    unseen_errors += error;
-    ++unseen;
+    test_errors += error;
+    ++num_test;
   }
   const double mean = errors / static_cast<double>(published.size());
   const double correlation = rank_correlation(published, predicted);
   fmt::print(
-      "\nmean error {:.1f}% of {} rows, {:.1f}% of the {} not calibrated on; rank correlation {:.3f}\n",
-      100 * mean, published.size(), 100 * unseen_errors / unseen, unseen, correlation);
+      "\nmean error {:.1f}% of {} rows, {:.1f}% of the {} not used for calibration; rank correlation {:.3f}\n",
+      100 * mean, published.size(), 100 * test_errors / num_test, num_test, correlation);
   return mean <= kLargestMeanError && correlation >= kSmallestRankCorrelation;
 }
 
-void show_mixtures(const std::string& folder) {
+void print_moe(const std::string& folder) {
   print_head();
   double errors = 0;
-  const std::vector<Row> rows = published_mixtures();
+  const std::vector<Row> rows = published_moe_rows();
   for (const Row& row : rows) {
     const Prediction p = predict(row, folder);
     print_row(row, p);
     errors += std::abs(p.time.step / row.seconds - 1);
   }
-  fmt::print("\nmean error {:.1f}% of {} mixtures, none calibrated on\n",
+  fmt::print("\nmean error {:.1f}% of {} MoE rows, none used for calibration\n",
              100 * errors / static_cast<double>(rows.size()), rows.size());
 }
 
-/// Whether every estimated gain has the sign of the published one.
-bool hold_signs(const std::string& folder) {
+/// Prints the comparisons. Returns whether every estimated gain has the sign of the published one.
+bool check_signs(const std::string& folder) {
   fmt::print("| comparison | published gain | estimated gain | sign |\n|---|---|---|---|\n");
   bool all = true;
   for (const Pair& pair : published_pairs()) {
@@ -101,11 +101,11 @@ bool hold_signs(const std::string& folder) {
 }
 
 int run(const std::string& folder) {
-  const bool met = hold_dense(folder);
+  const bool met = check_dense(folder);
   fmt::print("\n");
-  show_mixtures(folder);
+  print_moe(folder);
   fmt::print("\n");
-  const bool signs = hold_signs(folder);
+  const bool signs = check_signs(folder);
   return met && signs ? 0 : 1;
 }
 

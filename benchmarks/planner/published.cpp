@@ -1,4 +1,4 @@
-// Rows, and the search of what they do not say.
+// Published rows, and the search for settings that they leave open.
 #include "published.h"
 
 #include <algorithm>
@@ -32,13 +32,13 @@ struct Megatron {
   std::int64_t hidden, layers, heads;
   int tensor, pipeline, world;
   std::int64_t batch;
-  double tflops;  ///< per GPU, attention counted in full
+  double tflops;  ///< per GPU, with full attention FLOPs
   bool calibrated;
 };
 
-/// README of Megatron-LM at core r0.8 (images/model_table.png) and its strong-scaling figure, whose ends are
-/// 47 % and 42 % of 989.4 TFLOP/s: GPT with 4 h wide layers, untied embeddings, 4,096 tokens, vocabulary
-/// 131,072, --overlap-grad-reduce, --overlap-param-gather and --tp-comm-overlap.
+/// README of Megatron-LM at core r0.8 (images/model_table.png) and its strong-scaling figure, from 47 % to 42
+/// % of 989.4 TFLOP/s: GPT with ffn size 4 h, untied embeddings, 4,096 tokens, vocabulary 131,072,
+/// --overlap-grad-reduce, --overlap-param-gather and --tp-comm-overlap.
 constexpr Megatron kMegatron[] = {
     {"Megatron 1.7B, 48 GPUs", 2048, 24, 16, 1, 1, 48, 192, 408.8, false},
     {"Megatron 7.1B, 96 GPUs", 4096, 30, 32, 2, 1, 96, 192, 465.9, false},
@@ -77,7 +77,7 @@ struct Titan {
   bool large;  ///< 70B
   int tensor, world;
   std::int64_t local_batch;
-  bool all_again;  ///< full recomputation; else torchtitan's selective kind
+  bool full_recompute;  ///< full recomputation; else torchtitan's selective "op"
   bool compiled, async;
   double tokens;  ///< per second and GPU
   bool calibrated;
@@ -93,13 +93,14 @@ constexpr Titan kTitan[] = {
     {"torchtitan 70B, 256 GPUs, TP 8, async", true, 8, 256, 16, true, true, true, 652, false},
 };
 
-/// How often eager programs move the bytes of the fused kernels, counted and not fitted: RMSNorm with its
-/// casts and the residual sum 42 bytes an element for 8, rotary embedding with casts and complex numbers 5
-/// times, SwiGLU in two passes 10 for 6; weighted by the bytes of a layer of the 8B model.
+/// Memory traffic of eager programs relative to the fused kernels, counted and not fitted: RMSNorm with its
+/// casts and the residual sum 42 bytes per element instead of 8, rotary embedding with casts and complex
+/// numbers 5 times as much, SwiGLU in two kernels 10 bytes instead of 6; weighted by the bytes of a layer of
+/// the 8B model.
 constexpr double kEagerPasses = 3.4;
 
-/// Every layer made again.
-void make_all_again(config::Run& run) {
+/// Full recomputation of every layer.
+void recompute_all(config::Run& run) {
   run.recompute = {.granularity = "full", .method = "uniform", .num_layers = 1};
 }
 
@@ -107,15 +108,15 @@ Row row_of(const Titan& t) {
   Row row{.name = t.name, .hardware = "h100-500w.yaml", .calibrated = t.calibrated};
   row.run = complete({}, t.world, t.tensor, 1);
   config::Model& m = row.run.model;
-  m = llama_kind(t.large ? 80 : 32, t.large ? 8192 : 4096, t.large ? 64 : 32, 8);
+  m = llama_like(t.large ? 80 : 32, t.large ? 8192 : 4096, t.large ? 64 : 32, 8);
   m.ffn_hidden_size = t.large ? 28672 : 14336;
   m.vocab_size = 128256;
   row.run.training.seq_length = 8192;
   row.run.training.micro_batch_size = t.local_batch;
   row.run.training.global_batch_size = t.local_batch * t.world / t.tensor;
   row.run.parallel.use_megatron_fsdp = true;
-  if (t.all_again) make_all_again(row.run);
-  row.execution = {.half_again = !t.all_again,
+  if (t.full_recompute) recompute_all(row.run);
+  row.execution = {.op_recompute = !t.full_recompute,
                    .tensor_overlap = t.async,
                    .elementwise_passes = t.compiled ? 1 : kEagerPasses};
   row.seconds = static_cast<double>(t.local_batch) * 8192 / (t.tokens * t.tensor);
@@ -131,7 +132,7 @@ double peak_bytes(const config::Run& run) {
 
 }  // namespace
 
-config::Model llama_kind(std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t groups) {
+config::Model llama_like(std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t groups) {
   config::Model m;
   m.num_layers = layers;
   m.hidden_size = hidden;
@@ -157,7 +158,7 @@ std::vector<Row> published_rows() {
 
 namespace {
 
-/// The row with every micro-batch and number of virtual stages that the rules allow.
+/// The row with every valid micro-batch size and number of virtual stages.
 std::vector<config::Run> candidates_of(const Row& row) {
   std::vector<config::Run> runs;
   const std::int64_t per_rank = row.run.training.global_batch_size / row.run.parallel.data_parallel_size();
@@ -181,8 +182,8 @@ Prediction predict(const Row& row, const std::string& folder) {
     return {row.run, row.execution, cost::estimate_step(row.run, hardware, row.execution)};
   std::optional<Prediction> best;
   for (config::Run& run : candidates_of(row))
-    for (const bool again : {false, true}) {
-      if (again) make_all_again(run);
+    for (const bool recompute : {false, true}) {
+      if (recompute) recompute_all(run);
       if (peak_bytes(run) > hardware.usable_bytes()) continue;
       const cost::StepTime time = cost::estimate_step(run, hardware, row.execution);
       if (!best || time.step < best->time.step) best = {run, row.execution, time};

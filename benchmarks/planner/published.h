@@ -10,23 +10,23 @@
 
 namespace colonnade::planner {
 
-/// Of Llama's kind in bf16: rotary positions, RMSNorm, SwiGLU, no biases, untied tables, no dropout.
-config::Model llama_kind(std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t groups);
+/// A Llama-like model in bf16: rotary positions, RMSNorm, SwiGLU, no biases, untied embeddings, no dropout.
+config::Model llama_like(std::int64_t layers, std::int64_t hidden, std::int64_t heads, std::int64_t groups);
 
-/// What a row leaves open is searched: the fastest by estimate that fits the memory, whatever was published.
+/// A published run. Open settings are searched: the fastest estimate that fits the memory is used.
 struct Row {
   std::string name;
-  std::string hardware;  ///< "h100", or a file beside this one
+  std::string hardware;  ///< "h100", or a file in this folder
   config::Run run;       ///< micro_batch_size 0: searched, with virtual stages and full recomputation
   cost::Execution execution;
   double seconds = 0;       ///< published
-  bool calibrated = false;  ///< one of those that constants of the hardware files are fitted to
+  bool calibrated = false;  ///< used to fit constants of the hardware files
 };
 std::vector<Row> published_rows();
-/// Mixtures of experts: shown beside the others, in no goal.
-std::vector<Row> published_mixtures();
+/// MoE models: printed, but part of no goal.
+std::vector<Row> published_moe_rows();
 
-/// Two ways to run one model; the gain is in tokens per second.
+/// Two runs of one model; the gain is in tokens per second.
 struct Pair {
   std::string name;
   double published;
@@ -35,14 +35,14 @@ struct Pair {
 std::vector<Pair> published_pairs();
 
 struct Prediction {
-  config::Run run;  ///< as searched
+  config::Run run;  ///< with searched settings
   cost::Execution execution;
   cost::StepTime time;
 };
-/// `folder` holds the hardware files of the rows that have one of their own.
+/// `folder` holds the hardware files of rows that have their own.
 Prediction predict(const Row& row, const std::string& folder);
 
-/// Spearman's: 1 when both lists have the same order.
+/// Spearman's rank correlation: 1 if both lists have the same order.
 double rank_correlation(const std::vector<double>& a, const std::vector<double>& b);
 
 }  // namespace colonnade::planner

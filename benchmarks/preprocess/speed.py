@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""From JSON lines to .bin and .idx: `colonnade preprocess` beside Megatron's tools/preprocess_data.py and its fast variant
+"""JSON lines to .bin and .idx: `colonnade preprocess` against Megatron's tools/preprocess_data.py and its fast variant
 (GigaToken), in one run on the same texts with one worker each. Prints Markdown.
 
     .venv/bin/python benchmarks/preprocess/speed.py build/release --megatron FOLDER [--mb 200] [--peer-mb 20] [--python PYTHON]
 
-FOLDER is a checkout of Megatron-LM; PYTHON one that has what it needs (torch, transformers, triton; gigatoken for the fast
+FOLDER is a checkout of Megatron-LM; PYTHON one that has its dependencies (torch, transformers, triton; gigatoken for the fast
 variant). Texts and tokenizer are those of benchmarks/tokenizers/speed.py, each text once. Megatron's plain script is measured on the
-first --peer-mb of them, ours on those and on all. Outputs are compared byte by byte. Processor seconds are those of all
-processes of a command, starting included; MB are those of the JSON lines. Peak memory is that of the largest process.
+first --peer-mb of them, ours on those and on all. Outputs are compared byte by byte. CPU seconds are those of all
+processes of a command, including startup; MB are those of the JSON lines. Peak memory is that of the largest process.
 """
 import argparse
 import hashlib
@@ -27,7 +27,7 @@ RUN = ("import sys, typing, typing_extensions, runpy; typing.override = typing_e
 
 
 def run(command, env=None) -> dict:
-    """Wall and processor seconds and peak MB of a command and all its children."""
+    """Wall and CPU seconds and peak MB of a command and all its children."""
     code = ("import json, resource, subprocess, sys, time\nt = time.perf_counter()\n"
             "out = subprocess.run(sys.argv[1:], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)\n"
             "u = resource.getrusage(resource.RUSAGE_CHILDREN)\n"

@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""Encoding speed of byte-level BPE, per second of processor time, one thread each, in one run: ours, Hugging Face tokenizers' encode_batch and
-tiktoken, on the same texts with the same vocabulary of 32768 tokens, trained on other texts. Prints Markdown.
+"""Encoding speed of byte-level BPE per second of CPU time on one thread: Colonnade, Hugging Face tokenizers' encode_batch and tiktoken, on the
+same texts with the same vocabulary of 32768 tokens, trained on other texts. Prints Markdown.
 
     .venv/bin/python benchmarks/tokenizers/speed.py build/release [--mb 200] [--peer-mb 20] [--rule llama3]
 
-The texts are the Python sources and text files of .venv, /usr/share/doc, /usr/include and /usr/lib/python3, shuffled, each once. Peers are measured on the first
---peer-mb of what ours is measured on, and the ids of Hugging Face are compared with ours there. tiktoken merges any two
-tokens that are one together, not only the pairs of the file, so a few of its ids are others.
+The texts are the distinct Python sources and text files of .venv, /usr/share/doc, /usr/include and /usr/lib/python3, shuffled. Peers are measured
+on the first --peer-mb of these texts, where the ids of Hugging Face are compared with ours. tiktoken merges any pair of tokens whose concatenation
+is a token, not only the pairs in the file, so a few of its ids differ.
 """
 import argparse
 import json
@@ -20,7 +20,7 @@ import time
 os.environ["RAYON_NUM_THREADS"] = "1"
 os.environ["TOKENIZERS_PARALLELISM"] = "false"
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-MOST = 200_000  # bytes of one text
+MAX_CHARS = 200_000  # of one text
 
 
 def collect(megabytes: float) -> list[str]:
@@ -30,14 +30,14 @@ def collect(megabytes: float) -> list[str]:
     texts, size = {}, 0
     for path in paths:
         try:
-            text = path.read_text()[:MOST]
+            text = path.read_text()[:MAX_CHARS]
         except (UnicodeDecodeError, OSError):
             continue
         size += 0 if text in texts else len(text.encode())
         texts[text] = True
         if size >= megabytes * 1e6:
             return list(texts)
-    print(f"- only {size / 1e6:.0f} MB of text were found", flush=True)
+    print(f"- found only {size / 1e6:.0f} MB of text", flush=True)
     return list(texts)
 
 
@@ -110,13 +110,13 @@ def main():
         alone, same = ours(args.build, tokenizer, folder / "all.jsonl"), ours(args.build, tokenizer, folder / "peer.jsonl")
         both = ours(args.build, tokenizer, folder / "all.jsonl", os.cpu_count())
         model = next(line.split(": ")[1].strip() for line in open("/proc/cpuinfo") if line.startswith("model name"))
-        print(f"# Byte-level BPE, 32768 tokens, {args.rule} split rule\n\n- {model}; load {os.getloadavg()[0]:.1f}")
-        print(f"- {alone['bytes'] / 1e6:.0f} MB of text for ours, {size / 1e6:.0f} MB for peers; {alone['bytes'] / alone['tokens']:.2f} bytes a token\n")
-        print("| encoder | MB a processor second | ours is faster by, same texts; all texts | ids as ours |\n|---|---|---|---|")
+        print(f"# Byte-level BPE, 32768 tokens, {args.rule} split pattern\n\n- {model}; load {os.getloadavg()[0]:.1f}")
+        print(f"- {alone['bytes'] / 1e6:.0f} MB of text for ours, {size / 1e6:.0f} MB for peers; {alone['bytes'] / alone['tokens']:.2f} bytes per token\n")
+        print("| encoder | MB per CPU second | speedup of ours, same texts; all texts | same ids as ours |\n|---|---|---|---|")
         rate, rate_same = alone["bytes"] / 1e6 / alone["cpu_seconds"], same["bytes"] / 1e6 / same["cpu_seconds"]
         print(f"| colonnade, 1 thread, all texts | {rate:.1f} | | |")
-        print(f"| colonnade, {os.cpu_count()} threads, all texts; MB a second of the clock | {both['bytes'] / 1e6 / both['seconds']:.1f} | | |")
-        print(f"| colonnade, 1 thread, texts of the peers | {rate_same:.1f} | | |")
+        print(f"| colonnade, {os.cpu_count()} threads, all texts; MB per wall-clock second | {both['bytes'] / 1e6 / both['seconds']:.1f} | | |")
+        print(f"| colonnade, 1 thread, the peers' texts | {rate_same:.1f} | | |")
         peers = [("tokenizers encode_batch", lambda: hugging_face(tokenizer, peer_test)), ("tiktoken", lambda: tiktoken_(json.loads(tokenizer.read_text()), peer_test))]
         for peer, run in peers:
             try:

@@ -1,6 +1,6 @@
-// Encodes the lines of a file of texts (each a JSON string) by a tokenizer.json, on some threads, and prints
-// {"seconds", "cpu_seconds", "bytes", "tokens", "sum"}; `sum` adds up position * id, to compare with others.
-// Reading is not counted.
+// Encodes the lines of a file, each a JSON string, with a tokenizer.json on several threads, and prints
+// {"seconds", "cpu_seconds", "bytes", "tokens", "sum"}. `sum` is the sum of position * id, for comparison
+// with other encoders. Reading is not timed.
 //
 //   tokenizer_speed TOKENIZER TEXTS THREADS
 #include <fmt/format.h>
@@ -16,7 +16,7 @@
 #include "colonnade/base/files.h"
 #include "colonnade/tokenizers/tokenizer.h"
 
-/// Seconds of processor time of this process.
+/// CPU time of this process in seconds.
 static double cpu_seconds() {
   timespec now{};
   clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &now);

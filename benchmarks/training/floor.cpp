@@ -1,6 +1,6 @@
-// The floor F of a training step of a Llama on this machine: the time of its matrix products alone through
-// LibTorch, plus the bytes of the optimizer at the speed of a copy. Nothing that computes the step with the
-// same library can take less; what a step takes beyond it is overhead. Prints one JSON object.
+// Floor F: lower bound on the time of a Llama training step on this machine, from its matmuls through
+// LibTorch plus the optimizer's memory traffic at copy bandwidth. Time beyond it is overhead. Prints one JSON
+// object.
 #include <ATen/ATen.h>
 #include <ATen/Parallel.h>
 
@@ -9,7 +9,7 @@
 #include <chrono>
 #include <vector>
 
-#include "colonnade/ops/product.h"
+#include "colonnade/ops/linear.h"
 #include "colonnade/tensor/counting_allocator.h"
 
 namespace {
@@ -26,8 +26,8 @@ struct Shape {
   [[nodiscard]] std::int64_t qkv() const { return (heads + 2 * kv_heads) * head_dim(); }
 };
 
-/// y = x w^T with its two gradients, by the library that is faster here; every linear has memory of its own,
-/// as in a model.
+/// y = x w^T with its two gradients, through the faster library; every layer has separate memory, as in a
+/// model.
 struct Linear {
   Linear(std::int64_t tokens, std::int64_t in, std::int64_t out)
       : x(at::randn({tokens, in})),
@@ -36,9 +36,9 @@ struct Linear {
         grad_w(at::zeros({out, in})) {}
   Tensor x, w, dy, grad_w;
 
-  void forward() const { ops::product(x, w); }
+  void forward() const { ops::linear_forward(x, w); }
   void backward() {
-    ops::product_input_grad(dy, w);
+    ops::linear_input_grad(dy, w);
     at::mm_out(grad_w, dy.t(), x);
   }
 };
@@ -54,7 +54,7 @@ double median(std::vector<double> values) {
   return values[values.size() / 2];
 }
 
-/// Forward through all linears, backward through them in the opposite order.
+/// Median time of forward and backward through all linear layers.
 double linears(const Shape& s, int repeats) {
   std::vector<Linear> all;
   for (std::int64_t i = 0; i < s.layers; ++i) {
@@ -70,12 +70,12 @@ double linears(const Shape& s, int repeats) {
       for (Linear& linear : all) linear.forward();
       for (auto linear = all.rbegin(); linear != all.rend(); ++linear) linear->backward();
     }));
-  times.erase(times.begin());  // the first touches new memory
+  times.erase(times.begin());  // warm-up: touches new memory
   return median(times);
 }
 
-/// The products of causal attention: scores and values forward, four products backward; half of each full
-/// product, because the other half is masked.
+/// Time of the causal attention matmuls: two forward, four backward, at half their full cost because of the
+/// mask.
 double attention(const Shape& s, int repeats) {
   const std::int64_t b = s.micro_batch * s.heads;
   Tensor q = at::randn({b, s.seq, s.head_dim()}), k = at::randn_like(q), v = at::randn_like(q);
@@ -83,9 +83,9 @@ double attention(const Shape& s, int repeats) {
   std::vector<double> times;
   for (int i = 0; i <= repeats; ++i)
     times.push_back(seconds([&] {
-      at::bmm_out(scores, q, k.transpose(1, 2));  // scores; the gradient of probabilities has the same shape
+      at::bmm_out(scores, q, k.transpose(1, 2));  // scores, and the probability gradient of equal shape
       at::bmm_out(scores, q, k.transpose(1, 2));
-      at::bmm_out(v, scores, k);  // values; the gradients of queries, keys and values have the same shape
+      at::bmm_out(v, scores, k);  // output, and the q, k and v gradients of equal shape
       at::bmm_out(v, scores, k);
       at::bmm_out(v, scores.transpose(1, 2), k);
       at::bmm_out(v, scores.transpose(1, 2), k);
@@ -94,7 +94,7 @@ double attention(const Shape& s, int repeats) {
   return 0.5 * static_cast<double>(s.layers) * median(times);
 }
 
-/// Bytes read and written per second by a copy far larger than the caches.
+/// Bandwidth in bytes/s, read plus written, of a copy far larger than the caches.
 double copy_bandwidth() {
   const Tensor from = at::ones({1 << 26}), to = at::zeros_like(from);
   std::vector<double> times;
@@ -115,7 +115,8 @@ std::int64_t parameters(const Shape& s) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  CLI::App app("The floor of a training step: its matrix products alone, and the optimizer's bytes");
+  CLI::App app(
+      "Lower bound on the time of a training step: its matmuls, and the memory traffic of the optimizer");
   Shape s;
   int repeats = 8;
   for (const auto& [name, value] : {std::pair{"--layers", &s.layers},
@@ -130,7 +131,7 @@ int main(int argc, char** argv) {
   app.add_option("--steps", repeats)->check(CLI::PositiveNumber);
   CLI11_PARSE(app, argc, argv);
 
-  colonnade::tensor::count_cpu_memory();  // no page faults in what is timed, as in a training run
+  colonnade::tensor::count_cpu_memory();  // avoids page faults in timed code, as in a training run
   const at::NoGradGuard no_grad;
   const double matrix = linears(s, repeats);
   const double scores = attention(s, repeats);

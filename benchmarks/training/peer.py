@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""One training shape on the CPU with a peer, in fp32: forward, backward, clipping to 1.0 and an AdamW step on random
-tokens of a Llama. Prints one JSON object with tokens/s of the median step.
+"""Trains one Llama shape on the CPU with another framework, in fp32: forward, backward, gradient clipping to 1.0 and an
+AdamW step on random tokens. Prints one JSON object with the tokens/s of the median step.
 
-`megatron` is Megatron Core with its local layers, gradient buffers and FP32 optimizer in a world of one. It asks for
-CUDA in places where the CPU would do; OnCpu answers for it while the model is built and while the optimizer steps,
-never inside the forward and backward that are measured. `transformers` is LlamaForCausalLM, with --experts
-MixtralForCausalLM (two of them a token), with sdpa attention."""
+`megatron` is Megatron Core with its local layers, gradient buffers and FP32 optimizer in a world of one. It requests
+CUDA devices in places; OnCpu redirects them to the CPU while the model is built and the optimizer steps, never in the
+timed forward and backward. `transformers` is LlamaForCausalLM, or with --experts MixtralForCausalLM (top-2 routing), with
+sdpa attention."""
 import argparse
 import contextlib
 import json
@@ -31,7 +31,7 @@ class OnCpu(TorchFunctionMode):
 
 
 def pretend_cuda():
-    """What Megatron Core touches of torch.cuda in a world of one."""
+    """Stubs the parts of torch.cuda that Megatron Core uses in a world of one."""
     nothing = lambda *args, **kwargs: None
     stream = type("Stream", (), {"__getattr__": lambda self, name: nothing})()
     torch.cuda.current_device = lambda: torch.device("cpu")
@@ -143,7 +143,7 @@ def main():
         "peak_mb": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024,
     }))
     sys.stdout.flush()
-    os._exit(0)  # process groups of a world of one are not worth an orderly end
+    os._exit(0)  # skips destruction of the process group
 
 
 if __name__ == "__main__":

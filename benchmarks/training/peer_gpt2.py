@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """GPT-2 124M on one GPU with Transformers: forward, backward, clipping to 1.0 and a fused AdamW step on random
-tokens; bf16 autocast over fp32 weights, so that weights, gradients and moments are kept as ours are.
+tokens; bf16 autocast over fp32 weights, so weights, gradients and moments have the same dtypes as in Colonnade.
 
 usage: peer_gpt2.py [--compile] [--micro-batch 16] [--seq 1024] [--steps 20]     prints one JSON object"""
 import argparse

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The share of time per phase of a run of ours, out of its report.html, as one line.
+"""Prints the fraction of time per phase of a Colonnade run, from its report.html, as one line.
 
 usage: phases.py report.html"""
 import re
@@ -8,5 +8,5 @@ import sys
 with open(sys.argv[1], encoding="utf-8") as file:
     shares = re.findall(r'title="([a-z-]+) ([0-9.]+)%"', file.read())
 if not shares:
-    raise SystemExit(f"phases: a report with a split of time is needed; got none in {sys.argv[1]}")
-print("\nTime of our run, start to end: " + ", ".join(f"{name} {share}%" for name, share in shares if float(share) > 0))
+    raise SystemExit(f"report must contain a time breakdown; got none in {sys.argv[1]}")
+print("\nTime of the Colonnade run, start to end: " + ", ".join(f"{name} {share}%" for name, share in shares if float(share) > 0))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Speed of a run of ours, out of its metrics.jsonl: tokens/s of the median step after the warm-up.
+"""Throughput of a Colonnade run, from its metrics.jsonl: tokens/s of the median step after the warm-up.
 
 usage: rate.py METRICS.jsonl [--skip STEPS]     prints one JSON object"""
 import argparse
@@ -10,14 +10,14 @@ import statistics
 def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("metrics")
-    parser.add_argument("--skip", type=int, default=3, help="first steps that do not count")
+    parser.add_argument("--skip", type=int, default=3, help="number of warm-up steps to skip")
     args = parser.parse_args()
     with open(args.metrics, encoding="utf-8") as file:
         steps = [json.loads(line) for line in file]
-    tokens = steps[0]["consumed_tokens"]  # of one step
+    tokens = steps[0]["consumed_tokens"]  # per step
     counted = [step["step_ms"] for step in steps[args.skip:]]
     if not counted:
-        raise SystemExit(f"rate: more than {args.skip} steps are needed; got {len(steps)} in {args.metrics}")
+        raise SystemExit(f"metrics must have more than {args.skip} steps; got {len(steps)} in {args.metrics}")
     median = statistics.median(counted)
     print(json.dumps({
         "name": "colonnade",

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# From exec to the end of the first optimizer step of the 14M model of benchmarks/run.sh, one rank, CPU: the median
-# of several cold processes with warm files, and that step's own time. The rest is start-up.
+# Start-up time: from exec to the end of the first optimizer step of the 14M model of benchmarks/run.sh, one rank, CPU,
+# minus the time of the step. Median of several cold processes with warm files.
 #
 #   benchmarks/training/startup.sh BUILD [RUNS]     BUILD holds `colonnade`
 set -euo pipefail
@@ -16,7 +16,7 @@ flags=(--mock-data --split 1,0,0 --tokenizer-type NullTokenizer --swiglu --norma
   --vocab-size 8192 --micro-batch-size "${BATCH:-8}" --global-batch-size "${BATCH:-8}" --lr 1e-4 --clip-grad 1.0
   --hidden-dropout 0 --attention-dropout 0 --eval-iters 0)
 
-# Milliseconds until the line of the only step was written to metrics.jsonl, and those of the step.
+# Milliseconds until the single step was written to metrics.jsonl, and milliseconds of the step.
 first_step() {
   local begin end step
   rm -rf runs

@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Results as Markdown: JSON objects, one a line, each with `name`, `tokens_per_s`, `median_ms` and `peak_mb`, or
-`name` and `failed`. Of several lines of one name the median counts. Ratios are our speed to the other's.
+"""Formats results as Markdown. Input: one JSON object per line with `name`, `tokens_per_s`, `median_ms` and `peak_mb`,
+or `name` and `failed`; several lines of one name are reduced to their median. The speedup is Colonnade's throughput over
+the other program's.
 
 usage: table.py TITLE < results.jsonl          one table
-       table.py --summary results.jsonl...     geometric means and smallest ratios over several files"""
+       table.py --summary results.jsonl...     geometric means and minima of the speedups over several files"""
 import collections
 import json
 import math
@@ -14,7 +15,7 @@ OURS = "colonnade"
 
 
 def read(lines):
-    """name -> list of results, in the order of first appearance."""
+    """Maps name to its list of results, in order of first appearance."""
     results = collections.OrderedDict()
     for line in lines:
         if line.startswith("{"):
@@ -29,7 +30,7 @@ def middle(rows, key):
 
 
 def table(title, results):
-    print(f"\n{title}\n\n| program | tokens/s | ms a step | peak MB | ratio of our speed |\n|---|---|---|---|---|")
+    print(f"\n{title}\n\n| program | tokens/s | ms/step | peak MB | speedup of Colonnade |\n|---|---|---|---|---|")
     ours = middle(results.get(OURS, []), "tokens_per_s")
     for name, rows in results.items():
         speed = middle(rows, "tokens_per_s")
@@ -51,7 +52,7 @@ def summary(files):
             speed = middle(rows, "tokens_per_s")
             if ours and speed and name != OURS:
                 ratios.setdefault(name, []).append(ours / speed)
-    print("\n## All shapes\n\n| ratio of our speed to | geometric mean | smallest |\n|---|---|---|")
+    print("\n## All shapes\n\n| speedup over | geometric mean | minimum |\n|---|---|---|")
     for name, values in ratios.items():
         print(f"| {name} | {math.exp(statistics.fmean(map(math.log, values))):.3f} | {min(values):.3f} |")
 

@@ -1,4 +1,4 @@
-// ledger.jsonl: what comes back is what was written; resumed and new runs; torn and damaged lines.
+// ledger.jsonl: round trips, resumed and new runs, torn and damaged lines.
 #include "colonnade/audit/ledger.h"
 
 #include <gmock/gmock.h>
@@ -45,29 +45,29 @@ class Ledger : public testing::Test {
   const record::RunFolder folder_{fs::path(testing::TempDir()) / "colonnade_ledger_test"};
 };
 
-TEST_F(Ledger, KeepsWhatACheckpointHadComeToThatCountsAsAnotherIteration) {
+TEST_F(Ledger, KeepsTheProgressOfACheckpointWithAnOverriddenIteration) {
   add_to_ledger(folder_, line(0));
-  LedgerLine counted = line(0);  // as iteration 0: the sessions before stay, for they made the weights
-  counted.saved = record::Loaded{4, 32};
+  LedgerLine counted = line(0);  // as iteration 0: earlier sessions stay, because they made the weights
+  counted.saved = record::ResumePoint{4, 32};
   add_to_ledger(folder_, counted);
   const auto lines = read_ledger(folder_);
   ASSERT_EQ(lines.size(), 2U);
   EXPECT_EQ(lines[1].loaded.step, 0);
-  EXPECT_EQ(lines[1].held().step, 4);
-  EXPECT_EQ(lines[1].held().samples, 32);
+  EXPECT_EQ(lines[1].retained().step, 4);
+  EXPECT_EQ(lines[1].retained().samples, 32);
 }
 
-TEST_F(Ledger, ReadsBackWhatWasWritten) {
+TEST_F(Ledger, RoundTrips) {
   add_to_ledger(folder_, line(0));
   steps(5);
   add_to_ledger(folder_, line(2));
   const auto lines = read_ledger(folder_);
   ASSERT_EQ(lines.size(), 2U);
   EXPECT_FALSE(lines[0].reached || lines[0].saved);
-  EXPECT_EQ(lines[1].held().step, 2);
+  EXPECT_EQ(lines[1].retained().step, 2);
   EXPECT_EQ(lines[1].loaded.step, 2);
   EXPECT_EQ(lines[1].loaded.samples, 16);
-  EXPECT_EQ(lines[1].reached->step, 5) << "three steps are computed again";
+  EXPECT_EQ(lines[1].reached->step, 5) << "three steps are repeated";
   EXPECT_EQ(lines[1].reached->samples, 40);
   const LedgerLine expected = line(2);
   EXPECT_EQ(lines[1].began, expected.began);
@@ -80,7 +80,7 @@ TEST_F(Ledger, ReadsBackWhatWasWritten) {
   EXPECT_EQ(lines[1].files, expected.files);
 }
 
-TEST_F(Ledger, AnOldOneDoesNotSayWhichSetHasAFile) {
+TEST_F(Ledger, OldLedgersDoNotRecordTheDatasetsOfFiles) {
   add_to_ledger(folder_, line(0));
   std::string text = read_file(folder_.ledger());
   for (const char* sets : {R"(,"sets":["/data/a"])", R"(,"sets":["/data/a","/data/b"])"}) {
@@ -95,7 +95,7 @@ TEST_F(Ledger, AnOldOneDoesNotSayWhichSetHasAFile) {
   EXPECT_EQ(lines[0].files[1].xxh3_128, "4567cdef");
 }
 
-TEST_F(Ledger, ANewRunKeepsAnotherOnesAside) {
+TEST_F(Ledger, NewRunRenamesTheLedgerOfAnother) {
   add_to_ledger(folder_, line(0));
   add_to_ledger(folder_, line(2));
   add_to_ledger(folder_, line(0));
@@ -103,7 +103,7 @@ TEST_F(Ledger, ANewRunKeepsAnotherOnesAside) {
   EXPECT_TRUE(fs::exists(folder_.ledger().string() + ".1"));
 }
 
-TEST_F(Ledger, ALineThatWasCutShortIsLeftOut) {
+TEST_F(Ledger, TornLineIsLeftOut) {
   add_to_ledger(folder_, line(0));
   std::ofstream(folder_.ledger(), std::ios::app) << R"({"version": 2, "beg)";
   EXPECT_EQ(read_ledger(folder_).size(), 1U);
@@ -113,7 +113,7 @@ TEST_F(Ledger, ALineThatWasCutShortIsLeftOut) {
   EXPECT_EQ(lines[1].loaded.step, 4);
 }
 
-TEST_F(Ledger, DamageIsNamed) {
+TEST_F(Ledger, DamageIsReported) {
   const auto message = [&](const std::string& text) -> std::string {
     std::ofstream(folder_.ledger()) << text;
     try {
@@ -124,7 +124,7 @@ TEST_F(Ledger, DamageIsNamed) {
     return "nothing";
   };
   EXPECT_THAT(message(""), testing::HasSubstr("must hold a session"));
-  EXPECT_THAT(message("{\"version\": 2}\n"), testing::HasSubstr("line 1 must be a session in JSON"));
+  EXPECT_THAT(message("{\"version\": 2}\n"), testing::HasSubstr(":1: each line must be a session in JSON"));
   EXPECT_THAT(message("{\"version\": 1}\n"), testing::HasSubstr("version 1"));
   EXPECT_THAT(message("[1]\n"), testing::HasSubstr("line 1"));
   fs::remove(folder_.ledger());
@@ -136,7 +136,7 @@ TEST_F(Ledger, DamageIsNamed) {
   }
 }
 
-TEST_F(Ledger, AFileTellsItsState) {
+TEST_F(Ledger, FileStateIsRecorded) {
   const std::string path = folder_.root / "x.idx", tokens = folder_.root / "x.bin";
   std::ofstream(path) << "abc";
   std::ofstream(tokens) << "abc";
@@ -147,7 +147,7 @@ TEST_F(Ledger, AFileTellsItsState) {
   EXPECT_THROW((void)file_now(folder_.root / "none.idx"), DataError);
 }
 
-TEST_F(Ledger, ALongBinIsReadAtBothEndsAndBetweenThem) {
+TEST_F(Ledger, LargeBinIsReadAtBothEndsAndBetween) {
   const std::string path = folder_.root / "x.bin";
   std::string bytes(3'000'000, 'a');
   const auto sum = [&] {
@@ -156,7 +156,7 @@ TEST_F(Ledger, ALongBinIsReadAtBothEndsAndBetweenThem) {
   };
   const std::string before = sum();
   for (const std::size_t at : {std::size_t{0}, std::size_t{1'500'000}, bytes.size() - 1}) {
-    // Places are less than 50,000 bytes apart.
+    // Blocks are less than 50,000 bytes apart.
     const std::size_t begin = std::min(at, bytes.size() - 50'000),
                       length = at == 0 || at + 1 == bytes.size() ? 1 : 50'000;
     const std::string was = bytes;
@@ -166,11 +166,11 @@ TEST_F(Ledger, ALongBinIsReadAtBothEndsAndBetweenThem) {
   }
   EXPECT_EQ(sum(), before);
   bytes[2'000'000] = 'b';
-  const checkpoint::FileSum whole = checkpoint::sum_of_file(path);
-  EXPECT_NE(file_now(path).xxh3_128, whole.xxh3_128) << "not all of it is read";
+  const checkpoint::FileChecksum whole = checkpoint::file_checksum(path);
+  EXPECT_NE(file_now(path).xxh3_128, whole.xxh3_128) << "it is not read in full";
 }
 
-TEST_F(Ledger, ASessionThatGoesOnWarnsOfChangedFiles) {
+TEST_F(Ledger, ResumedSessionWarnsOfChangedFiles) {
   const auto a = (folder_.root / "a").string();
   const std::vector<std::int32_t> ids(100, 7);
   const auto write = [&](std::int32_t first) {
@@ -199,27 +199,28 @@ TEST_F(Ledger, ASessionThatGoesOnWarnsOfChangedFiles) {
   write(2);
   EXPECT_THAT(session(2), testing::AllOf(testing::HasSubstr("a: changed since the session of 20"),
                                          testing::HasSubstr(", which made the checkpoint: a.bin "),
-                                         testing::HasSubstr("sample numbers go on")));
-  EXPECT_EQ(session(4), "") << "made of these data";
-  EXPECT_THAT(session(2), testing::HasSubstr("a: changed since")) << "the checkpoint was made of the others";
+                                         testing::HasSubstr("sample indices continue")));
+  EXPECT_EQ(session(4), "") << "made from this data";
+  EXPECT_THAT(session(2), testing::HasSubstr("a: changed since"))
+      << "the checkpoint was made from the other data";
   write(1);
   EXPECT_EQ(session(2), "") << "data and checkpoint agree";
   EXPECT_EQ(read_ledger(folder_).back().files.at(0).sets, std::vector{a});
   EXPECT_THAT(session(0), testing::Not(testing::HasSubstr("changed since"))) << "a new run";
 }
 
-TEST_F(Ledger, ASessionMakesNoCheckpointThatWasThereBefore) {
+TEST_F(Ledger, SessionDidNotMakeAnEarlierCheckpoint) {
   const LedgerLine session{.began_s = 1000, .loaded = {2, 8}};
   const std::string gone = (folder_.root / "gone").string(), made = (folder_.root / "step_00000004").string();
-  EXPECT_FALSE(began_behind(session, gone, 4));
-  EXPECT_TRUE(began_behind(session, gone, 2)) << "it began with it";
+  EXPECT_FALSE(started_after(session, gone, 4));
+  EXPECT_TRUE(started_after(session, gone, 2)) << "it started from this checkpoint";
   fs::create_directories(made);
   std::ofstream(fs::path(made) / "manifest.json") << "{}";
-  EXPECT_FALSE(began_behind(session, made, 4)) << "made today";
-  EXPECT_TRUE(began_behind({.began_s = 1LL << 33, .loaded = {2, 8}}, made, 4));
+  EXPECT_FALSE(started_after(session, made, 4)) << "made today";
+  EXPECT_TRUE(started_after({.began_s = 1LL << 33, .loaded = {2, 8}}, made, 4));
 }
 
-TEST_F(Ledger, ASessionThatCannotBeWrittenMustNotBegin) {
+TEST_F(Ledger, SessionThatCannotBeRecordedMustNotStart) {
   add_to_ledger(folder_, line(0));
   fs::remove(folder_.ledger());
   fs::create_directories(folder_.ledger() / "in the way");
@@ -228,7 +229,7 @@ TEST_F(Ledger, ASessionThatCannotBeWrittenMustNotBegin) {
       add_to_ledger(folder_, line(step));
       FAIL() << step;
     } catch (const Error& e) {
-      EXPECT_THAT(e.what(), testing::AllOf(testing::HasSubstr("must take a line about this session"),
+      EXPECT_THAT(e.what(), testing::AllOf(testing::HasSubstr("must record this session"),
                                            testing::HasSubstr("--save")));
     }
   }

@@ -1,4 +1,4 @@
-// Distances known by hand, and what is near enough to be suggested.
+// Edit distances against hand-computed values, and the threshold of suggestions.
 #include "colonnade/base/edit_distance.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ TEST(EditDistance, CountsInsertionsDeletionsAndReplacements) {
   EXPECT_EQ(edit_distance("same", "same"), 0U);
 }
 
-TEST(EditDistance, SuggestsOnlyWhatIsNear) {
+TEST(EditDistance, SuggestsOnlyWordsWithinTheThreshold) {
   const std::vector<std::string> verbs{"pretrain", "preprocess", "plan"};
   EXPECT_EQ(nearest_word("pretrian", verbs), "pretrain");
   EXPECT_EQ(nearest_word("plna", verbs), "plan");

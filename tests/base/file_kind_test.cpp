@@ -1,4 +1,4 @@
-// Kinds of files by their first bytes, and the refusal of Git LFS pointers wherever a file is read.
+// File types by magic bytes; Git LFS pointers are rejected by every read.
 #include "colonnade/base/file_kind.h"
 
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@ using testing::HasSubstr;
 const std::string kPointer =
     "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a214614ab\nsize 440449768\n";
 
-TEST(FileKind, IsThatOfTheFirstBytes) {
+TEST(FileKind, IsRecognizedByMagicBytes) {
   EXPECT_EQ(file_kind(kPointer), "a Git LFS pointer");
   EXPECT_EQ(file_kind("PK\x03\x04rest"), "a PyTorch pickle or another zip archive");
   EXPECT_EQ(file_kind("\x80\x02\x8a\nl\xfc\x9c"sv), "a PyTorch pickle");
@@ -33,24 +33,24 @@ TEST(FileKind, IsThatOfTheFirstBytes) {
   EXPECT_EQ(file_kind("[[layers]]\n"), "a TOML or INI file");
 }
 
-TEST(FileKind, OfAHeaderWhoseLengthLooksLikeAPickleIsSafetensors) {
+TEST(FileKind, SafetensorsWhoseLengthLooksLikeAPickleIsRecognized) {
   EXPECT_EQ(file_kind("\x80\x02\0\0\0\0\0\0{\"a\""sv), "a safetensors file");
 }
 
-TEST(FileKind, OfJsonYamlAndTextIsNone) {
+TEST(FileKind, JsonYamlAndTextAreUnrecognized) {
   for (const char* text :
        {"{\"model_type\": \"llama\"}", "[1, 2]", "[\"a\"]", "[", "num_layers: 4\n", "# only\n", "- a\n",
         "num_layers: [1, 2\nhidden_size: 64\n", "1234567", "key: a = b\n"})
     EXPECT_EQ(file_kind(text), "") << text;
 }
 
-TEST(FileKind, AnLfsPointerIsNeverReadAsTheFile) {
+TEST(FileKind, AnLfsPointerIsRejectedOnRead) {
   const auto file = std::filesystem::path(testing::TempDir()) / "file_kind_pointer.idx";
   std::ofstream(file) << kPointer;
-  const auto says =
+  const auto message =
       AllOf(HasSubstr(file.string()), HasSubstr("got a Git LFS pointer"), HasSubstr("git lfs pull"));
-  EXPECT_THAT([&] { read_file(file); }, testing::ThrowsMessage<DataError>(says));
-  EXPECT_THAT([&] { MappedFile map(file); }, testing::ThrowsMessage<DataError>(says));
+  EXPECT_THAT([&] { read_file(file); }, testing::ThrowsMessage<DataError>(message));
+  EXPECT_THAT([&] { MappedFile map(file); }, testing::ThrowsMessage<DataError>(message));
   std::filesystem::remove(file);
 }
 

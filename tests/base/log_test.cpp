@@ -1,4 +1,4 @@
-// Lines on standard error: rank, level, what is left out.
+// Log lines on standard error: rank, level, filtered levels.
 #include "colonnade/base/log.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@ std::string printed(const std::function<void()>& body) {
   return testing::internal::GetCapturedStderr();
 }
 
-TEST(Log, LinesCarryTheirLevelAndTheRankWhereThereIsOne) {
+TEST(Log, LinesArePrefixedWithRankAndLevel) {
   EXPECT_EQ(printed([] { log::info("step {}", 3); }), "step 3\n");
   EXPECT_EQ(printed([] { log::warning("the disk is {}", "full"); }), "warning: the disk is full\n");
   log::set_rank(2);
@@ -24,28 +24,28 @@ TEST(Log, LinesCarryTheirLevelAndTheRankWhereThereIsOne) {
   log::set_rank(-1);
 }
 
-TEST(Log, LowerLevelsAreLeftOut) {
+TEST(Log, LowerLevelsAreFiltered) {
   log::set_level(log::Level::kWarning);
   EXPECT_EQ(printed([] { log::info("one"), log::warning("two"); }), "warning: two\n");
   log::set_level(log::Level::kInfo);
 }
 
-// Python prints a record of level n where n is at least the level that is set: info 20, warning 30, error 40.
-TEST(Log, PythonsNumbersLeaveOutWhatPythonWould) {
-  const auto left = [](std::int64_t number) {
-    log::set_level(log::level_of(number));
+// Python prints a record if its level is at least the configured one: info 20, warning 30, error 40.
+TEST(Log, PythonLevelsFilterAsInPython) {
+  const auto printed_at = [](std::int64_t number) {
+    log::set_level(log::level_from_python(number));
     const std::string text = printed([] { log::info("i"), log::warning("w"), log::error("e"); });
     log::set_level(log::Level::kInfo);
     return text;
   };
   const std::string errors = "error: e\n", warnings = "warning: w\n" + errors;
-  for (const int all : {0, 10, 20}) EXPECT_EQ(left(all), "i\n" + warnings) << all;
-  for (const int no_notes : {21, 30}) EXPECT_EQ(left(no_notes), warnings) << no_notes;
-  for (const int no_warnings : {31, 40}) EXPECT_EQ(left(no_warnings), errors) << no_warnings;
-  EXPECT_EQ(left(50), errors) << "errors are always printed";
+  for (const int all : {0, 10, 20}) EXPECT_EQ(printed_at(all), "i\n" + warnings) << all;
+  for (const int no_info : {21, 30}) EXPECT_EQ(printed_at(no_info), warnings) << no_info;
+  for (const int no_warnings : {31, 40}) EXPECT_EQ(printed_at(no_warnings), errors) << no_warnings;
+  EXPECT_EQ(printed_at(50), errors) << "errors are always printed";
 }
 
-TEST(Check, NamesMessageFileAndLineAndCostsNothingWhenItHolds) {
+TEST(Check, ReportsMessageFileAndLineAndFormatsOnlyOnFailure) {
   int built = 0;
   const auto text = [&] { return ++built, "a value"; };
   COL_CHECK(true, "never built: {}", text());

@@ -1,4 +1,4 @@
-// What a machine's memory is, under any control groups.
+// Available memory under cgroup v1 and v2 limits.
 #include "colonnade/base/machine_memory.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@ namespace fs = std::filesystem;
 
 constexpr std::int64_t kKiB = 1024;
 
-/// A root folder with a meminfo of 1000 KiB, and with the files of a test.
+/// A root folder with a meminfo of 1000 KiB and the files of a test.
 class MachineMemory : public testing::Test {
  protected:
   MachineMemory() {
@@ -31,18 +31,18 @@ class MachineMemory : public testing::Test {
   fs::path root_;
 };
 
-TEST_F(MachineMemory, IsAllOfItWhereNothingLimits) {
+TEST_F(MachineMemory, EqualsMemTotalWithoutLimits) {
   EXPECT_EQ(machine_memory(root_), 1000 * kKiB);
   put("proc/self/cgroup", "0::/a/b\n");
-  EXPECT_EQ(machine_memory(root_), 1000 * kKiB) << "groups that are not to be seen from here";
+  EXPECT_EQ(machine_memory(root_), 1000 * kKiB) << "cgroup not mounted here";
   put("sys/fs/cgroup/a/b/memory.max", "max\n");
   EXPECT_EQ(machine_memory(root_), 1000 * kKiB);
   put("sys/fs/cgroup/a/memory.max", "2048000\n");
-  EXPECT_EQ(machine_memory(root_), 1000 * kKiB) << "a limit above what is there";
+  EXPECT_EQ(machine_memory(root_), 1000 * kKiB) << "limit above MemTotal";
   EXPECT_EQ(machine_memory(root_ / "none"), 0);
 }
 
-TEST_F(MachineMemory, IsTheSmallestLimitOfTheGroupsAround) {
+TEST_F(MachineMemory, IsTheSmallestLimitOfTheCgroupAndItsAncestors) {
   put("proc/self/cgroup", "0::/a/b\n");
   put("sys/fs/cgroup/a/b/memory.max", "max\n");
   put("sys/fs/cgroup/a/memory.max", "300000\n");
@@ -52,7 +52,7 @@ TEST_F(MachineMemory, IsTheSmallestLimitOfTheGroupsAround) {
   EXPECT_EQ(machine_memory(root_), 200000);
 }
 
-TEST_F(MachineMemory, KnowsGroupsOfVersion1) {
+TEST_F(MachineMemory, ReadsCgroupV1Limits) {
   put("proc/self/cgroup", "3:cpu,memory:/job/step\n1:cpu:/other\n0::/\n");
   put("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
   put("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "500000\n");
@@ -60,16 +60,16 @@ TEST_F(MachineMemory, KnowsGroupsOfVersion1) {
   EXPECT_EQ(machine_memory(root_), 500000);
 }
 
-TEST_F(MachineMemory, HasSwapBesides) {
+TEST_F(MachineMemory, IncludesSwap) {
   put("proc/meminfo", "MemTotal:   1000 kB\nSwapTotal:  24 kB\n");
   EXPECT_EQ(machine_memory(root_), 1024 * kKiB);
 }
 
-TEST_F(MachineMemory, HasNoMoreSwapThanItsGroupsAllow) {
+TEST_F(MachineMemory, LimitsSwapByItsCgroups) {
   put("proc/meminfo", "MemTotal:   1000 kB\nSwapTotal:  24 kB\n");
   put("proc/self/cgroup", "0::/a/b\n");
   put("sys/fs/cgroup/a/memory.max", "300000\n");
-  EXPECT_EQ(machine_memory(root_), 300000 + 24 * kKiB) << "nothing limits the swap";
+  EXPECT_EQ(machine_memory(root_), 300000 + 24 * kKiB) << "no swap limit";
   put("sys/fs/cgroup/a/b/memory.swap.max", "max\n");
   EXPECT_EQ(machine_memory(root_), 300000 + 24 * kKiB);
   put("sys/fs/cgroup/a/memory.swap.max", "5000\n");
@@ -78,7 +78,7 @@ TEST_F(MachineMemory, HasNoMoreSwapThanItsGroupsAllow) {
   EXPECT_EQ(machine_memory(root_), 300000);
 }
 
-TEST_F(MachineMemory, AndSwapHaveOneLimitInVersion1) {
+TEST_F(MachineMemory, MemoryAndSwapShareOneLimitInCgroupV1) {
   put("proc/meminfo", "MemTotal:   1000 kB\nSwapTotal:  24 kB\n");
   put("proc/self/cgroup", "4:memory:/job\n");
   put("sys/fs/cgroup/memory/job/memory.limit_in_bytes", "500000\n");
@@ -90,7 +90,7 @@ TEST_F(MachineMemory, AndSwapHaveOneLimitInVersion1) {
   EXPECT_EQ(machine_memory(root_), 500000);
 }
 
-TEST_F(MachineMemory, OfThisMachineIsNoMoreThanItsPagesAndSwap) {
+TEST_F(MachineMemory, OfThisMachineIsAtMostItsPagesAndSwap) {
   const std::int64_t here = machine_memory();
   EXPECT_GT(here, std::int64_t{1} << 28);
   std::ifstream in("/proc/meminfo");

@@ -1,5 +1,5 @@
-// Who gets a lock: after a release, after a crash of process or machine, with and without locks of the file
-// system, and when two want it at once.
+// Lock acquisition: after a release, after a crash of the process or machine, with and without flock, and
+// under contention.
 #include "colonnade/base/owner_lock.h"
 
 #include <fcntl.h>
@@ -37,7 +37,7 @@ class OwnerLockTest : public testing::Test {
   }
   void TearDown() override { fs::remove_all(folder_); }
 
-  /// Short times, so that a test takes no minute.
+  /// Short time-outs for fast tests.
   static OwnerLockOptions quick(bool flock = true) {
     return {.thing = "--save",
             .fix = "choose another folder",
@@ -48,8 +48,8 @@ class OwnerLockTest : public testing::Test {
             .flock = flock};
   }
 
-  /// The error of a second owner; "" when it gets the lock. `seconds_` is how long that took.
-  std::string refusal(const OwnerLockOptions& options) {
+  /// Error of a second owner; "" if it gets the lock. Sets `seconds_` to the time this took.
+  std::string lock_error(const OwnerLockOptions& options) {
     const std::int64_t begin = monotonic_ns();
     std::string what;
     try {
@@ -61,7 +61,7 @@ class OwnerLockTest : public testing::Test {
     return what;
   }
 
-  /// A process that takes the lock and is killed, as a run by `kill -9`. Its pid.
+  /// Pid of a process that took the lock and was killed by SIGKILL.
   pid_t die_as_owner(bool flock) const {
     const pid_t child = ::fork();
     if (child == 0) {
@@ -73,8 +73,8 @@ class OwnerLockTest : public testing::Test {
     return child;
   }
 
-  /// The record of a process on another machine.
-  std::string record_of_elsewhere(const std::string& id) const {
+  /// Record of a process on another machine.
+  std::string remote_record(const std::string& id) const {
     return "host: n77\nboot: another\npid_namespace: pid:[1]\npid: 4711\nstart_ticks: 5\n"
            "since: 2026-11-21 13:04:08 UTC\njob: Slurm job 77\nid: " +
            id + "\n";
@@ -89,24 +89,24 @@ class OwnerLockTest : public testing::Test {
   double seconds_ = 0;
 };
 
-TEST_F(OwnerLockTest, OneOwnerAtATimeIsNamedToTheOther) {
+TEST_F(OwnerLockTest, SecondProcessGetsAnErrorNamingTheOwner) {
   for (const bool flock : {true, false}) {
     {
       const OwnerLock lock(file_, quick(flock));
       EXPECT_THAT(
-          refusal(quick(flock)),
+          lock_error(quick(flock)),
           AllOf(HasSubstr("--save: one process at a time may write the folder; got " + folder_.string()),
                 HasSubstr("pid " + std::to_string(::getpid())), HasSubstr("host "),
                 testing::ContainsRegex("since 20[0-9-]+ [0-9:]+ UTC"), HasSubstr("; choose another folder")));
       EXPECT_LT(seconds_, 10);
       EXPECT_EQ(read_owner(file_)->pid, ::getpid());
     }
-    EXPECT_FALSE(fs::exists(file_)) << "nobody owns the folder";
-    EXPECT_EQ(refusal(quick(flock)), "");
+    EXPECT_FALSE(fs::exists(file_)) << "the folder has no owner";
+    EXPECT_EQ(lock_error(quick(flock)), "");
   }
 }
 
-TEST_F(OwnerLockTest, AnOwnerThatEndsWithinTheGraceHandsItOn) {
+TEST_F(OwnerLockTest, LockPassesOnIfTheOwnerExitsWithinTheGracePeriod) {
   auto lock = std::make_unique<OwnerLock>(file_, quick());
   std::jthread ends([&] {
     std::this_thread::sleep_for(std::chrono::milliseconds(500));
@@ -114,71 +114,71 @@ TEST_F(OwnerLockTest, AnOwnerThatEndsWithinTheGraceHandsItOn) {
   });
   OwnerLockOptions patient = quick();
   patient.grace_s = 60;
-  EXPECT_EQ(refusal(patient), "");
+  EXPECT_EQ(lock_error(patient), "");
   EXPECT_GE(seconds_, 0.4);
 }
 
-TEST_F(OwnerLockTest, AKilledOwnerIsKnownAtOnce) {
+TEST_F(OwnerLockTest, KilledOwnerIsDetectedAtOnce) {
   for (const bool flock : {true, false}) {
     OwnerLockOptions impatient = quick(flock);
     impatient.stale_s = 600;
     const pid_t dead = die_as_owner(flock);
     ASSERT_EQ(read_owner(file_)->pid, dead) << "the record stays";
-    EXPECT_EQ(refusal(impatient), "");
+    EXPECT_EQ(lock_error(impatient), "");
     EXPECT_LT(seconds_, 30);
   }
 }
 
-TEST_F(OwnerLockTest, APidThatAnotherProcessHasNowIsNotTheOwner) {
+TEST_F(OwnerLockTest, ReusedPidIsNotTheOwner) {
   Owner old = owner_of_process();
   write_record("host: h\nboot: " + old.boot + "\npid_namespace: " + old.pid_namespace +
                "\npid: " + std::to_string(::getpid()) +
                "\nstart_ticks: " + std::to_string(old.start_ticks - 1) + "\nsince: then\njob: \nid: 1\n");
   OwnerLockOptions options = quick(/*flock=*/false);
   options.stale_s = 600;
-  EXPECT_EQ(refusal(options), "");
+  EXPECT_EQ(lock_error(options), "");
 }
 
-TEST_F(OwnerLockTest, AFreeLockIsProofUnderOneKernelAlsoInAnotherContainer) {
+TEST_F(OwnerLockTest, FreeFlockProvesDeathUnderOneKernelAcrossContainers) {
   const Owner me = owner_of_process();
   write_record("host: pod\nboot: " + me.boot +
                "\npid_namespace: pid:[1]\npid: 1\nstart_ticks: 1\nsince: then\njob: \nid: 1\n");
   OwnerLockOptions options = quick();
   options.stale_s = 600;
-  EXPECT_EQ(refusal(options), "");
+  EXPECT_EQ(lock_error(options), "");
   EXPECT_LT(seconds_, 60);
 }
 
-TEST_F(OwnerLockTest, AnOwnerElsewhereThatIsSilentForLongIsDeadAtOnce) {
-  write_record(record_of_elsewhere("1"));
+TEST_F(OwnerLockTest, RemoteOwnerWithAStaleHeartbeatIsDeadAtOnce) {
+  write_record(remote_record("1"));
   set_age(3600);
-  EXPECT_EQ(refusal(quick()), "");
-  EXPECT_LT(seconds_, 0.9) << "the clock of the file system says so without waiting";
+  EXPECT_EQ(lock_error(quick()), "");
+  EXPECT_LT(seconds_, 0.9) << "decided by the file system's clock without waiting";
 }
 
-TEST_F(OwnerLockTest, AnOwnerElsewhereThatJustCrashedIsWaitedFor) {
+TEST_F(OwnerLockTest, RemoteOwnerThatJustCrashedIsWaitedFor) {
   for (const bool flock : {true, false}) {
-    write_record(record_of_elsewhere("1"));
-    EXPECT_EQ(refusal(quick(flock)), "");
-    EXPECT_GE(seconds_, 0.9) << "it may be alive until its time is over";
+    write_record(remote_record("1"));
+    EXPECT_EQ(lock_error(quick(flock)), "");
+    EXPECT_GE(seconds_, 0.9) << "it may be alive until stale_s has passed";
   }
 }
 
-TEST_F(OwnerLockTest, AnOwnerElsewhereThatShowsLifeKeepsIt) {
-  write_record(record_of_elsewhere("1"));
+TEST_F(OwnerLockTest, RemoteOwnerWithHeartbeatsKeepsTheLock) {
+  write_record(remote_record("1"));
   std::atomic<bool> over{false};
   std::jthread lives([&] {
     for (; !over; std::this_thread::sleep_for(std::chrono::milliseconds(50))) set_age(0);
   });
   for (const bool flock : {true, false})
-    EXPECT_THAT(refusal(quick(flock)),
+    EXPECT_THAT(lock_error(quick(flock)),
                 HasSubstr("held by host n77, pid 4711, since 2026-11-21 13:04:08 UTC, Slurm "
                           "job 77; choose another folder"));
   over = true;
 }
 
-TEST_F(OwnerLockTest, AWaitEndsWhenItsProcessIsAskedTo) {
-  write_record(record_of_elsewhere("1"));
+TEST_F(OwnerLockTest, WaitEndsOnAStopRequest) {
+  write_record(remote_record("1"));
   set_age(0);
   OwnerLockOptions options = quick();
   options.stale_s = options.lease_s = 600;
@@ -188,10 +188,10 @@ TEST_F(OwnerLockTest, AWaitEndsWhenItsProcessIsAskedTo) {
   EXPECT_EQ(asked, 2);
 }
 
-TEST_F(OwnerLockTest, ALockThatNobodyNamesIsWaitedForAndThenRefused) {
+TEST_F(OwnerLockTest, LockWithoutARecordIsWaitedForThenReported) {
   const int fd = ::open(file_.c_str(), O_RDWR | O_CREAT, 0600);
-  ASSERT_EQ(::lockf(fd, F_TLOCK, 0), 0);  // another kind of lock: does not count
-  EXPECT_EQ(refusal(quick()), "");
+  ASSERT_EQ(::lockf(fd, F_TLOCK, 0), 0);  // a POSIX lock: ignored
+  EXPECT_EQ(lock_error(quick()), "");
   ::close(fd);
   const pid_t child = ::fork();
   if (child == 0) {
@@ -201,15 +201,15 @@ TEST_F(OwnerLockTest, ALockThatNobodyNamesIsWaitedForAndThenRefused) {
   }
   while (!fs::exists(file_) || fs::file_size(file_) != 0) std::this_thread::yield();
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
-  EXPECT_THAT(refusal(quick()), HasSubstr("a process that it does not name"));
+  EXPECT_THAT(lock_error(quick()), HasSubstr("an unnamed process"));
   EXPECT_GE(seconds_, 1.9);
   ::kill(child, SIGKILL);
   ::waitpid(child, nullptr, 0);
 }
 
-TEST_F(OwnerLockTest, OfManyAtOnceOneGetsIt) {
+TEST_F(OwnerLockTest, ExactlyOneOfManyContendersGetsTheLock) {
   for (const bool flock : {true, false}) {
-    std::atomic<int> owners{0}, refused{0};
+    std::atomic<int> owners{0}, rejected{0};
     std::vector<std::jthread> all;
     std::atomic<bool> end{false};
     for (int i = 0; i < 8; ++i)
@@ -219,65 +219,65 @@ TEST_F(OwnerLockTest, OfManyAtOnceOneGetsIt) {
           ++owners;
           while (!end) std::this_thread::sleep_for(std::chrono::milliseconds(10));
         } catch (const ConfigError&) {
-          ++refused;
+          ++rejected;
         }
       });
-    for (int i = 0; i < 3000 && owners + refused < 8; ++i)
+    for (int i = 0; i < 3000 && owners + rejected < 8; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     EXPECT_EQ(owners, 1) << flock;
-    EXPECT_EQ(refused, 7) << flock;
+    EXPECT_EQ(rejected, 7) << flock;
     end = true;
   }
 }
 
-TEST_F(OwnerLockTest, AnOwnerFromWhomItWasTakenIsTold) {
+TEST_F(OwnerLockTest, OwnerThatLostTheLockIsNotified) {
   std::atomic<bool> lost{false};
   OwnerLockOptions options = quick();
   options.on_loss = [&](const std::string& what) {
-    EXPECT_THAT(what, HasSubstr("is held by host n77, pid 4711"));
+    EXPECT_THAT(what, HasSubstr("is now held by host n77, pid 4711"));
     lost = true;
   };
   {
     const OwnerLock lock(file_, options);
-    fs::remove(file_);  // as one that another machine has taken, whose locks this one does not see
-    write_record(record_of_elsewhere("2"));
+    fs::remove(file_);  // as if another machine took it, whose locks are invisible here
+    write_record(remote_record("2"));
     for (int i = 0; i < 1000 && !lost; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
   EXPECT_TRUE(lost);
-  EXPECT_EQ(read_owner(file_)->id, "2") << "it is not the old owner's to remove";
+  EXPECT_EQ(read_owner(file_)->id, "2") << "the old owner must not remove it";
 }
 
-TEST_F(OwnerLockTest, ARemovedFileIsWrittenAgain) {
+TEST_F(OwnerLockTest, RemovedFileIsRewritten) {
   for (const bool asked : {true, false}) {
     OwnerLock lock(file_, quick());
     fs::remove(file_);
     if (asked) {
       EXPECT_TRUE(lock.confirm());
     } else {
-      for (int i = 0; i < 1000 && !read_owner(file_); ++i)  // there, locked and written
+      for (int i = 0; i < 1000 && !read_owner(file_); ++i)  // until it exists and is written
         std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
     ASSERT_TRUE(read_owner(file_));
     EXPECT_EQ(read_owner(file_)->pid, ::getpid());
-    EXPECT_THAT(refusal(quick()), HasSubstr("one process at a time"));
+    EXPECT_THAT(lock_error(quick()), HasSubstr("one process at a time"));
   }
   EXPECT_FALSE(fs::exists(file_));
 }
 
-TEST_F(OwnerLockTest, AStoppedProcessFromWhichItWasTakenEndsWith2) {
+TEST_F(OwnerLockTest, SuspendedProcessThatLostTheLockExitsWith2) {
   const pid_t child = ::fork();
   if (child == 0) {
     const OwnerLock lock(file_, quick());
     for (;;) ::pause();
   }
   while (!read_owner(file_)) std::this_thread::yield();
-  write_record(record_of_elsewhere("2"));
+  write_record(remote_record("2"));
   int status = 0;
   ::waitpid(child, &status, 0);
   EXPECT_TRUE(WIFEXITED(status) && WEXITSTATUS(status) == kExitSettings) << status;
 }
 
-TEST_F(OwnerLockTest, SignsOfLifeReachTheFile) {
+TEST_F(OwnerLockTest, HeartbeatsUpdateTheModificationTime) {
   const OwnerLock lock(file_, quick());
   set_age(3600);
   const auto old = fs::last_write_time(file_);
@@ -286,26 +286,26 @@ TEST_F(OwnerLockTest, SignsOfLifeReachTheFile) {
   EXPECT_GT(fs::last_write_time(file_), old);
 }
 
-TEST_F(OwnerLockTest, AFileThatIsRemovedAndMadeAnewMeanwhileIsTheOneThatCounts) {
+TEST_F(OwnerLockTest, RecreatedFileIsReopenedWhileWaiting) {
   auto first = std::make_unique<OwnerLock>(file_, quick());
   OwnerLockOptions patient = quick();
   patient.grace_s = 60;
   std::string second = "pending";
-  std::jthread waits([&] { second = refusal(patient); });
+  std::jthread waits([&] { second = lock_error(patient); });
   std::this_thread::sleep_for(std::chrono::milliseconds(300));
   first.reset();  // removes the file that the waiting one has open
   waits.join();
   EXPECT_EQ(second, "");
 }
 
-TEST_F(OwnerLockTest, AFullDiskAndAForbiddenFolderAreSettings) {
+TEST_F(OwnerLockTest, FullDiskAndReadOnlyFolderAreConfigErrors) {
   const pid_t child = ::fork();
   if (child == 0) {
     ::signal(SIGXFSZ, SIG_IGN);
     const rlimit none{0, 0};
     ::setrlimit(RLIMIT_FSIZE, &none);
-    const std::string what = refusal(quick());
-    ::_exit(what.find("owner.txt: the disk must have room") != std::string::npos &&
+    const std::string what = lock_error(quick());
+    ::_exit(what.find("owner.txt must fit on its disk") != std::string::npos &&
                     what.find(" free of ") != std::string::npos
                 ? 0
                 : 1);
@@ -314,10 +314,10 @@ TEST_F(OwnerLockTest, AFullDiskAndAForbiddenFolderAreSettings) {
   ::waitpid(child, &status, 0);
   EXPECT_EQ(status, 0);
   file_ = "/proc/owner.txt";
-  EXPECT_THAT(refusal(quick()), HasSubstr("the folder must be writable; got /proc ("));
+  EXPECT_THAT(lock_error(quick()), HasSubstr("the folder must be writable; got /proc ("));
 }
 
-TEST(Owner, TextsOfOthersNameNobody) {
+TEST(Owner, FilesOfOtherFormatsHaveNoOwner) {
   EXPECT_FALSE(read_owner("/proc/version"));
   EXPECT_FALSE(read_owner("/no/such/file"));
 }

@@ -1,4 +1,4 @@
-// How a program on the library ends: exit codes, what is told, what is written before the end.
+// run_as_program: exit codes, error lines, flushed output.
 #include "colonnade/base/program.h"
 
 #include <gtest/gtest.h>
@@ -17,17 +17,17 @@ namespace {
 
 using testing::ExitedWithCode;
 
-/// A body that throws.
+/// A program body that throws.
 template <typename E>
 std::function<int()> throws(const E& error) {
   return [error]() -> int { throw error; };
 }
 
-TEST(Program, ReturnsWhatWentWell) {
+TEST(Program, ReturnsZeroOnSuccess) {
   EXPECT_EQ(run_as_program([] { return 0; }), 0);
 }
 
-TEST(ProgramDeathTest, ExceptionsBecomeCodesAndErrorLines) {
+TEST(ProgramDeathTest, ExceptionsBecomeExitCodesAndErrorLines) {
   const auto exits = [](const std::function<int()>& body, int code, const char* text) {
     EXPECT_EXIT(run_as_program(body), ExitedWithCode(code), text);
   };
@@ -35,14 +35,14 @@ TEST(ProgramDeathTest, ExceptionsBecomeCodesAndErrorLines) {
   exits(throws(ConfigError("2 settings are wrong:\n  a\n  b")), 2, "^error: 2 .*\nerror:   a\nerror:   b\n$");
   exits(throws(DataError("damaged")), 3, "^error: damaged\n$");
   exits(throws(CommError("lost")), 4, "^error: lost\n$");
-  exits(throws(StopRequested("stopped as asked")), 5, "^stopped as asked\n$");
+  exits(throws(StopRequested("stopped as requested")), 5, "^stopped as requested\n$");
   exits(throws(Error("failed")), 1, "^error: failed\n$");
   exits(throws(std::runtime_error("of another library")), 1, "^error: of another library\n$");
-  exits(throws(std::bad_alloc()), 1, "^error: memory: there is not enough");
+  exits(throws(std::bad_alloc()), 1, "^error: out of memory on this machine");
   exits([] { return 7; }, 7, "^$");
 }
 
-TEST(ProgramDeathTest, TheLauncherSeesTheMessage) {
+TEST(ProgramDeathTest, TheLauncherReceivesTheMessage) {
   const auto path = std::filesystem::temp_directory_path() / ("program-" + std::to_string(::getpid()));
   Progress page(path);
   const auto body = [&] {
@@ -54,12 +54,12 @@ TEST(ProgramDeathTest, TheLauncherSeesTheMessage) {
   std::filesystem::remove(path);
 }
 
-/// A global whose destructor says so with an exit code.
+/// A global whose destructor exits with code 99.
 struct Trap {
   ~Trap() { ::_exit(99); }
 };
 
-TEST(ProgramDeathTest, OutputIsWrittenAndGlobalsAreNotDestroyed) {
+TEST(ProgramDeathTest, OutputIsFlushedAndGlobalsAreNotDestroyed) {
   const auto body = []() -> int {
     static const Trap trap;
     ::dup2(STDERR_FILENO, STDOUT_FILENO);
@@ -69,7 +69,7 @@ TEST(ProgramDeathTest, OutputIsWrittenAndGlobalsAreNotDestroyed) {
   EXPECT_EXIT(run_as_program(body), ExitedWithCode(1), "half a line");
 }
 
-TEST(ProgramDeathTest, AFileThatMayNotGrowIsAFailedWrite) {
+TEST(ProgramDeathTest, SigxfszIsIgnored) {
   EXPECT_EXIT(run_as_program([] { return ::raise(SIGXFSZ) == 0 ? 8 : 9; }), ExitedWithCode(8), "");
 }
 

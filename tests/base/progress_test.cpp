@@ -1,4 +1,4 @@
-// The page of progress: what is written is read, in one process and across a kill -9.
+// Progress page: reads return the written values, within a process and after SIGKILL of the writer.
 #include "colonnade/base/progress.h"
 
 #include <gtest/gtest.h>
@@ -16,7 +16,7 @@
 namespace colonnade {
 namespace {
 
-TEST(Progress, ReadsBackWhatWasWritten) {
+TEST(Progress, ReadsReturnTheWrittenValues) {
   Progress page;
   page.set_rank(3, 8);
   page.set_step(41);
@@ -48,7 +48,7 @@ TEST(Progress, ReadsBackWhatWasWritten) {
   EXPECT_EQ(now.groups[0].finished, 1U);
 }
 
-TEST(Progress, NumbersTheCollectivesOfEachGroupAndNotTheMessages) {
+TEST(Progress, NumbersCollectivesPerGroupButNotMessages) {
   Progress page;
   const int tp = page.add_group("tp", std::vector{0, 1});
   const int dp = page.add_group("dp", std::vector{0, 4});
@@ -75,7 +75,7 @@ TEST(Progress, KeepsTheMembersOfLargeGroups) {
   EXPECT_EQ(now.groups[2].members, (std::vector{0, 64}));
 }
 
-TEST(Progress, CutsLongTextsAndManyGroups) {
+TEST(Progress, TruncatesLongTextsAndDropsExcessGroups) {
   Progress page;
   page.set_phase(std::string(1000, 'x'));
   EXPECT_EQ(page.read().phase, std::string(39, 'x'));
@@ -86,16 +86,16 @@ TEST(Progress, CutsLongTextsAndManyGroups) {
   EXPECT_EQ(page.read().last->what, "still named");
 }
 
-TEST(Progress, EveryWriteIsASignOfLife) {
+TEST(Progress, EveryWriteIsAHeartbeat) {
   Progress page;
-  const std::int64_t before = page.read().alive_ns;
+  const std::int64_t before = page.read().heartbeat_ns;
   EXPECT_LE(before, monotonic_ns());
-  page.alive();
-  EXPECT_GT(page.read().alive_ns, before);
+  page.heartbeat();
+  EXPECT_GT(page.read().heartbeat_ns, before);
 }
 
-/// A child writes texts of one letter until it is killed; the reader must only ever see whole ones.
-TEST(Progress, AReaderSeesWholeValuesOfAWriterThatIsKilled) {
+/// A child writes texts of one repeated letter until it is killed; the reader must never see a mixture.
+TEST(Progress, ReaderSeesConsistentValuesOfAKilledWriter) {
   const int fd = ::memfd_create("page", 0);
   const ProgressReader reader(fd);
   EXPECT_FALSE(reader.read().opened);
@@ -109,7 +109,7 @@ TEST(Progress, AReaderSeesWholeValuesOfAWriterThatIsKilled) {
     for (int i = 0; i < 2000; ++i) {
       if (i == 1000) ::kill(child, SIGKILL);
       const std::string note = reader.read().note;
-      if (!note.empty()) {  // empty: it changed in every one of the reader's attempts
+      if (!note.empty()) {  // empty: every attempt was overtaken by a write
         ASSERT_EQ(note, std::string(300, note.front()));
       }
     }
@@ -120,11 +120,11 @@ TEST(Progress, AReaderSeesWholeValuesOfAWriterThatIsKilled) {
   ::close(fd);
 }
 
-TEST(Progress, SaysWhyAPageCannotBeOpened) {
+TEST(Progress, ThrowsIfThePageCannotBeOpened) {
   EXPECT_THROW(Progress(std::filesystem::path("/nowhere/at/all")), Error);
 }
 
-TEST(Progress, AScopeGivesAThreadItsOwnPage) {
+TEST(Progress, ScopeGivesAThreadItsOwnPage) {
   Progress& process = progress();
   process.set_step(7);
   std::vector<Progress> pages(2);

@@ -1,4 +1,4 @@
-// Messages of libraries: what is wrong stays, where the library found it goes.
+// Library messages: the error is kept, source locations are removed.
 #include "colonnade/base/reason.h"
 
 #include <gtest/gtest.h>
@@ -10,7 +10,7 @@
 namespace colonnade {
 namespace {
 
-TEST(Reason, LeavesOutPlacesInSourcesAndNamesOfExceptions) {
+TEST(Reason, RemovesSourceLocationsAndExceptionNames) {
   EXPECT_EQ(reason_in("Internal: src/model_interface.cc(123) [!sp.piece().empty()] piece must not be empty."),
             "piece must not be empty");
   EXPECT_EQ(reason_in("Internal: /a/b-c/trainer.cc(40) [(x) > (0)] ", "a damaged file"), "a damaged file");
@@ -20,14 +20,14 @@ TEST(Reason, LeavesOutPlacesInSourcesAndNamesOfExceptions) {
             "type must be string, but is number");
 }
 
-TEST(Reason, LeavesOtherTextAsItIs) {
+TEST(Reason, LeavesOtherTextUnchanged) {
   for (const char* text :
        {"tokenizer.json: 'a.cc' must be text; got 3.5 [json]", "1.5 of 2.h0", "v1.2.3 (4)", "x"})
     EXPECT_EQ(reason_in(text), text);
   EXPECT_EQ(reason_of(DataError("src/a.cc(3) [x] y.")), "src/a.cc(3) [x] y.") << "our own";
 }
 
-TEST(Reason, OfJsonSaysLineAndKey) {
+TEST(Reason, KeepsLineAndKeyOfJsonErrors) {
   const auto reason = [](const auto& body) {
     try {
       body();

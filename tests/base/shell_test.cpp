@@ -1,4 +1,4 @@
-// Words of every kind, read by a real shell.
+// Quoted words, parsed by a real shell.
 #include "colonnade/base/shell.h"
 
 #include <gtest/gtest.h>
@@ -9,8 +9,8 @@
 namespace colonnade {
 namespace {
 
-/// What `sh` makes of the words, each behind a line of its own.
-std::string read_by_a_shell(const std::string& line) {
+/// The words as parsed by `sh`, each as "<word>".
+std::string parsed_by_shell(const std::string& line) {
   const std::string command = "printf '<%s>' " + line;
   FILE* pipe = ::popen(command.c_str(), "r");
   std::string text;
@@ -21,19 +21,19 @@ std::string read_by_a_shell(const std::string& line) {
   return text;
 }
 
-TEST(Shell, PlainWordsStandAsTheyAre) {
-  EXPECT_EQ(shell_line({"colonnade", "pretrain", "--load", "runs/a", "--split=969,30,1"}),
+TEST(Shell, PlainWordsAreNotQuoted) {
+  EXPECT_EQ(shell_join({"colonnade", "pretrain", "--load", "runs/a", "--split=969,30,1"}),
             "colonnade pretrain --load runs/a --split=969,30,1");
-  EXPECT_EQ(shell_line({"--layout", "Et|(t|)*2L", "a'b", ""}), "--layout 'Et|(t|)*2L' 'a'\\''b' ''");
+  EXPECT_EQ(shell_join({"--layout", "Et|(t|)*2L", "a'b", ""}), "--layout 'Et|(t|)*2L' 'a'\\''b' ''");
 }
 
-TEST(Shell, EveryWordArrivesAsItWas) {
+TEST(Shell, QuotedWordsRoundTrip) {
   const std::vector<std::string> words = {"a b", "$HOME", "`x`",    "it's",    "\"q\"", "",    "~",
                                           "#x",  "*",     "a\\b",   "!x",      "{a,b}", "[a]", "a;b",
                                           "a&b", "<>",    "tab\tx", "line\nx", "é 中"};
   std::string expected;
   for (const std::string& word : words) expected += "<" + word + ">";
-  EXPECT_EQ(read_by_a_shell(shell_line(words)), expected);
+  EXPECT_EQ(parsed_by_shell(shell_join(words)), expected);
 }
 
 }  // namespace

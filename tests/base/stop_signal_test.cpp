@@ -1,5 +1,5 @@
-// A signal ends the process while there is nothing to save; later the first one is remembered, repeats are
-// ignored, Ctrl-C again ends the process.
+// Stop signals: the process exits while there is nothing to save; later the first signal is recorded, repeats
+// are ignored, and a second Ctrl-C ends the process.
 #include "colonnade/base/stop_signal.h"
 
 #include <gtest/gtest.h>
@@ -15,13 +15,13 @@
 namespace colonnade {
 namespace {
 
-/// To the process, as from outside; and time to take it.
+/// Sends the signal to the whole process and waits for its delivery.
 void send(int signal) {
   ::kill(::getpid(), signal);
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
 }
 
-TEST(StopSignals, BeforeThereIsSomethingToSaveASignalEndsTheProcess) {
+TEST(StopSignals, SignalEndsTheProcessWhileThereIsNothingToSave) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     EXPECT_EXIT(
         {
@@ -32,7 +32,7 @@ TEST(StopSignals, BeforeThereIsSomethingToSaveASignalEndsTheProcess) {
   }
 }
 
-/// As when it comes while the program is loaded.
+/// Emulates a signal that arrives while the program loads.
 void block_and_send(int signal) {
   sigset_t set{};
   ::sigemptyset(&set);
@@ -41,7 +41,7 @@ void block_and_send(int signal) {
   send(signal);
 }
 
-TEST(StopSignals, ASignalThatCameWhileItWasBlockedEndsTheProcess) {
+TEST(StopSignals, PendingSignalEndsTheProcessOnceUnblocked) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     EXPECT_EXIT(
         {
@@ -59,30 +59,30 @@ TEST(StopSignals, ASignalThatCameWhileItWasBlockedEndsTheProcess) {
   }
 }
 
-TEST(StopSignals, TheFirstSignalIsRemembered) {
+TEST(StopSignals, FirstSignalIsRecorded) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
     StopSignals stop;
-    stop.remember();
+    stop.defer();
     EXPECT_EQ(stop.requested(), 0);
     send(signal);
     EXPECT_EQ(stop.requested(), signal);
   }
 }
 
-TEST(StopSignals, AHangupThatIsIgnoredStaysSo) {
+TEST(StopSignals, IgnoredSighupStaysIgnored) {
   EXPECT_EXIT(
       {
         ::signal(SIGHUP, SIG_IGN);
         StopSignals stop;
         send(SIGHUP);
-        stop.remember();
+        stop.defer();
         send(SIGHUP);
         ::_exit(stop.requested() == 0 ? 0 : 1);
       },
       testing::ExitedWithCode(0), "");
 }
 
-TEST(StopSignals, AReaderOfTheOutputThatIsGoneEndsNothing) {
+TEST(StopSignals, ClosedOutputPipeDoesNotEndTheProcess) {
   EXPECT_EXIT(
       {
         const StopSignals stop;
@@ -94,18 +94,18 @@ TEST(StopSignals, AReaderOfTheOutputThatIsGoneEndsNothing) {
       testing::ExitedWithCode(0), "");
 }
 
-TEST(StopSignals, TheSameRequestSentTwiceEndsNothing) {
+TEST(StopSignals, RepeatedRequestsAreIgnored) {
   StopSignals stop;
-  stop.remember();
+  stop.defer();
   for (const int signal : {SIGTERM, SIGTERM, SIGINT}) send(signal);
   EXPECT_EQ(stop.requested(), SIGTERM);
 }
 
-TEST(StopSignals, CtrlCAgainEndsTheProcess) {
+TEST(StopSignals, SecondCtrlCEndsTheProcess) {
   EXPECT_EXIT(
       {
         StopSignals stop;
-        stop.remember();
+        stop.defer();
         send(SIGINT);
         std::this_thread::sleep_for(std::chrono::milliseconds(1100));
         send(SIGINT);
@@ -113,27 +113,27 @@ TEST(StopSignals, CtrlCAgainEndsTheProcess) {
       testing::KilledBySignal(SIGINT), "");
 }
 
-bool blocks(int signal) {
+bool is_blocked(int signal) {
   sigset_t blocked{};
   ::pthread_sigmask(SIG_BLOCK, nullptr, &blocked);
   return ::sigismember(&blocked, signal) == 1;
 }
 
-TEST(StopSignals, InterruptNoThreadThatComputes) {
+TEST(StopSignals, AreBlockedInComputingThreads) {
   for (const int signal : {SIGINT, SIGTERM, SIGHUP}) {
-    EXPECT_FALSE(blocks(signal));
+    EXPECT_FALSE(is_blocked(signal));
     {
       const StopSignals stop;
-      EXPECT_TRUE(blocks(signal));
-      bool another = false;
-      std::jthread([&] { another = blocks(signal); }).join();
-      EXPECT_TRUE(another);
+      EXPECT_TRUE(is_blocked(signal));
+      bool blocked_in_new_thread = false;
+      std::jthread([&] { blocked_in_new_thread = is_blocked(signal); }).join();
+      EXPECT_TRUE(blocked_in_new_thread);
     }
-    EXPECT_FALSE(blocks(signal));
+    EXPECT_FALSE(is_blocked(signal));
   }
 }
 
-TEST(StopSignals, ThereIsOneAtATime) {
+TEST(StopSignals, OnlyOneInstanceMayExist) {
   const StopSignals stop;
   EXPECT_THROW(StopSignals(), Error);
 }

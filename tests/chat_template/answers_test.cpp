@@ -1,4 +1,4 @@
-// Answers of chat templates: where they begin and end, in whatever way a template goes over the messages.
+// Answers of chat templates: their spans for all ways in which a template iterates over messages.
 #include "colonnade/chat_template/answers.h"
 
 #include <gmock/gmock.h>
@@ -16,7 +16,7 @@ namespace {
 using json = nlohmann::ordered_json;
 using ::testing::HasSubstr;
 
-/// Keys stay in their order.
+/// Lines of a vector file; objects keep the order of their keys.
 std::vector<json> lines_of(const std::string& name) {
   std::ifstream file(test::vector_path("chat/" + name));
   std::vector<json> lines;
@@ -43,17 +43,17 @@ constexpr const char* kTalk =
     R"({"messages": [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "4"},)"
     R"( {"role": "user", "content": "Sure?"}, {"role": "assistant", "content": "Yes"}]})";
 
-/// What the template writes next closes answers that it does not end itself.
-std::string closing_mark(const std::string& name, const std::string& behind) {
-  return name == "closed_by_role" ? behind.substr(0, behind.find('>') + 1) : "";
+/// The mark that ends an answer: the next role's, if the template writes no ending itself.
+std::string closing_mark(const std::string& name, const std::string& following) {
+  return name == "closed_by_role" ? following.substr(0, following.find('>') + 1) : "";
 }
 
-/// Templates of these names lie beside the case that they come from.
+/// Templates of tests/cases/chat-templates.
 ChatTemplate case_template(const std::string& name) {
   return {name, read_file(test::vector_path("cases/chat-templates/" + name + ".jinja")), {}};
 }
 
-TEST(ChatAnswers, AnswersAreWhatFollowsThePromptInALoopOverMessages) {
+TEST(ChatAnswers, AnswersFollowTheGenerationPromptInALoopOverMessages) {
   const Conversation chat = read_conversation(kTalk);
   const std::vector<std::string> two{"4<|im_end|>\n", "Yes<|im_end|>\n"};
   EXPECT_EQ(answers_of(template_of("chatml").chat(chat)), two);
@@ -70,7 +70,7 @@ TEST(ChatAnswers, AnswersAreWhatFollowsThePromptInALoopOverMessages) {
   EXPECT_EQ(answers_of(template_of("qwen3_coder").chat(chat)), two);
   EXPECT_EQ(answers_of(template_of("deepseek_r1").chat(chat)),
             (std::vector<std::string>{"4</s>", "Yes</s>"}));
-  // It ends a text that asks for nothing, which begins like what asks.
+  // Without a generation prompt it writes an end of text, which starts like the prompt.
   ChatTemplate phi("phi", read_file(test::vector_path("chat/templates/phi3.jinja")),
                    {{"eos_token", Value::text("<|endoftext|>")}});
   EXPECT_EQ(answers_of(phi.chat(chat)), (std::vector<std::string>{"4<|end|>\n", "Yes<|end|>\n"}));
@@ -79,8 +79,8 @@ TEST(ChatAnswers, AnswersAreWhatFollowsThePromptInALoopOverMessages) {
             (std::vector<std::string>{"4<|im_end|>\n", "<think>\n\n</think>\n\nYes<|im_end|>\n"}));
 }
 
-/// Texts are those of Transformers, and what asks in them is a header of the assistant.
-TEST(ChatAnswers, AnAnswerThatBeginsTheConversationBeginsBehindItsHeader) {
+/// The texts are those of Transformers, whose generation prompts are assistant headers.
+TEST(ChatAnswers, AnAnswerInTheFirstMessageStartsAfterItsHeader) {
   const Conversation chat = read_conversation(
       R"({"messages": [{"role": "assistant", "content": "Welcome"}, {"role": "user", "content": "Hi"},)"
       R"( {"role": "assistant", "content": "Hello"}]})");
@@ -98,7 +98,7 @@ TEST(ChatAnswers, AnAnswerThatBeginsTheConversationBeginsBehindItsHeader) {
   EXPECT_EQ(answers_of(template_of("zephyr").chat(chat)), both("</s>\n"));
   EXPECT_EQ(answers_of(template_of("phi3").chat(chat)), both("<|end|>\n"));
   EXPECT_EQ(answers_of(template_of("deepseek_r1").chat(chat)), both("</s>"));
-  // As Tulu's and OLMo's: the begin stands before the loop, and only the last message asks.
+  // As in Tulu and OLMo: the bos precedes the loop, and the last iteration writes the generation prompt.
   const ChatTemplate olmo("olmo",
                           R"({{ eos_token }}{% for m in messages %}{% if m.role == 'user' %})"
                           R"({{ '<|user|>\n' + m.content + '\n' }}{% elif loop.last %})"
@@ -113,7 +113,7 @@ TEST(ChatAnswers, AnAnswerThatBeginsTheConversationBeginsBehindItsHeader) {
   EXPECT_EQ(answers_of(template_of("qwen2").chat(empty)), std::vector<std::string>{"<|im_end|>\n"});
 }
 
-TEST(ChatAnswers, AnswersBeginAsTheyAreAskedForEvenWhereTheyBeginAsThePrompt) {
+TEST(ChatAnswers, AnswersStartAfterTheirOwnPromptEvenIfTheyStartLikeAnother) {
   const ChatTemplate thinker("thinker", R"({%- set now = namespace(tool=false) -%}
 {%- for m in messages -%}
   {%- if m.role == 'user' -%}{%- set now.tool = false -%}{{ '<|User|>' ~ m.content }}
@@ -134,7 +134,7 @@ TEST(ChatAnswers, AnswersBeginAsTheyAreAskedForEvenWhereTheyBeginAsThePrompt) {
             (std::vector<std::string>{"<b>A1<|end|>", "<A2<|end|>", "A3<|end|>"}));
 }
 
-TEST(ChatAnswers, AnswersAreWhatAMessageAddsToTheTextThatAsksForIt) {
+TEST(ChatAnswers, AnswersAreTheTextThatAMessageAddsToItsPrompt) {
   std::set<std::string> names;
   for (const json& expected : lines_of("turns.jsonl")) {
     const std::string name = expected["template"];
@@ -150,7 +150,7 @@ TEST(ChatAnswers, AnswersAreWhatAMessageAddsToTheTextThatAsksForIt) {
   EXPECT_GT(names.size(), 14U);
 }
 
-TEST(ChatAnswers, LoopsByIndexWriteAnswersToo) {
+TEST(ChatAnswers, FindsAnswersOfLoopsByIndex) {
   EXPECT_EQ(answers_of(case_template("t").chat(read_conversation(kTalk))),
             (std::vector<std::string>{"<assistant>4</assistant>", "<assistant>Yes</assistant>"}));
   const std::pair<const char*, const char*> kLoops[] = {
@@ -184,7 +184,7 @@ TEST(ChatAnswers, LoopsByIndexWriteAnswersToo) {
   }
 }
 
-TEST(ChatAnswers, TheNextRolesMarkClosesAnAnswer) {
+TEST(ChatAnswers, TheMarkOfTheNextRoleEndsAnAnswer) {
   const Chat chat = case_template("g").chat(read_conversation(kTalk));
   EXPECT_EQ(answers_of(chat), (std::vector<std::string>{"<|assistant|>4<|user|>", "<|assistant|>Yes"}));
   EXPECT_EQ(chat.unended, 1U);
@@ -202,8 +202,8 @@ TEST(ChatAnswers, TheNextRolesMarkClosesAnAnswer) {
                                       "\nnine"}));
   EXPECT_EQ(answers_of(template_of("by_index").chat(talk(kCall, kThen)))[0],
             "<tool_call>{\"name\": \"get\", \"arguments\": {\"a\": 3}}</tool_call>[|endofturn|]\n")
-      << "it has an end of its own";
-  // Words of the next message are no mark, nor are words of a header.
+      << "the template writes an ending";
+  // Neither words of the next message nor words of a header are marks.
   for (const char* source : {"{% for m in messages %}{{ m.content }}{% endfor %}",
                              "{% for m in messages %}{{ '\n' ~ m.role ~ ': ' ~ m.content }}{% endfor %}"}) {
     const Chat open = ChatTemplate("T", source, {})
@@ -214,7 +214,7 @@ TEST(ChatAnswers, TheNextRolesMarkClosesAnAnswer) {
   }
 }
 
-TEST(ChatAnswers, MarkedAnswersWithoutAnEndAreCounted) {
+TEST(ChatAnswers, CountsMarkedAnswersWithoutAnEnding) {
   const auto unended = [](const std::string& marked) {
     return ChatTemplate("T", "{% for m in messages %}" + marked + "<|end|>{% endfor %}", {})
         .chat(read_conversation(kTalk))
@@ -225,18 +225,18 @@ TEST(ChatAnswers, MarkedAnswersWithoutAnEndAreCounted) {
   EXPECT_EQ(unended("{% generation %}{{ m.content }}{% endgeneration %}: {% generation %}{{ m.content }}</s>"
                     "{% endgeneration %}"),
             0U)
-      << "of two parts of an answer the last one counts";
+      << "the last part of an answer counts";
 }
 
-TEST(ChatAnswers, AnswersMixedWithOtherMessagesAreRefused) {
+TEST(ChatAnswers, RejectsAnswersMixedWithOtherMessages) {
   for (const char* source : {"{{ messages | map(attribute='content') | list | tojson }}",
                              "{{ messages[1].content }}{{ messages[0].content }}{{ messages[1].content }}"})
     EXPECT_THAT(test::message_of<DataError>(
                     [&] { (void)ChatTemplate("T", source, {}).chat(read_conversation(kTalk)); }),
-                HasSubstr("must write the answers apart from other messages; got message 2 mixed"));
+                HasSubstr("must write answers apart from other messages; got message 2 mixed"));
 }
 
-TEST(ChatAnswers, LongConversationsTakeTimeByTheirLength) {
+TEST(ChatAnswers, LongConversationsTakeLinearTime) {
   json messages = json::array();
   for (int i = 0; i < 2000; ++i) {
     messages.push_back({{"role", "user"}, {"content", "u" + std::to_string(i)}});
@@ -254,14 +254,14 @@ TEST(ChatAnswers, LongConversationsTakeTimeByTheirLength) {
   }
 }
 
-TEST(ChatAnswers, ConversationsWithoutAnswersAreRefused) {
+TEST(ChatAnswers, RejectsConversationsWithoutAnswers) {
   const auto fault = [](const ChatTemplate& t, const std::string& line) {
     return test::message_of<DataError>([&] { (void)t.chat(read_conversation(line)); });
   };
   EXPECT_THAT(fault(template_of("chatml"), R"({"messages": [{"role": "user", "content": "a"}]})"),
               HasSubstr("'assistant'; got none"));
   EXPECT_THAT(fault(ChatTemplate("T", "{{ messages[0].content }}", {}), kTalk),
-              HasSubstr("must write an answer: words of a message of the assistant"));
+              HasSubstr("must write an answer: words of an assistant message"));
 }
 
 }  // namespace

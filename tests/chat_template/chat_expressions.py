@@ -1,5 +1,5 @@
-"""Expressions of Jinja for tests/vectors/chat/expressions.jsonl (by tools/make_chat_vectors.py): those of TEMPLATES and REFUSED and random ones over
-filters, methods and tests, safe strings among them.
+"""Jinja expressions for tests/vectors/chat/expressions.jsonl (written by tools/make_chat_vectors.py): TEMPLATES, REJECTED, and random expressions of
+filters, methods and tests on values that include safe strings.
 """
 TALK = {"messages": [{"role": "user", "content": "2+2?"}, {"role": "assistant", "content": "<4> & 'x'"}]}
 VALUES = [
@@ -92,8 +92,8 @@ TEMPLATES = [
     "{{ [nothing] | map(attribute=none, default='z') | map('default', 'q') | list }} {{ [nothing, 1] | map('default', default_value=7) | list }}",
     "{{ [[{'n': 1}, {'n': 2}]] | map('join', ',', attribute='n') | list }} {{ [[{'n': 1}]] | map('map', attribute='n') | map('list') | list }} {{ [3, 4, 6] | select('divisibleby', num=3) | list }}",
 ]
-# What Jinja writes and Colonnade refuses: texts that depend on Python, and generators that something else has taken.
-REFUSED = [
+# Templates that Jinja renders and Colonnade rejects: texts that depend on Python's version, and generators that may have been consumed.
+REJECTED = [
     "{{ range(3) }}", "{{ {'a': 1}.items() }}", "{{ 9007199254740993 / 3 }}", "{{ [['a']] | map(attribute='٠') | list }}",
     "{% set ns = namespace() %}{% set h = [namespace(n=1)] | map(attribute='n') %}{{ h | list }}",
     *[GENERATOR + use for use in (

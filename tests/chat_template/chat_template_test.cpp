@@ -1,5 +1,4 @@
-// Chat templates: what Transformers writes, which part is an answer, and templates that are hostile or not
-// understood.
+// Chat templates: texts of Transformers, answer masks, and hostile or unsupported templates.
 #include "colonnade/chat_template/chat_template.h"
 
 #include <gmock/gmock.h>
@@ -18,7 +17,7 @@ using json = nlohmann::ordered_json;
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-/// Keys stay in their order.
+/// Lines of a vector file; objects keep the order of their keys.
 std::vector<json> lines_of(const std::string& name) {
   std::ifstream file(test::vector_path("chat/" + name));
   std::vector<json> lines;
@@ -49,21 +48,21 @@ std::string rendered(const std::string& source, bool prompt = false) {
   return ChatTemplate("T", source, {}).render(read_conversation(kTalk), prompt).text;
 }
 
-std::string fault_of(const std::string& source) {
+std::string error_of(const std::string& source) {
   return test::message_of<DataError>([&] { (void)rendered(source); });
 }
 
-TEST(ChatTemplate, WritesWhatTransformersWrites) {
+TEST(ChatTemplate, MatchesTransformers) {
   const std::vector<json> chats = lines_of("conversations.jsonl");
   std::map<std::string, ChatTemplate> templates;
-  int written = 0, refused = 0;
+  int written = 0, rejected = 0;
   for (const json& expected : lines_of("expected.jsonl")) {
     const std::string name = expected["template"];
     const ChatTemplate& each = templates.try_emplace(name, template_of(name)).first->second;
     const Conversation chat = read_conversation(chats.at(expected["chat"].get<std::size_t>()).dump());
     if (expected["text"].is_null()) {
       EXPECT_THROW((void)each.render(chat, expected["prompt"]), DataError) << expected;
-      ++refused;
+      ++rejected;
       continue;
     }
     EXPECT_EQ(each.render(chat, expected["prompt"]).text, expected["text"].get<std::string>()) << expected;
@@ -73,33 +72,33 @@ TEST(ChatTemplate, WritesWhatTransformersWrites) {
     }
   }
   EXPECT_GT(written, 300);
-  EXPECT_GT(refused, 100);
+  EXPECT_GT(rejected, 100);
 }
 
-TEST(ChatTemplate, ExpressionsWriteWhatJinjaWritesOrAreRefused) {
+TEST(ChatTemplate, ExpressionsMatchJinjaOrAreRejected) {
   const std::vector<json> lines = lines_of("expressions.jsonl");
   const Conversation chat = read_conversation(lines.at(0)["chat"].dump());
-  int written = 0, refused = 0, stricter = 0;
+  int written = 0, rejected = 0, stricter = 0;
   for (std::size_t i = 1; i < lines.size(); ++i) {
     const json& expected = lines[i]["text"];
-    const bool refused_here = lines[i].contains("refused");
+    const bool is_stricter = lines[i].contains("refused");
     std::optional<std::string> text;
     try {
       text = ChatTemplate("T", lines[i]["source"].get<std::string>(), {}).render(chat, true).text;
     } catch (const DataError& fault) {
       EXPECT_THAT(fault.what(), HasSubstr("T: line 1"));
     }
-    EXPECT_EQ(text.value_or("refused"),
-              expected.is_null() || refused_here ? "refused" : expected.get<std::string>())
+    EXPECT_EQ(text.value_or("rejected"),
+              expected.is_null() || is_stricter ? "rejected" : expected.get<std::string>())
         << lines[i]["source"].get<std::string>();
-    ++(expected.is_null() ? refused : refused_here ? stricter : written);
+    ++(expected.is_null() ? rejected : is_stricter ? stricter : written);
   }
   EXPECT_GT(written, 380);
-  EXPECT_GT(refused, 50);
+  EXPECT_GT(rejected, 50);
   EXPECT_LT(stricter, 80);
 }
 
-/// Ids and 1 for those of answers.
+/// The ids of a chat, and a mask with 1 for ids of answers.
 std::pair<std::vector<std::int32_t>, std::vector<std::int32_t>> ids_and_mask(
     const Chat& chat, const tokenizers::Tokenizer& tokenizer) {
   std::vector<std::int32_t> ids, mask;
@@ -110,7 +109,7 @@ std::pair<std::vector<std::int32_t>, std::vector<std::int32_t>> ids_and_mask(
   return {ids, mask};
 }
 
-/// The second of three contents written back to back is an answer.
+/// Three concatenated contents, the second of which is an answer.
 Chat chat_of(const std::array<std::string, 3>& contents) {
   const std::size_t begin = contents[0].size();
   return {contents[0] + contents[1] + contents[2], {{begin, begin + contents[1].size()}}};
@@ -123,7 +122,7 @@ std::unique_ptr<tokenizers::Tokenizer> tokenizer_of(const std::string& name) {
        .model = test::vector_path("tokenizers/" + name + (pieces ? "" : ".json"))});
 }
 
-TEST(ChatTemplate, MasksAreThoseOfTransformers) {
+TEST(ChatTemplate, AnswerMasksMatchTransformers) {
   int compared = 0;
   for (const json& expected : lines_of("masks.jsonl")) {
     const auto tokenizer = tokenizer_of(expected["tokenizer"]);
@@ -138,7 +137,7 @@ TEST(ChatTemplate, MasksAreThoseOfTransformers) {
   EXPECT_GT(compared, 50);
 }
 
-TEST(ChatTemplate, TokensThatOverlapAnAnswerAreMarked) {
+TEST(ChatTemplate, MarksTokensThatOverlapAnAnswer) {
   std::map<std::string, std::unique_ptr<tokenizers::Tokenizer>> tokenizers;
   int compared = 0;
   for (const json& expected : lines_of("overlaps.jsonl")) {
@@ -152,7 +151,7 @@ TEST(ChatTemplate, TokensThatOverlapAnAnswerAreMarked) {
   EXPECT_GT(compared, 400);
 }
 
-TEST(ChatTemplate, CharactersThatAreNormalizedOverABorderAreMarked) {
+TEST(ChatTemplate, MarksCharactersComposedAcrossTheEdgeOfAnAnswer) {
   const auto qwen = tokenizer_of("qwen2_bpe");
   for (const auto& contents : {std::array<std::string, 3>{"1e", "\u0301", "2"}, {"1", "e", "\u03012"}}) {
     const auto [ids, mask] = ids_and_mask(chat_of(contents), *qwen);
@@ -166,7 +165,7 @@ TEST(ChatTemplate, CharactersThatAreNormalizedOverABorderAreMarked) {
   }
 }
 
-TEST(ChatTemplate, PiecesOfSentencePieceAreFoundByTheirText) {
+TEST(ChatTemplate, LocatesSentencePiecePiecesByTheirText) {
   for (const char* name : {"llama2_sp_bpe.model", "sp_unigram.model"}) {
     const auto tokenizer = tokenizer_of(name);
     const auto [ids, mask] = ids_and_mask(chat_of({"the cat", " is", " here"}), *tokenizer);
@@ -177,7 +176,7 @@ TEST(ChatTemplate, PiecesOfSentencePieceAreFoundByTheirText) {
   }
 }
 
-TEST(ChatTemplate, OfEqualKeysTheLastCounts) {
+TEST(ChatTemplate, TheLastDuplicateKeyWins) {
   const Conversation chat = read_conversation(
       R"({"messages": 1, "messages": [{"role": "user", "content": "a", "role": "assistant", "content": "b"}], "tools": 3, "tools": [1]})");
   EXPECT_EQ(chat.roles, std::vector<std::string>{"assistant"});
@@ -185,7 +184,7 @@ TEST(ChatTemplate, OfEqualKeysTheLastCounts) {
   EXPECT_EQ(shown.render(chat, false).text, "[{'role': 'assistant', 'content': 'b'}][1]");
 }
 
-TEST(ChatTemplate, EdgesOfPython) {
+TEST(ChatTemplate, EdgeCasesOfPython) {
   EXPECT_EQ(rendered("{{ ' a  b '.split(none, 1) }}"), "['a', 'b ']");
   EXPECT_EQ(rendered("{{ ' a '.split(none, 1) }}"), "['a']");
   EXPECT_EQ(rendered("{{ '\x7f' | tojson(ensure_ascii=true) }}"), "\"\\u007f\"");
@@ -198,14 +197,14 @@ TEST(ChatTemplate, EdgesOfPython) {
       "3 -42 3 -7 -7");
 }
 
-TEST(ChatTemplate, ManyMembersAreReadInLinearTime) {
+TEST(ChatTemplate, ReadsManyMembersInLinearTime) {
   std::string line = R"({"messages": [{"role": "user")";
   for (int i = 0; i < 200000; ++i) line += fmt::format(R"(, "member {}": {})", i, i);
   const Conversation chat = read_conversation(line + "}]}");
   EXPECT_EQ(chat.messages.list()->items[0].mapping()->items.size(), 200001);
 }
 
-TEST(ChatTemplate, LinesThatAreNoConversationsSayWhatIsMissing) {
+TEST(ChatTemplate, ErrorsNameWhatALineLacks) {
   const std::pair<const char*, const char*> kLines[] = {
       {"{", "must be JSON"},
       {"[]", "an object with 'messages'"},
@@ -216,7 +215,8 @@ TEST(ChatTemplate, LinesThatAreNoConversationsSayWhatIsMissing) {
        "message 2 must be an object with a string 'role'"},
       {R"({"messages": [{"role": 3}]})", "message 1 must be"},
       {R"({"messages": [{"role": "user"}], "tools": 3})", "'tools' must be a list"},
-      {R"({"messages": [{"role": "user"}], "chat_template_kwargs": {"messages": 1}})", "must not name"},
+      {R"({"messages": [{"role": "user"}], "chat_template_kwargs": {"messages": 1}})",
+       "must not set a variable"},
       {R"({"messages": [{"role": "user", "x": 18446744073709551615}]})", "64 bits"},
   };
   for (const auto& [line, fault] : kLines)
@@ -225,15 +225,15 @@ TEST(ChatTemplate, LinesThatAreNoConversationsSayWhatIsMissing) {
         << line;
 }
 
-TEST(ChatTemplate, WhatIsNotUnderstoodIsNamedWithItsLine) {
+TEST(ChatTemplate, ErrorsNameTheConstructAndItsLine) {
   const std::pair<const char*, const char*> kFaults[] = {
-      {"a\n{% include 'x' %}", "line 2: the statement 'include' is not understood"},
+      {"a\n{% include 'x' %}", "line 2: the statement 'include' is not supported"},
       {"{% block a %}{% endblock %}", "'block'"},
       {"{% raw %}{% endraw %}", "'raw'"},
       {"\n\n{{ 'a' | wordwrap }}", "line 3: the filter 'wordwrap'"},
       {"{{ 'a' is sameas 'a' }}", "the test 'sameas'"},
       {"{% set a = [1, 2] | map('string') %}{% for b in a %}{% break %}{% endfor %}{{ a | list }}",
-       "a generator must not be used after a filter, or a loop that has not come to its end, took it"},
+       "a generator must not be used after a filter or an unfinished loop has consumed it"},
       {"{{ range(3) }}", "only data can be written; got a range"},
       {"{{ {'a': 1}.items() }}", "got a view of a mapping"},
       {"{{ {('a' | safe): 1} }}", "keys of a mapping must be strings here; got a safe string"},
@@ -243,30 +243,30 @@ TEST(ChatTemplate, WhatIsNotUnderstoodIsNamedWithItsLine) {
       {"{{ 'inf' | float }}", "must be finite"},
       {"{{ '1_0' | int }}", "without _"},
       {"{{ 15 | round(-1) }}", "precision must be from 0 to 22"},
-      {"{{ [1, 'a'] | sort }}", "'<' must have operands that fit; got a string and an integer"},
+      {"{{ [1, 'a'] | sort }}", "'<' must have operands of matching types; got a string and an integer"},
       {"{{ [[1]] | unique | list }}", "strings, numbers or none"},
       {"{{ 'a'.zfill(3) }}", "the method 'zfill' of a string"},
       {"{{ messages.append(1) }}", "the method 'append' of a list"},
       {"{{ 2 ** 3 }}", "power operator"},
       {"{% for a in [1] recursive %}{% endfor %}", "a recursive loop"},
       {"{% for a in [1] %}{% macro b() %}{% endmacro %}{% endfor %}", "a macro inside"},
-      {"{% set a %}{% generation %}{% endgeneration %}{% endset %}", "{% generation %} must write"},
+      {"{% set a %}{% generation %}{% endgeneration %}{% endset %}", "{% generation %} must write directly"},
       {"{{ loop_of.x }}", "'loop_of', which is undefined"},
       {"{{ strftime_now('%Y') }}", "must not depend on the day"},
       {"{{ 'a' + 1 }}", "a string and an integer"},
       {"{{ 1 / 0 }}", "divisors must not be 0"},
       {"{{ 9007199254740993 / 3 }}", "must be below 2^53"},
-      {"{{ [['a']] | map(attribute='\u0660') | list }}", "digits of ASCII"},
+      {"{{ [['a']] | map(attribute='\u0660') | list }}", "ASCII digits"},
       {"{{ [{}] | map(attribute='99999999999999999999') | list }}", "fit 64 bits"},
       {"{{ {'b': {'z': 1}, 'a': {'z': 1}} | dictsort(by='value') }}", "got a mapping and a mapping"},
       {"{{ 9223372036854775 * 9223372036854775 }}", "64 bits"},
       {"{{ 1 | tojson(indnet=2) }}", "no argument 'indnet'"},
-      {"{{ 'x'.__class__ }}", "closed to templates"},
-      {"{{ (2).real }}", "'.real' of an integer is not understood"},
+      {"{{ 'x'.__class__ }}", "must not begin with _"},
+      {"{{ (2).real }}", "'.real' of an integer is not supported"},
       {"{{ true['imag'] }}", "'.imag' of a boolean"},
       {"{{ (2.5).is_integer() }}", "is_integer"},
       {"{{ messages[0].items }}", "must be called"},
-      {"{{ raise_exception('no tools') }}", "refuses the conversation; got 'no tools'"},
+      {"{{ raise_exception('no tools') }}", "rejects the conversation; got 'no tools'"},
       {"{% if true %}", "{% endif %} must be here; got the end of the template"},
       {"{{ (1 }}", "brackets"},
       {"{{ 'a }}", "a string must end"},
@@ -276,10 +276,10 @@ TEST(ChatTemplate, WhatIsNotUnderstoodIsNamedWithItsLine) {
       {"{% break %}", "a loop around it"},
   };
   for (const auto& [source, fault] : kFaults)
-    EXPECT_THAT(fault_of(source), AllOf(HasSubstr("T: line "), HasSubstr(fault))) << source;
+    EXPECT_THAT(error_of(source), AllOf(HasSubstr("T: line "), HasSubstr(fault))) << source;
 }
 
-TEST(ChatTemplate, GeneratorsThatAnotherUseCouldHaveTakenFromAreRefused) {
+TEST(ChatTemplate, RejectsGeneratorsThatMayBeConsumed) {
   const std::string four = "{% set g = [1, 2, 3, 4] | select %}";
   for (const char* use : {
            "{% for x in g %}{{ x }}{{ g | first }}{% endfor %}",
@@ -295,17 +295,17 @@ TEST(ChatTemplate, GeneratorsThatAnotherUseCouldHaveTakenFromAreRefused) {
            "{% set h = [g] | map('list') %}{{ 1 in g }}{{ h | list }}",
            "{% set h = [2, 9] | select('in', g) %}{{ g | first }}{{ h | list }}",
        })
-    EXPECT_THAT(fault_of(four + use), HasSubstr("a generator must not be used after")) << use;
+    EXPECT_THAT(error_of(four + use), HasSubstr("a generator must not be used after")) << use;
   EXPECT_THAT(
-      fault_of("{% set ns = namespace(n=0) %}{% set h = [ns] | map(attribute='n') %}{% set ns.n = 2 %}"
+      error_of("{% set ns = namespace(n=0) %}{% set h = [ns] | map(attribute='n') %}{% set ns.n = 2 %}"
                "{{ h | list }}"),
       HasSubstr("filters must not read a namespace"));
-  EXPECT_THAT(fault_of("{% set ns = namespace() %}{% for x in [1] %}{% set ns.l = loop %}{% endfor %}"
+  EXPECT_THAT(error_of("{% set ns = namespace() %}{% for x in [1] %}{% set ns.l = loop %}{% endfor %}"
                        "{{ ns.l.index }}"),
-              HasSubstr("loop.index must be asked for in its loop"));
+              HasSubstr("loop.index must be read inside its loop"));
 }
 
-TEST(ChatTemplate, HostileTemplatesEnd) {
+TEST(ChatTemplate, HostileTemplatesTerminate) {
   const auto many = [](const std::string& text, int times) {
     std::string all;
     for (int i = 0; i < times; ++i) all += text;
@@ -337,38 +337,38 @@ TEST(ChatTemplate, HostileTemplatesEnd) {
       {"{% set a = namespace() %}{% set a.a = a %}{{ a }}", "only data"},
   };
   for (const auto& [source, fault] : kHostile)
-    EXPECT_THAT(fault_of(source), HasSubstr(fault)) << source.substr(0, 80);
+    EXPECT_THAT(error_of(source), HasSubstr(fault)) << source.substr(0, 80);
 }
 
-TEST(ChatTemplate, AnyCutOrChangedTemplateGivesTextOrAFault) {
+TEST(ChatTemplate, CorruptedTemplatesGiveATextOrAnError) {
   const std::string whole = read_file(test::vector_path("chat/templates/constructs.jinja"));
   const Conversation chat = read_conversation(kTalk);
-  int texts = 0, faults = 0;
-  const auto survives = [&](const std::string& source) {
+  int texts = 0, errors = 0;
+  const auto render_or_fail = [&](const std::string& source) {
     try {
       (void)ChatTemplate("T", source, {}).render(chat, false);
       ++texts;
     } catch (const DataError& fault) {
       EXPECT_THAT(fault.what(), HasSubstr("T: line ")) << source;
-      ++faults;
+      ++errors;
     }
   };
-  for (std::size_t i = 0; i < whole.size(); i += 3) survives(whole.substr(0, i));
-  constexpr std::string_view kPut = "{}%[](|'.-0a ";
+  for (std::size_t i = 0; i < whole.size(); i += 3) render_or_fail(whole.substr(0, i));
+  constexpr std::string_view kInserted = "{}%[](|'.-0a ";
   for (std::size_t i = 0; i < whole.size(); i += 2) {
     std::string changed = whole;
-    changed[i] = kPut[i / 2 % kPut.size()];
-    survives(changed);
+    changed[i] = kInserted[i / 2 % kInserted.size()];
+    render_or_fail(changed);
   }
   EXPECT_GT(texts, 100);
-  EXPECT_GT(faults, 100);
+  EXPECT_GT(errors, 100);
 }
 
-TEST(ChatTemplate, ComesFromTheFolderOrFromTheFlag) {
+TEST(ChatTemplate, IsReadFromTheFolderOrTheFlag) {
   const test::TempFolder folder;
   const std::string model = folder / "";
   const auto source = [&](const std::string& given = "") {
-    return read_template({.model = model, .given = given}).source();
+    return read_template({.model = model, .template_or_path = given}).source();
   };
   const auto write = [&](const char* name, const std::string& text) { std::ofstream(folder / name) << text; };
   EXPECT_THAT(test::message_of<ConfigError>([&] { (void)source(); }), HasSubstr("--chat-template"));
@@ -387,7 +387,7 @@ TEST(ChatTemplate, ComesFromTheFolderOrFromTheFlag) {
   write("chat_template.jinja", "d");
   EXPECT_EQ(source(), "d");
   EXPECT_EQ(source("{{ 1 }}"), "{{ 1 }}");
-  const std::string longer = "{{ '" + std::string(300, 'a') + "' }}";  // than a name of a file may be
+  const std::string longer = "{{ '" + std::string(300, 'a') + "' }}";  // longer than a file name may be
   EXPECT_EQ(source(longer), longer);
   write("own.jinja", "e");
   EXPECT_EQ(source(folder / "own.jinja"), "e");
@@ -395,7 +395,7 @@ TEST(ChatTemplate, ComesFromTheFolderOrFromTheFlag) {
               HasSubstr("got 'nowhere.jinja'"));
 }
 
-TEST(ChatTemplate, FormatsOfMegatronMarkTheirAnswers) {
+TEST(ChatTemplate, MegatronFormatsMarkTheirAnswers) {
   const Conversation chat = read_conversation(
       R"({"messages": [{"role": "system", "content": " S /think"}, {"role": "user", "content": "U /no_think "}, {"role": "assistant", "content": " A "}]})");
   const auto chat_of = [&](const char* format) { return read_template({.format = format}).chat(chat); };

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Compares `colonnade tokenizer chat` with Transformers on random conversations: every template of
-tests/vectors/chat/templates, or of another folder. Texts must be equal, answers too where a template marks them, and begin
-where the text that asks for them ends where it does not; where Transformers refuses a conversation so must we.
+"""Compares `colonnade tokenizer chat` with Transformers on random conversations for every template of
+tests/vectors/chat/templates, or of another folder. Texts must be equal. Answers must be equal if the template marks them, else
+start where their generation prompt ends. Conversations that Transformers rejects must be rejected.
 
     .venv/bin/python tests/chat_template/chat_templates_like_transformers.py build/release/colonnade FOLDER [--chats 20000] [--seed 1]
 
-FOLDER is emptied and used for files. --templates DIR: other templates. --chats: how many in all; exit 1 when one differs.
+FOLDER is emptied and used for files. --templates DIR: folder of other templates. --chats: total number of conversations. Exits 1 on a difference.
 """
 import argparse
 import concurrent.futures
@@ -22,7 +22,7 @@ import jinja2
 import transformers
 from transformers.utils.chat_template_utils import _compile_jinja_template, render_jinja_template
 
-ONE_AT_A_TIME = threading.Lock()  # the marks of answers are state of a template that threads would share
+ONE_AT_A_TIME = threading.Lock()  # the answer spans are state of the compiled template, which threads share
 VECTORS = pathlib.Path(os.environ.get("COLONNADE_VECTORS") or pathlib.Path(__file__).resolve().parent.parent / "vectors") / "chat"
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "unk_token": "<unk>", "pad_token": "<pad>"}
 WORDS = ["Hello", " a", "\n", "\n\n", "  ", "\t", "What is 2 + 2?", "it's", '"quoted"', "\\n", "{{ x }}", "{% if %}", "é", "ß", "İ", "Σας", "中文", "🙂",
@@ -111,7 +111,7 @@ def rendered_by_transformers(template, chat, prompt):
 
 
 def begins_elsewhere(template, chat, text, answers):
-    """Whether an answer does not begin where the text that asks for it ends, where that text is the begin of the whole."""
+    """Whether an answer does not start at the end of its generation prompt, if the prompt is a prefix of the whole text."""
     at = [i for i, made in enumerate(chat["messages"]) if made["role"] == "assistant"]
     if "generation %}" in template or "add_generation_prompt" not in template or len(at) != len(answers):
         return False
@@ -140,7 +140,7 @@ def compare(program, folder, path, chats, prompt):
             if "error" not in our:
                 wrong.append((path.stem, chat, our, repr(their)))
         elif "error" in our and any(known in our["error"] for known in ("role 'assistant'", "must write an answer")):
-            continue  # nothing to learn: a rule of ours
+            continue  # our rule: there must be an answer
         elif our.get("text") != their[0] or (their[1] is not None and our["answers"] != their[1]) or \
                 (not prompt and begins_elsewhere(template, chat, their[0], our["answers"])):
             wrong.append((path.stem, chat, our, their))
@@ -167,7 +167,7 @@ def main():
             refused += theirs_refused
     for name, chat, our, their in wrong[:10]:
         print(f"{name}: {json.dumps(chat)[:1000]}\n  here: {str(our)[:1000]}\n  Transformers: {str(their)[:1000]}")
-    print(f"transformers {transformers.__version__}: {len(paths)} templates, {2 * count} conversations each, {refused} refused by both, {len(wrong)} differences")
+    print(f"transformers {transformers.__version__}: {len(paths)} templates, {2 * count} conversations each, {refused} rejected by both, {len(wrong)} differences")
     sys.exit(1 if wrong else 0)
 
 

@@ -1,4 +1,4 @@
-// Saves that are killed or cannot write: what is found afterwards is always whole.
+// Saves that are killed or cannot write always leave an intact checkpoint behind.
 #include <gmock/gmock.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -15,7 +15,7 @@ namespace {
 using namespace test;  // NOLINT(google-build-using-namespace)
 using testing::HasSubstr;
 
-/// Runs `body` in a process of its own; its exit code, or 128 + the signal that ended it.
+/// Runs `body` in a child process. Returns its exit code, or 128 + the signal that ended it.
 template <typename Body>
 int in_child(const Body& body) {
   const pid_t child = ::fork();
@@ -34,24 +34,24 @@ int in_child(const Body& body) {
 
 bool nothing_staged(const fs::path& run) { return leftovers(run / "checkpoints").empty(); }
 
-TEST(Faults, KilledAtAnyPointAWholeCheckpointIsFoundAndTheNextSaveWorks) {
-  for (const std::int64_t again : {2, 1})  // a new step, and the same step over the old one
+TEST(Faults, KilledAtAnyPointLeavesAnIntactCheckpointAndTheNextSaveWorks) {
+  for (const std::int64_t step : {2, 1})  // a new step, and the same step over the old one
     for (const std::string_view point : kSavePoints) {
       const TempFolder run;
       ASSERT_TRUE(save_toy(run, 1).ok);
       const int code = in_child([&] {
         SaveOptions options;
-        options.at = [&](std::string_view here) {
+        options.on_point = [&](std::string_view here) {
           if (here == point) ::kill(::getpid(), SIGKILL);
         };
-        save(run, again, snapshot_of({}, 0, again, true), comm::Group(), options);
+        save(run, step, snapshot_of({}, 0, step, true), comm::Group(), options);
       });
-      ASSERT_EQ(code, 128 + SIGKILL) << point;  // so the point exists
+      ASSERT_EQ(code, 128 + SIGKILL) << point;  // proves that the point exists
       const auto found = find_checkpoint(run);
       ASSERT_TRUE(found) << point;
       EXPECT_TRUE(found->skipped.empty()) << point;
-      EXPECT_EQ(found->step, point == "latest" ? again : 1) << point;
-      EXPECT_TRUE(gives_values(Source::open_native(found->folder), {}, found->step)) << point;
+      EXPECT_EQ(found->step, point == "latest" ? step : 1) << point;
+      EXPECT_TRUE(has_values(CheckpointReader::open_native(found->folder), {}, found->step)) << point;
       EXPECT_TRUE(verify(run).at("ok")) << point;
       ASSERT_TRUE(save_toy(run, 3).ok) << point;
       EXPECT_EQ(find_checkpoint(run)->step, 3) << point;
@@ -59,16 +59,16 @@ TEST(Faults, KilledAtAnyPointAWholeCheckpointIsFoundAndTheNextSaveWorks) {
     }
 }
 
-TEST(Faults, AFailureOnAnyRankIsToldToAllAndLeavesTheOldCheckpoint) {
+TEST(Faults, FailureOnAnyRankIsReportedToAllAndLeavesTheOldCheckpoint) {
   const Layout grid = layouts()[3];
   for (int bad = 0; bad < 4; ++bad)
     for (const std::string_view point : {"begin", "staged", "writing", "written", "manifest", "rename"}) {
-      if (bad != 0 && (point == "manifest" || point == "rename")) continue;  // rank 0 alone goes there
+      if (bad != 0 && (point == "manifest" || point == "rename")) continue;  // reached by rank 0 only
       const TempFolder run;
       ASSERT_TRUE(save_toy(run, 1, grid).ok);
       comm::run_ranks(4, [&](comm::Communicators& ranks) {
         SaveOptions options;
-        options.at = [&](std::string_view here) {
+        options.on_point = [&](std::string_view here) {
           if (here == point && ranks.rank() == bad) throw Error("the disk is gone");
         };
         const SaveResult result =
@@ -84,12 +84,12 @@ TEST(Faults, AFailureOnAnyRankIsToldToAllAndLeavesTheOldCheckpoint) {
     }
 }
 
-TEST(Faults, AFullDiskIsReportedAndTheRunCanGoOn) {
+TEST(Faults, FullDiskIsReportedAndTheRunCanContinue) {
   const TempFolder run;
   ASSERT_TRUE(save_toy(run, 1).ok);
   EXPECT_EQ(in_child([&] {
               std::signal(SIGXFSZ, SIG_IGN);
-              const rlimit small{1000, 1000};  // no file may grow beyond: as a full disk, but for one process
+              const rlimit small{1000, 1000};  // file size limit: simulates a full disk for one process
               ::setrlimit(RLIMIT_FSIZE, &small);
               const SaveResult result = save(run, 2, snapshot_of({}, 0, 2, true), comm::Group());
               if (result.ok || result.problem.find("model.safetensors") == std::string::npos) ::_exit(1);
@@ -102,7 +102,7 @@ TEST(Faults, AFullDiskIsReportedAndTheRunCanGoOn) {
   EXPECT_EQ(find_checkpoint(run)->step, 1);
 }
 
-TEST(Faults, AFolderThatCannotBeMadeIsReported) {
+TEST(Faults, FolderThatCannotBeCreatedIsReported) {
   const TempFolder run;
   write_raw(run.path() / "checkpoints", "a file where a folder is needed");
   const SaveResult result = save_toy(run, 1, layouts()[1]);
@@ -111,17 +111,17 @@ TEST(Faults, AFolderThatCannotBeMadeIsReported) {
   EXPECT_THAT(result.problem, HasSubstr("rank 0"));
 }
 
-TEST(Faults, AFailureAfterPublishingSaysThatTheCheckpointIsWhole) {
+TEST(Faults, FailureAfterPublishingReportsACompleteCheckpoint) {
   const TempFolder run;
   ASSERT_TRUE(save_toy(run, 1).ok);
   SaveOptions options;
-  options.at = [](std::string_view here) {
-    if (here == "renamed") throw Error("no room for a name");
+  options.on_point = [](std::string_view here) {
+    if (here == "renamed") throw Error("no space left");
   };
   const SaveResult result = save_toy(run, 2, {}, options);
   EXPECT_FALSE(result.ok);
   EXPECT_THAT(result.problem,
-              HasSubstr("step_00000002 is whole, but `latest` may not name it: no room for a name"));
+              HasSubstr("step_00000002 is complete, but `latest` may not point to it: no space left"));
   EXPECT_EQ(find_checkpoint(run)->step, 1);
   EXPECT_EQ(find_checkpoint(run, 2)->step, 2);
 }
@@ -130,7 +130,7 @@ TEST(Faults, EveryPointIsReachedInOrder) {
   const TempFolder run;
   std::vector<std::string> reached;
   SaveOptions options;
-  options.at = [&](std::string_view here) { reached.emplace_back(here); };
+  options.on_point = [&](std::string_view here) { reached.emplace_back(here); };
   ASSERT_TRUE(save_toy(run, 1, {}, options).ok);
   EXPECT_EQ(reached, std::vector<std::string>(std::begin(kSavePoints), std::end(kSavePoints)));
 }

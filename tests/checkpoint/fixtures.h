@@ -1,4 +1,4 @@
-// What the checkpoint tests share: a folder that goes away, a small model and ways to cut it.
+// Shared by the checkpoint tests: a temporary folder, a toy model and its layouts.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -39,7 +39,7 @@ class TempFolder {
   fs::path path_;
 };
 
-/// The tensors of the toy model: odd sizes, several types, a scalar.
+/// A tensor of the toy model: odd sizes, several dtypes, a scalar.
 struct Toy {
   std::string name;
   Sizes shape;
@@ -54,7 +54,7 @@ inline const std::vector<Toy>& toys() {
   return kToys;
 }
 
-/// The values of a whole tensor at `step`: a function of the name, so that every rank agrees.
+/// The values of a full tensor at `step`: a function of the name, equal on every rank.
 inline at::Tensor values(const Toy& toy, std::int64_t step, at::ScalarType dtype) {
   const double first = static_cast<double>(stable_hash(toy.name) % 1000) + static_cast<double>(step);
   const std::int64_t numel = Box{{}, toy.shape}.numel();
@@ -63,21 +63,21 @@ inline at::Tensor values(const Toy& toy, std::int64_t step, at::ScalarType dtype
 inline at::Tensor values(const Toy& toy, std::int64_t step) { return values(toy, step, toy.dtype); }
 inline std::string moment_of(const Toy& toy) { return "optimizer.exp_avg." + toy.name; }
 
-enum class Cut { kWhole, kRows, kColumns, kGrid, kReplicas };
+enum class Sharding { kNone, kRows, kColumns, kGrid, kReplicas };
 struct Layout {
   std::string name;
   int ranks = 1;
-  Cut cut = Cut::kWhole;
+  Sharding sharding = Sharding::kNone;
 };
 inline std::vector<Layout> layouts() {
-  return {{"one", 1, Cut::kWhole},
-          {"rows", 2, Cut::kRows},
-          {"columns", 2, Cut::kColumns},
-          {"grid", 4, Cut::kGrid},
-          {"replicas", 4, Cut::kReplicas}};
+  return {{"one", 1, Sharding::kNone},
+          {"rows", 2, Sharding::kRows},
+          {"columns", 2, Sharding::kColumns},
+          {"grid", 4, Sharding::kGrid},
+          {"replicas", 4, Sharding::kReplicas}};
 }
 
-/// The box of `shape` that `rank` holds, and whether it owns it. What cannot be cut is held by all.
+/// The box of `shape` on `rank`, and whether the rank owns it. Tensors too small to shard are replicated.
 inline std::pair<Box, bool> box_of(const Layout& layout, const Sizes& shape, int rank) {
   Box box{Sizes(shape.size(), 0), shape};
   const auto halve = [&](std::size_t dim, int part) {
@@ -86,34 +86,34 @@ inline std::pair<Box, bool> box_of(const Layout& layout, const Sizes& shape, int
     box.shape[dim] = part == 0 ? shape[dim] / 2 : shape[dim] - shape[dim] / 2;
     return true;
   };
-  switch (layout.cut) {
-    case Cut::kWhole:
+  switch (layout.sharding) {
+    case Sharding::kNone:
       return {box, true};
-    case Cut::kRows:
+    case Sharding::kRows:
       return {box, halve(0, rank)};
-    case Cut::kColumns:
+    case Sharding::kColumns:
       return {box, halve(1, rank)};
-    case Cut::kGrid: {
+    case Sharding::kGrid: {
       const bool owns_row = halve(0, rank / 2);
       return {box, halve(1, rank % 2) && owns_row};
     }
-    case Cut::kReplicas:
+    case Sharding::kReplicas:
       return {box, halve(0, rank % 2) && rank < 2};
   }
   return {box, true};
 }
 
-/// This rank's slices on the device of the tests; with `fill` they hold the values of `step`, else zeros.
-/// Matrices are views with strides. Moments are flat ranges, cut where no row ends.
+/// This rank's slices on the test device; with `fill` they hold the values of `step`, else zeros.
+/// Matrices are strided views. Moments are flat ranges that end within rows.
 inline Snapshot snapshot_of(const Layout& layout, int rank, std::int64_t step, bool fill) {
   Snapshot snapshot;
   for (const Toy& toy : toys()) {
     const auto [box, owner] = box_of(layout, toy.shape, rank);
     const auto slice_of = [&](const std::string& name, at::ScalarType dtype, const Box& part, bool owned) {
-      Slice whole{name, toy.shape, Sizes(toy.shape.size(), 0),
-                  values(toy, step, dtype).to(colonnade::test::device())};
-      if (!fill) whole.data.zero_();
-      return Slice{name, toy.shape, part.offset, part_of(whole, part), owned};
+      Slice full{name, toy.shape, Sizes(toy.shape.size(), 0),
+                 values(toy, step, dtype).to(colonnade::test::device())};
+      if (!fill) full.data.zero_();
+      return Slice{name, toy.shape, part.offset, subview(full, part), owned};
     };
     snapshot.model.push_back(slice_of(toy.name, toy.dtype, box, owner));
     const std::int64_t numel = Box{{}, toy.shape}.numel();
@@ -137,8 +137,8 @@ inline SaveResult save_toy(const fs::path& run, std::int64_t step, const Layout&
   return results[0];
 }
 
-/// Everything that `source` gives to `layout` is what `step` wrote.
-inline bool gives_values(const Source& source, const Layout& layout, std::int64_t step) {
+/// Whether `source` gives the values of `step` to every rank of `layout`.
+inline bool has_values(const CheckpointReader& source, const Layout& layout, std::int64_t step) {
   bool equal = true;
   for (int rank = 0; rank < layout.ranks; ++rank) {
     const Snapshot got = snapshot_of(layout, rank, step, false);
@@ -159,7 +159,7 @@ inline void write_raw(const fs::path& path, std::string_view text) {
   std::ofstream(path, std::ios::binary | std::ios::trunc) << text;
 }
 
-/// The message of the exception that `body` throws; "" when it throws none.
+/// Message of the exception that `body` throws; "" when it throws none.
 template <typename Body>
 std::string message_of(const Body& body) {
   try {

@@ -1,4 +1,4 @@
-// Sources of tensors, conversions and refusals, and which checkpoint is picked.
+// Reading tensors, dtype conversions and errors, and the choice of a checkpoint.
 #include "colonnade/checkpoint/load.h"
 
 #include <gmock/gmock.h>
@@ -25,10 +25,10 @@ void flip_last_byte(const fs::path& path) {
   write_raw(path, text);
 }
 
-TEST(Source, ReadsAHuggingFaceFolder) {
+TEST(CheckpointReader, ReadsAHuggingFaceFolder) {
   const fs::path folder = fs::path(colonnade::test::vectors()) / "hf/llama";
   EXPECT_TRUE(is_hugging_face_folder(folder));
-  const Source source = Source::open(folder);
+  const CheckpointReader source = CheckpointReader::open(folder);
   EXPECT_EQ(source.names().size(), 21);
   EXPECT_EQ(source.hf_config()["model_type"], "llama");
   EXPECT_EQ(source.step(), -1);
@@ -40,28 +40,29 @@ TEST(Source, ReadsAHuggingFaceFolder) {
   EXPECT_TRUE(at::equal(destination, whole.slice(0, 3, 5).slice(1, 10, 18).to(at::kBFloat16)));
 }
 
-TEST(Source, ReadsShardsOfHuggingFaceAndRefusesPathsInTheIndex) {
+TEST(CheckpointReader, ReadsHuggingFaceShardsAndRejectsPathsInTheIndex) {
   const TempFolder folder;
   write_safetensors(folder.path() / "s1.safetensors", {{"a", at::ones({2})}});
   write_safetensors(folder.path() / "s2.safetensors", {{"b", at::zeros({3})}});
   write_raw(folder.path() / "config.json", "{}");
   const fs::path index = folder.path() / "model.safetensors.index.json";
   write_raw(index, R"({"weight_map":{"a":"s1.safetensors","b":"s2.safetensors"}})");
-  EXPECT_EQ(Source::open(folder).names(), (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(CheckpointReader::open(folder).names(), (std::vector<std::string>{"a", "b"}));
   write_raw(index, R"({"weight_map":{"a":"../s1.safetensors"}})");
-  EXPECT_THAT(message_of([&] { Source::open(folder); }), HasSubstr("must be plain; got '../s1.safetensors'"));
+  EXPECT_THAT(message_of([&] { CheckpointReader::open(folder); }),
+              HasSubstr("must be plain; got '../s1.safetensors'"));
   write_raw(index, R"({"weight_map":{"c":"s1.safetensors"}})");
-  EXPECT_THAT(message_of([&] { Source::open(folder); }), HasSubstr("'c'"));
+  EXPECT_THAT(message_of([&] { CheckpointReader::open(folder); }), HasSubstr("'c'"));
   write_raw(index, R"({"weight_map":[1]})");
-  EXPECT_THAT(message_of([&] { Source::open(folder); }), HasSubstr("weight_map"));
+  EXPECT_THAT(message_of([&] { CheckpointReader::open(folder); }), HasSubstr("weight_map"));
   write_raw(index, "{");
-  EXPECT_THAT(message_of([&] { Source::open(folder); }), HasSubstr("must be JSON"));
+  EXPECT_THAT(message_of([&] { CheckpointReader::open(folder); }), HasSubstr("must be JSON"));
 }
 
-TEST(Source, ConvertsFloatsAndRefusesOtherTypes) {
+TEST(CheckpointReader, ConvertsFloatsAndRejectsOtherDtypes) {
   const TempFolder run;
   ASSERT_TRUE(save_toy(run, 2).ok);
-  const Source source = Source::open(run);
+  const CheckpointReader source = CheckpointReader::open(run);
   const Toy& toy = toys()[0];
   for (const at::ScalarType type : {at::kHalf, at::kBFloat16, at::kDouble}) {
     const at::Tensor got = at::zeros(toy.shape, type);
@@ -74,19 +75,19 @@ TEST(Source, ConvertsFloatsAndRefusesOtherTypes) {
               HasSubstr("must be I32 or convertible to it; got F32"));
 }
 
-TEST(Source, FillsParametersThatRequireGradients) {
+TEST(CheckpointReader, FillsParametersThatRequireGradients) {
   const TempFolder run;
   ASSERT_TRUE(save_toy(run, 2).ok);
   const Toy& toy = toys()[3];
   const at::Tensor parameter = at::zeros(toy.shape).requires_grad_();
-  Source::open(run).read_into({toy.name, toy.shape, {0}, parameter});
+  CheckpointReader::open(run).read_into({toy.name, toy.shape, {0}, parameter});
   EXPECT_TRUE(at::equal(parameter.detach(), values(toy, 2)));
 }
 
-TEST(Source, NamesWhatIsMissingOrOfAnotherShape) {
+TEST(CheckpointReader, ReportsMissingTensorsAndOtherShapes) {
   const TempFolder run;
   ASSERT_TRUE(save_toy(run, 2).ok);
-  const Source source = Source::open(run);
+  const CheckpointReader source = CheckpointReader::open(run);
   EXPECT_THAT(message_of([&] { (void)source.read("lm_head.weight"); }),
               HasSubstr("must hold the tensor 'lm_head.weight'; got 10 others"));
   EXPECT_THAT(message_of([&] {
@@ -97,19 +98,20 @@ TEST(Source, NamesWhatIsMissingOrOfAnotherShape) {
                 source.read_into({"model.norm.weight", {14}, {7}, at::zeros({8})});
               }),
               HasSubstr("[7:15]"));
-  EXPECT_THAT(message_of([&] { Source::open(run.path() / "nothing"); }), HasSubstr("got none of them"));
+  EXPECT_THAT(message_of([&] { CheckpointReader::open(run.path() / "nothing"); }),
+              HasSubstr("got none of them"));
 }
 
-TEST(Source, AFileThatShrankIsRefusedBeforeItIsMapped) {
+TEST(CheckpointReader, TruncatedFileIsRejectedBeforeItIsMapped) {
   const TempFolder run;
   ASSERT_TRUE(save_toy(run, 2).ok);
-  const Source source = Source::open_native(step_folder(run, 2));
+  const CheckpointReader source = CheckpointReader::open_native(step_folder(run, 2));
   fs::resize_file(step_folder(run, 2) / "model.safetensors", 100);
   EXPECT_THAT(message_of([&] { (void)source.read("model.norm.weight"); }),
-              HasSubstr("bytes that the manifest names; got 100"));
+              HasSubstr("bytes as in the manifest; got 100"));
 }
 
-TEST(FindCheckpoint, NothingThereIsNothing) {
+TEST(FindCheckpoint, MissingFolderGivesNothing) {
   const TempFolder run;
   EXPECT_FALSE(find_checkpoint(run.path() / "missing"));
   EXPECT_FALSE(find_checkpoint(run));
@@ -117,9 +119,10 @@ TEST(FindCheckpoint, NothingThereIsNothing) {
   EXPECT_FALSE(find_checkpoint(run));
 }
 
-TEST(FindCheckpoint, WhatMayNotBeLookedIntoIsNotNothing) {
+TEST(FindCheckpoint, UnreadableFolderIsAnError) {
   const TempFolder run;
-  fs::create_symlink("checkpoints", run.path() / "checkpoints");  // a link to itself is closed to all
+  fs::create_symlink("checkpoints",
+                     run.path() / "checkpoints");  // a link to itself is unreadable for everyone
   EXPECT_THAT(message_of([&] { find_checkpoint(run); }),
               HasSubstr("the folder must be readable; got Too many levels of symbolic links"));
   EXPECT_THAT(message_of([&] { find_checkpoint(run.path() / "checkpoints"); }),
@@ -127,25 +130,25 @@ TEST(FindCheckpoint, WhatMayNotBeLookedIntoIsNotNothing) {
   EXPECT_FALSE(is_hugging_face_folder(run.path() / "checkpoints"));
 }
 
-TEST(FindCheckpoint, TakesLatestOrTheStepThatIsAskedFor) {
+TEST(FindCheckpoint, ReturnsLatestOrTheRequestedStep) {
   const TempFolder run;
   for (const int step : {10, 20, 30}) ASSERT_TRUE(save_toy(run, step).ok);
   EXPECT_EQ(find_checkpoint(run)->step, 30);
   EXPECT_EQ(find_checkpoint(run.path() / "checkpoints")->step, 30);
   EXPECT_EQ(find_checkpoint(run, 10)->step, 10);
   EXPECT_EQ(find_checkpoint(step_folder(run, 20))->step, 20);
-  EXPECT_EQ(find_checkpoint(step_folder(run, 20) / "")->folder, step_folder(run, 20));  // a slash at the end
+  EXPECT_EQ(find_checkpoint(step_folder(run, 20) / "")->folder, step_folder(run, 20));  // trailing slash
   EXPECT_THAT(message_of([&] { find_checkpoint(run, 15); }), HasSubstr("step 15; got steps [10, 20, 30]"));
-  set_latest(run.path() / "checkpoints", 20);  // a run set back by hand
+  set_latest(run.path() / "checkpoints", 20);  // a run reset by hand
   EXPECT_EQ(find_checkpoint(run)->step, 20);
   fs::remove(run.path() / "checkpoints/latest");
   EXPECT_EQ(find_checkpoint(run)->step, 30);
 }
 
-TEST(FindCheckpoint, FallsBackToTheLastWholeOneAndSaysWhichWasDamaged) {
+TEST(FindCheckpoint, FallsBackToTheLastIntactOneAndReportsTheDamagedOnes) {
   const TempFolder run;
   for (const int step : {10, 20, 30, 40}) ASSERT_TRUE(save_toy(run, step).ok);
-  fs::remove_all(step_folder(run, 40));                                    // `latest` names what is gone
+  fs::remove_all(step_folder(run, 40));                                    // `latest` names a missing step
   flip_last_byte(step_folder(run, 30) / "optimizer-00000.safetensors");    // right size, wrong bytes
   fs::create_directory(run.path() / "checkpoints/step_00000050.staging");  // a killed save
   testing::internal::CaptureStderr();

@@ -1,4 +1,4 @@
-// Safetensors files: written and read back, other programs' files, and bytes that mean harm.
+// Safetensors files: round trips, files of other programs, and malicious bytes.
 #include "colonnade/checkpoint/safetensors.h"
 
 #include <gmock/gmock.h>
@@ -29,7 +29,7 @@ SafetensorsHeader parse(const std::string& text) {
   return parse_safetensors(std::as_bytes(std::span(text)), "x.safetensors");
 }
 
-TEST(Safetensors, EveryTypeComesBackBitForBitAndAligned) {
+TEST(Safetensors, EveryDtypeRoundTripsBitwiseAndAligned) {
   const TempFolder folder;
   std::map<std::string, at::Tensor> tensors;
   const std::vector<at::ScalarType> types{at::kDouble,
@@ -72,8 +72,8 @@ TEST(Safetensors, EveryTypeComesBackBitForBitAndAligned) {
   }
 }
 
-// Values read with Python's safetensors 0.8 out of the same files.
-TEST(Safetensors, ReadsTheFilesOfHuggingFace) {
+// Values read with Python's safetensors 0.8 from the same files.
+TEST(Safetensors, ReadsHuggingFaceFiles) {
   const fs::path hf = fs::path(colonnade::test::vectors()) / "hf";
   const SafetensorsFile llama(hf / "llama/model.safetensors");
   EXPECT_EQ(llama.tensors().size(), 21);
@@ -89,7 +89,7 @@ TEST(Safetensors, ReadsTheFilesOfHuggingFace) {
               1e-9);
 }
 
-TEST(Safetensors, AViewOutlivesItsFileAndReadsUnalignedData) {
+TEST(Safetensors, ViewOutlivesItsFileAndReadsUnalignedData) {
   const TempFolder folder;
   const std::string header =
       R"({"a":{"dtype":"U8","shape":[1],"data_offsets":[0,1]},"b":{"dtype":"F32","shape":[2],"data_offsets":[1,9]}})";
@@ -106,7 +106,7 @@ TEST(Safetensors, AViewOutlivesItsFileAndReadsUnalignedData) {
   EXPECT_EQ(view[1].item<float>(), -2.0F);
 }
 
-TEST(Safetensors, EveryBrokenRuleIsNamed) {
+TEST(Safetensors, EveryBrokenRuleIsReported) {
   const auto tensor = [](const std::string& body) { return R"({"t":{)" + body + "}}"; };
   const std::string good = R"("dtype":"F32","shape":[2],"data_offsets":[0,8])";
   EXPECT_EQ(parse(file_of(tensor(good), 8)).tensors.size(), 1);
@@ -122,23 +122,23 @@ TEST(Safetensors, EveryBrokenRuleIsNamed) {
       {tensor(R"("dtype":"F32","shape":[2],"data_offsets":[0,18446744073709551615])"), 8, "above 2^63"},
       {tensor(R"("dtype":"F33","shape":[2],"data_offsets":[0,8])"), 8, "unknown dtype 'F33'"},
       {tensor(R"("dtype":"F32","shape":[-2],"data_offsets":[0,8])"), 8, "negative"},
-      {tensor(R"("dtype":"F32","shape":[2.0],"data_offsets":[0,8])"), 8, "not whole"},
+      {tensor(R"("dtype":"F32","shape":[2.0],"data_offsets":[0,8])"), 8, "not an integer"},
       {tensor(R"("dtype":"F32","shape":[2],"data_offsets":[0])"), 8, "two data_offsets"},
       {tensor(R"("dtype":"F32","shape":[2],"data_offsets":[0,8,8])"), 8, "two data_offsets"},
       {tensor(R"("dtype":"F32","shape":[2])"), 8, "must have dtype, shape and data_offsets"},
-      {tensor(good + R"(,"x":1)"), 8, "number where none"},
-      {tensor(good + R"(,"dtype":"F32")"), 8, "doubled"},
-      {tensor(good + R"(,"x":{})"), 8, "object where none"},
-      {tensor(R"("dtype":"F32","shape":[[2]],"data_offsets":[0,8])"), 8, "list where none"},
+      {tensor(good + R"(,"x":1)"), 8, "unexpected number"},
+      {tensor(good + R"(,"dtype":"F32")"), 8, "duplicate string 'dtype'"},
+      {tensor(good + R"(,"x":{})"), 8, "unexpected object"},
+      {tensor(R"("dtype":"F32","shape":[[2]],"data_offsets":[0,8])"), 8, "unexpected list"},
       {R"({"t":{)" + good + R"(},"t":{)" + good + "}}", 8, "must begin where the one before ends"},
       {R"({"t":{"dtype":"F32","shape":[0],"data_offsets":[0,0]},"t":{"dtype":"F32","shape":[0],"data_offsets":[0,0]}})",
-       0, "twice"},
-      {R"({"__metadata__":{"a":1}})", 0, "number where none"},
-      {R"({"__metadata__":{},"__metadata__":{}})", 0, "twice"},
+       0, "duplicate tensor 't'"},
+      {R"({"__metadata__":{"a":1}})", 0, "unexpected number"},
+      {R"({"__metadata__":{},"__metadata__":{}})", 0, "duplicate __metadata__"},
       {R"([1])", 0, "does not begin with '{'"},
-      {R"({"t":)", 0, "no JSON"},
+      {R"({"t":)", 0, "invalid JSON"},
       {R"({"t":null})", 0, "a null"},
-      {std::string(100000, '{'), 0, "no JSON"},
+      {std::string(100000, '{'), 0, "invalid JSON"},
       {"", 0, "does not begin with '{'"},
   };
   for (const auto& [header, bytes, message] : bad)
@@ -146,13 +146,13 @@ TEST(Safetensors, EveryBrokenRuleIsNamed) {
         << header.substr(0, 200);
   EXPECT_THAT(message_of([] { parse("1234567"); }), HasSubstr("7 bytes"));
   EXPECT_THAT(message_of([] { parse(std::string("\xff\xff\xff\xff\xff\xff\xff\xff{}", 10)); }),
-              HasSubstr("at most 100000000"));
+              HasSubstr("above the limit of 100000000"));
   EXPECT_THAT(message_of([] { parse(std::string("\x64\0\0\0\0\0\0\0{}", 10)); }),
               HasSubstr("in a file of 10"));
 }
 
-// Every changed file is either refused with DataError or still obeys every rule.
-TEST(Safetensors, ChangedBytesAreRefusedOrHarmless) {
+// Every changed file is either rejected with DataError or still obeys every rule.
+TEST(Safetensors, ChangedBytesAreRejectedOrHarmless) {
   const TempFolder folder;
   write_safetensors(folder.path() / "a.safetensors",
                     {{"alpha", at::ones({3, 4})}, {"beta", at::ones({5}, at::kLong)}});
@@ -174,7 +174,7 @@ TEST(Safetensors, ChangedBytesAreRefusedOrHarmless) {
   EXPECT_GT(refused, kTries / 2);
 }
 
-TEST(Safetensors, AHeaderOfManyTensorsIsReadInLinearTime) {
+TEST(Safetensors, HeaderWithManyTensorsIsParsedInLinearTime) {
   std::string header = "{";
   for (int i = 0; i < 100000; ++i)
     header += fmt::format(R"({}"t{}":{{"dtype":"U8","shape":[1],"data_offsets":[{},{}]}})", i == 0 ? "" : ",",
@@ -182,7 +182,7 @@ TEST(Safetensors, AHeaderOfManyTensorsIsReadInLinearTime) {
   EXPECT_EQ(parse(file_of(header + "}", 100000)).tensors.size(), 100000);
 }
 
-TEST(Safetensors, TheWriterHoldsItsCallerToTheHeader) {
+TEST(Safetensors, WriterEnforcesTheHeader) {
   const TempFolder folder;
   const fs::path path = folder.path() / "w.safetensors";
   EXPECT_THAT(message_of([&] {
@@ -194,16 +194,16 @@ TEST(Safetensors, TheWriterHoldsItsCallerToTheHeader) {
   EXPECT_THAT(message_of([&] {
                 SafetensorsWriter(path, {{"a", at::kFloat, {2}}}).finish();
               }),
-              HasSubstr("1 tensors were announced; got 0"));
+              HasSubstr("must get the 1 tensors of its header; got 0"));
   EXPECT_THAT(message_of([&] { SafetensorsWriter("/nowhere/x", {}); }), HasSubstr("No such file"));
 }
 
-TEST(Safetensors, TheChecksumIsThatOfTheFile) {
+TEST(Safetensors, ChecksumIsThatOfTheFile) {
   const TempFolder folder;
   SafetensorsWriter writer(folder.path() / "c.safetensors", {{"a", at::kFloat, {1000}}});
   writer.write(at::randn({1000}));
-  EXPECT_EQ(writer.finish(), sum_of_file(folder.path() / "c.safetensors"));
-  // Known answer of XXH3-128 for no bytes (xxhash 0.8 documentation).
+  EXPECT_EQ(writer.finish(), file_checksum(folder.path() / "c.safetensors"));
+  // XXH3-128 of empty input (xxhash 0.8 documentation).
   EXPECT_EQ(checksum_of(""), "99aa06d3014798d86001c324468d497f");
 }
 

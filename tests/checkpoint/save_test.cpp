@@ -1,4 +1,4 @@
-// Saving and loading across layouts, what lies in the folder, who writes what, what is refused.
+// Saving and loading across layouts, files of the folder, assignment of writers, errors.
 #include "colonnade/checkpoint/save.h"
 
 #include <gmock/gmock.h>
@@ -10,7 +10,7 @@
 #include "colonnade/checkpoint/manifest.h"
 #include "colonnade/checkpoint/safetensors.h"
 #include "colonnade/checkpoint/save_plan.h"
-#include "colonnade/comm/by_device.h"
+#include "colonnade/comm/device_dispatch.h"
 #include "support/backends.h"
 
 namespace colonnade::checkpoint {
@@ -25,16 +25,16 @@ TEST(Save, EveryLayoutLoadsInEveryOtherBitForBit) {
     const SaveResult result = save_toy(run, 7, from);
     ASSERT_TRUE(result.ok) << result.problem;
     EXPECT_EQ(result.folder, run.path() / "checkpoints/step_00000007");
-    const Source source = Source::open(run);
+    const CheckpointReader source = CheckpointReader::open(run);
     EXPECT_EQ(source.step(), 7);
     EXPECT_EQ(source.state(), (nlohmann::json{{"step", 7}, {"seed", 1234}, {"lr", 0.1}}));
     for (const Layout& to : layouts())
-      EXPECT_TRUE(gives_values(source, to, 7)) << from.name << " into " << to.name;
+      EXPECT_TRUE(has_values(source, to, 7)) << from.name << " into " << to.name;
   }
 }
 
-/// On GPUs the group of a save is NCCL's, which takes nothing from host memory, and gloo's beside it.
-TEST(Save, HostTensorsTravelBesideABackendThatTakesNone) {
+/// On GPUs a save uses gloo alongside NCCL, which does not support host memory.
+TEST(Save, HostTensorsAreSentAlongsideABackendWithoutHostSupport) {
   const Layout layout = layouts()[3];
   const TempFolder run;
   std::vector<SaveResult> results(static_cast<std::size_t>(layout.ranks));
@@ -42,28 +42,29 @@ TEST(Save, HostTensorsTravelBesideABackendThatTakesNone) {
     const std::vector<int> all = ranks.world().ranks();
     const auto make = [&](const char* name) { return ranks.factory()->make(all, ranks.rank(), name); };
     const comm::Group world(
-        comm::by_device(make("host"), std::make_shared<colonnade::test::DeviceOnly>(make("device"))),
+        comm::dispatch_by_device(make("host"),
+                                 std::make_shared<colonnade::test::DeviceOnlyBackend>(make("device"))),
         "world");
     results[static_cast<std::size_t>(ranks.rank())] =
         save(run, 7, snapshot_of(layout, ranks.rank(), 7, true), world, {});
   });
   for (const SaveResult& result : results) EXPECT_TRUE(result.ok) << result.problem;
-  EXPECT_TRUE(gives_values(Source::open(run), layout, 7));
+  EXPECT_TRUE(has_values(CheckpointReader::open(run), layout, 7));
 }
 
-TEST(Save, WritingAndCheckingAreSignsOfLife) {
+TEST(Save, WritingAndVerifyingReportProgress) {
   Progress page;
   const ProgressScope scope(page);
   const TempFolder run;
-  std::int64_t before = page.read().alive_ns;
+  std::int64_t before = page.read().heartbeat_ns;
   write_safetensors(run.path() / "x.safetensors", {{"x", at::zeros({1024})}});
-  EXPECT_GT(page.read().alive_ns, before);
-  before = page.read().alive_ns;
-  sum_of_file(run.path() / "x.safetensors");
-  EXPECT_GT(page.read().alive_ns, before);
+  EXPECT_GT(page.read().heartbeat_ns, before);
+  before = page.read().heartbeat_ns;
+  file_checksum(run.path() / "x.safetensors");
+  EXPECT_GT(page.read().heartbeat_ns, before);
 }
 
-TEST(Save, TheFolderIsWhatHuggingFaceToolsRead) {
+TEST(Save, FolderIsReadableByHuggingFaceTools) {
   const TempFolder run;
   ASSERT_TRUE(save_toy(run, 1, layouts()[3]).ok);
   const fs::path folder = run.path() / "checkpoints/step_00000001";
@@ -76,13 +77,13 @@ TEST(Save, TheFolderIsWhatHuggingFaceToolsRead) {
     EXPECT_TRUE(at::equal(file.view(toy.name), values(toy, 1))) << toy.name;
     EXPECT_EQ(file.metadata().at("format"), "pt");
   }
-  fs::remove(folder / kManifestName);  // what a foreign tool sees
-  const Source foreign = Source::open_hugging_face(folder);
+  fs::remove(folder / kManifestName);  // as another tool sees the folder
+  const CheckpointReader foreign = CheckpointReader::open_hugging_face(folder);
   EXPECT_EQ(foreign.names().size(), toys().size());
   EXPECT_TRUE(at::equal(foreign.read(toys()[1].name), values(toys()[1], 1)));
 }
 
-TEST(Save, OneWriterMakesOneModelFileWithoutIndex) {
+TEST(Save, OneWriterWritesOneModelFileWithoutIndex) {
   const TempFolder run;
   ASSERT_TRUE(save_toy(run, 1).ok);
   const fs::path folder = run.path() / "checkpoints/step_00000001";
@@ -91,11 +92,11 @@ TEST(Save, OneWriterMakesOneModelFileWithoutIndex) {
   EXPECT_EQ(read_file(run.path() / "checkpoints/latest"), "step_00000001\n");
 }
 
-TEST(Save, WritersHoldEqualSharesAndPreferWhatTheyHave) {
+TEST(Save, WritersHaveEqualSharesAndPreferTheirOwnTensors) {
   std::vector<std::string> descriptions;
   for (int rank = 0; rank < 4; ++rank) {
     Snapshot snapshot;
-    if (rank < 2)  // two pipeline stages with a replica each: ranks 2 and 3 own nothing
+    if (rank < 2)  // two pipeline stages with one replica each: ranks 2 and 3 own nothing
       for (int layer = 0; layer < 8; ++layer)
         snapshot.model.push_back(
             {fmt::format("layer.{}.{}", rank, layer), {16, 16}, {0, 0}, at::zeros({16, 16})});
@@ -106,7 +107,7 @@ TEST(Save, WritersHoldEqualSharesAndPreferWhatTheyHave) {
   int at_home = 0;
   for (const PlannedTensor& tensor : plan.model) {
     ++tensors[static_cast<std::size_t>(tensor.writer)];
-    at_home += tensor.pieces[0].rank == tensor.writer ? 1 : 0;
+    at_home += tensor.slices[0].rank == tensor.writer ? 1 : 0;
   }
   EXPECT_EQ(tensors, (std::vector<int>{4, 4, 4, 4}));
   EXPECT_EQ(at_home, 8);
@@ -125,7 +126,7 @@ std::vector<std::string> messages_for(const fs::path& run, const std::vector<Box
   return messages;
 }
 
-TEST(Save, AnElementWithoutOrWithTwoOwnersIsRefusedOnAllRanks) {
+TEST(Save, ElementsWithoutOrWithTwoOwnersAreRejectedOnAllRanks) {
   const TempFolder run;
   for (const std::string& message : messages_for(run, {{{0, 0}, {2, 4}}, {{2, 0}, {1, 4}}}))
     EXPECT_THAT(
@@ -141,18 +142,18 @@ TEST(Save, SlicesOfOneNameMustAgree) {
   const Slice other{"w", {3}, {1}, at::ones({1})};
   const std::vector<std::string> texts{describe({.model = {whole}}), describe({.model = {other}})};
   EXPECT_THAT(message_of([&] { plan_save(texts); }),
-              HasSubstr("one type and global shape; got F32 of [2] and, on rank 1"));
+              HasSubstr("one dtype and global shape; got F32 of [2] and, on rank 1"));
   const Slice full{"w", {2}, {0}, at::ones({2})};
   EXPECT_THAT(message_of([&] { plan_save({describe({.model = {full}, .optimizer = {full}})}); }),
               HasSubstr("unique"));
 }
 
-TEST(Save, TheSameStepAgainReplacesTheOldOneAndLeavesNothingElse) {
+TEST(Save, SavingAStepAgainReplacesItAndLeavesNothingElse) {
   const TempFolder run;
   ASSERT_TRUE(save_toy(run, 3).ok);
   write_raw(run.path() / "checkpoints/step_00000003/extra", "x");
   ASSERT_TRUE(save_toy(run, 3, layouts()[1]).ok);
-  EXPECT_TRUE(gives_values(Source::open(run), layouts()[0], 3));
+  EXPECT_TRUE(has_values(CheckpointReader::open(run), layouts()[0], 3));
   EXPECT_FALSE(fs::exists(run.path() / "checkpoints/step_00000003/extra"));
   EXPECT_EQ(std::distance(fs::directory_iterator(run.path() / "checkpoints"), fs::directory_iterator()), 2);
 }
@@ -167,7 +168,7 @@ TEST(Save, RetentionKeepsMultiplesAndTheNewest) {
   EXPECT_TRUE(leftovers(run.path() / "checkpoints").empty());
 }
 
-TEST(Save, ALargeMatrixOfOddSizeTravelsWhole) {
+TEST(Save, LargeMatrixOfOddSizeIsSentCompletely) {
   const TempFolder run;
   const at::Tensor whole = at::randn({1537, 515});
   comm::run_ranks(3, [&](comm::Communicators& ranks) {
@@ -177,7 +178,7 @@ TEST(Save, ALargeMatrixOfOddSizeTravelsWhole) {
     snapshot.model.push_back({"big", {1537, 515}, {0, begin}, whole.slice(1, begin, end)});
     EXPECT_TRUE(save(run, 1, snapshot, ranks.world()).ok);
   });
-  EXPECT_TRUE(at::equal(Source::open(run).read("big"), whole));
+  EXPECT_TRUE(at::equal(CheckpointReader::open(run).read("big"), whole));
 }
 
 }  // namespace

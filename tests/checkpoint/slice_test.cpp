@@ -1,4 +1,4 @@
-// Boxes: flat ranges as boxes, overlap, and the proof that every element has one owner.
+// Boxes: flat ranges as boxes, overlap, and the check that every element has one owner.
 #include "colonnade/checkpoint/slice.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ TEST(Slice, EveryFlatRangeIsItsBoxesInOrder) {
       for (std::int64_t end = begin; end <= numel; ++end) {
         std::vector<at::Tensor> parts{at::empty({0}, at::kLong)};
         for (const Box& box : boxes_of_range(shape, begin, end))
-          parts.push_back(part_of({"", shape, Sizes(shape.size(), 0), index}, box).flatten());
+          parts.push_back(subview({"", shape, Sizes(shape.size(), 0), index}, box).flatten());
         EXPECT_LE(parts.size(), std::max<std::size_t>(2 * shape.size(), 2));
         EXPECT_TRUE(at::equal(at::cat(parts), at::arange(begin, end)));
       }
@@ -27,7 +27,7 @@ TEST(Slice, EveryFlatRangeIsItsBoxesInOrder) {
   EXPECT_THAT(message_of([] { boxes_of_range({4}, 2, 5); }), HasSubstr("[2, 5)"));
 }
 
-TEST(Slice, CoverageNamesTheElementsThatAreMissingTwiceOrOutside) {
+TEST(Slice, CoverageReportsMissingDuplicateAndOutsideElements) {
   const Sizes shape{4, 8};
   EXPECT_EQ(coverage_problem(shape, {{{0, 0}, {4, 3}}, {{0, 3}, {4, 5}}}), std::nullopt);
   EXPECT_EQ(coverage_problem(shape, {{{0, 0}, {2, 8}}, {{3, 0}, {1, 8}}}),
@@ -40,7 +40,7 @@ TEST(Slice, CoverageNamesTheElementsThatAreMissingTwiceOrOutside) {
   EXPECT_EQ(coverage_problem(shape, {}), "elements [0:4, 0:8] have no owner");
 }
 
-TEST(Slice, CoverageKnowsScalarsEmptyTensorsAndImpossibleShapes) {
+TEST(Slice, CoverageHandlesScalarsEmptyTensorsAndImpossibleShapes) {
   EXPECT_EQ(coverage_problem({}, {{{}, {}}}), std::nullopt);
   EXPECT_EQ(coverage_problem({}, {}), "elements [] have no owner");
   EXPECT_EQ(coverage_problem({}, {{{}, {}}, {{}, {}}}), "elements [] have two owners");
@@ -50,7 +50,7 @@ TEST(Slice, CoverageKnowsScalarsEmptyTensorsAndImpossibleShapes) {
             "the shape [1099511627776, 1099511627776] is impossible");
 }
 
-TEST(Slice, CoverageOfManyFlatChunksIsQuick) {
+TEST(Slice, CoverageOfManyFlatChunksIsFast) {
   const Sizes shape{20000, 64};
   std::vector<Box> boxes;
   for (int part = 0; part < 10000; ++part)

@@ -1,4 +1,4 @@
-// verify names every damage; inspect and diff tell what is there.
+// verify reports every damage; inspect and diff report contents.
 #include "colonnade/checkpoint/verify.h"
 
 #include <gmock/gmock.h>
@@ -28,7 +28,7 @@ struct Saved {
   explicit Saved(const Layout& layout = {}) : folder(save_toy(run, 5, layout).folder) {}
 };
 
-TEST(Verify, AWholeCheckpointHasNoDamage) {
+TEST(Verify, IntactCheckpointHasNoDamage) {
   for (const Layout& layout : layouts()) {
     const Saved saved(layout);
     EXPECT_TRUE(damages(saved.folder, Check::kChecksums).empty()) << layout.name;
@@ -36,7 +36,7 @@ TEST(Verify, AWholeCheckpointHasNoDamage) {
   }
 }
 
-TEST(Verify, EveryTruncationIsNamed) {
+TEST(Verify, EveryTruncationIsReported) {
   const Saved saved(layouts()[1]);
   for (const auto& entry : fs::directory_iterator(saved.folder)) {
     const std::string good = read_file(entry.path());
@@ -55,7 +55,7 @@ TEST(Verify, EveryTruncationIsNamed) {
   EXPECT_TRUE(kinds(saved.folder).empty());
 }
 
-TEST(Verify, EveryFlippedBitIsNamed) {
+TEST(Verify, EveryFlippedBitIsReported) {
   const Saved saved(layouts()[1]);
   for (const auto& entry : fs::directory_iterator(saved.folder)) {
     const std::string name = entry.path().filename().string();
@@ -73,7 +73,7 @@ TEST(Verify, EveryFlippedBitIsNamed) {
   }
 }
 
-TEST(Verify, EveryFlippedBitOfTheManifestIsNamed) {
+TEST(Verify, EveryFlippedBitOfTheManifestIsReported) {
   const Saved saved;
   const std::string good = read_file(saved.folder / kManifestName);
   EXPECT_EQ(parse_manifest(good, "m").step, 5);
@@ -84,7 +84,7 @@ TEST(Verify, EveryFlippedBitOfTheManifestIsNamed) {
   }
 }
 
-/// A manifest that says something else, with a right checksum: what a hostile or buggy writer makes.
+/// Damage kinds of a changed manifest with a valid checksum, as from a malicious or buggy writer.
 std::vector<std::string> kinds_with(const Saved& saved, const std::function<void(Manifest&)>& change) {
   const std::string good = read_file(saved.folder / kManifestName);
   Manifest manifest = read_manifest(saved.folder);
@@ -97,15 +97,15 @@ std::vector<std::string> kinds_with(const Saved& saved, const std::function<void
   return texts;
 }
 
-TEST(Verify, AManifestThatDoesNotFitTheFilesIsNamed) {
+TEST(Verify, ManifestThatDoesNotMatchTheFilesIsReported) {
   const Saved saved;
   const std::string name = moment_of(toys()[0]);
   EXPECT_THAT(kinds_with(saved, [&](Manifest& m) { m.tensors.erase(name); }),
-              Contains(HasSubstr("tensor: ")));  // the file holds a tensor that nobody knows
+              Contains(HasSubstr("tensor: ")));  // the file holds an unknown tensor
   EXPECT_THAT(kinds_with(saved, [&](Manifest& m) { m.tensors[name].dtype = at::kInt; }),
               Contains(HasSubstr("must be I32 of [10, 6]; got F32 of [10, 6]")));
   EXPECT_THAT(kinds_with(saved, [&](Manifest& m) { m.tensors[name].chunks[0].key = "other"; }),
-              Contains(HasSubstr("'other' must be there")));
+              Contains(HasSubstr("'other' must exist")));
   EXPECT_THAT(kinds_with(saved,
                          [&](Manifest& m) {
                            m.tensors[name].shape = {11, 6};
@@ -121,7 +121,7 @@ TEST(Verify, AManifestThatDoesNotFitTheFilesIsNamed) {
   EXPECT_THAT(kinds_with(saved, [&](Manifest& m) { m.step = 6; }), Contains(HasSubstr("must hold step 5")));
 }
 
-TEST(Verify, NotesTellWhatHarmsNothing) {
+TEST(Verify, NotesReportHarmlessFindings) {
   const Saved saved;
   const fs::path checkpoints = saved.folder.parent_path();
   fs::create_directory(checkpoints / "step_00000009.staging");
@@ -131,7 +131,7 @@ TEST(Verify, NotesTellWhatHarmsNothing) {
   EXPECT_TRUE(result["ok"]);
   EXPECT_EQ(result["notes"].size(), 2);
   const std::string text = verify_text(result);
-  for (const char* part : {"whole", "step_00000009.staging", "latest: names no checkpoint", "tokenizer.json"})
+  for (const char* part : {"intact", "step_00000009.staging", "latest names no checkpoint", "tokenizer.json"})
     EXPECT_THAT(text, HasSubstr(part));
   EXPECT_THAT(message_of([&] { verify(saved.run.path() / "nothing"); }), HasSubstr("got neither"));
 }

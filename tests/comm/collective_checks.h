@@ -1,5 +1,5 @@
-// Every collective against plain arithmetic, for any group: the same checks run over threads and over
-// processes. Each rank's input is a function of the rank, so expectations need no communication.
+// Checks every collective of any group against plain arithmetic, over threads and over processes. Inputs are
+// functions of the rank, so expected values need no communication.
 #pragma once
 
 #include <vector>
@@ -11,8 +11,7 @@ namespace colonnade::test {
 inline const std::vector<at::ScalarType> kTypes = {at::kDouble, at::kFloat, at::kBFloat16,
                                                    at::kHalf,   at::kLong,  at::kByte};
 
-/// The values of `rank` on test::device(): small numbers with fractions where the type has them, all
-/// different.
+/// Distinct small values of `rank` on test::device(), fractional for floating-point types.
 at::Tensor values(int rank, std::vector<std::int64_t> shape, at::ScalarType type);
 
 /// Runs all checks for `type` with odd and even sizes; reports with EXPECT_*.

@@ -1,4 +1,4 @@
-// The checks of collective_checks.h, and their run over threads.
+// Implementation of collective_checks.h, and its tests over threads.
 #include "comm/collective_checks.h"
 
 #include <ATen/ATen.h>
@@ -10,7 +10,7 @@
 namespace colonnade::test {
 namespace {
 
-/// Relative: rounding of one conversion from float32; integers and float64 are exact enough to be strict.
+/// Relative tolerance: one rounding from float32; strict for integers and float64.
 double tolerance(at::ScalarType type) {
   switch (type) {
     case at::kBFloat16:
@@ -27,13 +27,13 @@ double tolerance(at::ScalarType type) {
 void expect_equal(const at::Tensor& got, const at::Tensor& expected, const char* what) {
   ASSERT_EQ(got.sizes(), expected.sizes()) << what;
   const at::Tensor want = expected.cpu().to(at::kDouble);
-  const double absolute = got.scalar_type() == at::kDouble ? 1e-12 : 2e-5;  // of a sum that cancels
+  const double absolute = got.scalar_type() == at::kDouble ? 1e-12 : 2e-5;  // for sums with cancellation
   EXPECT_TRUE(at::allclose(got.cpu().to(at::kDouble), want, tolerance(got.scalar_type()), absolute))
       << what << " " << c10::toString(got.scalar_type()) << "\ngot " << got << "\nexpected " << want;
 }
 
-/// All members' inputs, float64, stacked.
-at::Tensor everybody(int size, const std::vector<std::int64_t>& shape, at::ScalarType type) {
+/// Inputs of all members, stacked, in float64.
+at::Tensor all_members(int size, const std::vector<std::int64_t>& shape, at::ScalarType type) {
   std::vector<at::Tensor> all;
   for (int r = 0; r < size; ++r) all.push_back(values(r, shape, type).to(at::kDouble));
   return at::stack(all);
@@ -42,7 +42,7 @@ at::Tensor everybody(int size, const std::vector<std::int64_t>& shape, at::Scala
 void check_reductions(const comm::Group& group, at::ScalarType type, std::int64_t n) {
   const int size = group.size();
   const std::vector<std::int64_t> shape = {n, 3};
-  const at::Tensor all = everybody(size, shape, type);
+  const at::Tensor all = all_members(size, shape, type);
   for (const auto& [op, expected] :
        {std::pair{comm::Reduce::kSum, all.sum(0)}, std::pair{comm::Reduce::kMax, all.amax(0)},
         std::pair{comm::Reduce::kMin, all.amin(0)}}) {
@@ -50,44 +50,45 @@ void check_reductions(const comm::Group& group, at::ScalarType type, std::int64_
     group.all_reduce(x, "test / reduce", op).wait();
     expect_equal(x, expected, "all_reduce");
   }
-  const std::vector<std::int64_t> whole = {size * n, 3};
+  const std::vector<std::int64_t> full = {size * n, 3};
   at::Tensor slice = at::empty(shape, options(type));
-  group.reduce_scatter(slice, values(group.rank(), whole, type), "test / reduce_scatter").wait();
-  expect_equal(slice, everybody(size, whole, type).sum(0).chunk(size)[static_cast<std::size_t>(group.rank())],
+  group.reduce_scatter(slice, values(group.rank(), full, type), "test / reduce_scatter").wait();
+  expect_equal(slice,
+               all_members(size, full, type).sum(0).chunk(size)[static_cast<std::size_t>(group.rank())],
                "reduce_scatter");
-  // In place: the slice may be part of the input, as a sharded gradient buffer has it.
-  at::Tensor buffer = values(group.rank(), whole, type);
+  // In place: the output may be a slice of the input, as in a sharded gradient buffer.
+  at::Tensor buffer = values(group.rank(), full, type);
   group.reduce_scatter(buffer.narrow(0, group.rank() * n, n), buffer, "test / reduce_scatter in place")
       .wait();
   expect_equal(buffer.narrow(0, group.rank() * n, n), slice, "reduce_scatter in place");
 }
 
-void check_moves(const comm::Group& group, at::ScalarType type, std::int64_t n) {
+void check_data_movement(const comm::Group& group, at::ScalarType type, std::int64_t n) {
   const int size = group.size();
-  const std::vector<std::int64_t> shape = {n, 3}, whole = {size * n, 3};
-  const at::Tensor all = everybody(size, shape, type);
-  at::Tensor gathered = at::zeros(whole, options(type));
+  const std::vector<std::int64_t> shape = {n, 3}, full = {size * n, 3};
+  const at::Tensor all = all_members(size, shape, type);
+  at::Tensor gathered = at::zeros(full, options(type));
   group.all_gather(gathered, values(group.rank(), shape, type), "test / all_gather").wait();
-  expect_equal(gathered, all.view(whole), "all_gather");
-  at::Tensor buffer = at::zeros(whole, options(type));
+  expect_equal(gathered, all.view(full), "all_gather");
+  at::Tensor buffer = at::zeros(full, options(type));
   at::Tensor mine = buffer.narrow(0, group.rank() * n, n);
   mine.copy_(values(group.rank(), shape, type));
   group.all_gather(buffer, mine, "test / all_gather in place").wait();
-  expect_equal(buffer, all.view(whole), "all_gather in place");
+  expect_equal(buffer, all.view(full), "all_gather in place");
 
   for (int root = 0; root < size; ++root) {
     at::Tensor x = values(group.rank(), shape, type);
     group.broadcast(x, root, "test / broadcast").wait();
     expect_equal(x, all[root], "broadcast");
   }
-  at::Tensor exchanged = at::zeros(whole, options(type));
-  group.all_to_all(exchanged, values(group.rank(), whole, type), "test / all_to_all").wait();
-  const at::Tensor sent = everybody(size, whole, type).view({size, size, n, 3});
-  expect_equal(exchanged, sent.select(1, group.rank()).reshape(whole), "all_to_all");
+  at::Tensor exchanged = at::zeros(full, options(type));
+  group.all_to_all(exchanged, values(group.rank(), full, type), "test / all_to_all").wait();
+  const at::Tensor sent = all_members(size, full, type).view({size, size, n, 3});
+  expect_equal(exchanged, sent.select(1, group.rank()).reshape(full), "all_to_all");
 }
 
-/// Member r sends (r + q) % 3 * n rows to q: nothing to some.
-void check_exchange_of_uneven_rows(const comm::Group& group, at::ScalarType type, std::int64_t n) {
+/// Member r sends (r + q) % 3 * n rows to q, which may be none.
+void check_uneven_all_to_all(const comm::Group& group, at::ScalarType type, std::int64_t n) {
   const int size = group.size();
   const auto rows_of = [&](int from, int to) { return (from + to) % 3 * n; };
   const auto sent_by = [&](int from) {
@@ -123,8 +124,8 @@ at::Tensor values(int rank, std::vector<std::int64_t> shape, at::ScalarType type
 void check_collectives(const comm::Group& group, at::ScalarType type) {
   for (const std::int64_t n : {1, 5, 1000}) {
     check_reductions(group, type, n);
-    check_moves(group, type, n);
-    check_exchange_of_uneven_rows(group, type, n);
+    check_data_movement(group, type, n);
+    check_uneven_all_to_all(group, type, n);
   }
   group.barrier("test / barrier");
 }
@@ -134,21 +135,21 @@ void check_point_to_point(const comm::Group& group, at::ScalarType type) {
   if (size == 1) return;
   const int next = (group.rank() + 1) % size;
   const int previous = (group.rank() + size - 1) % size;
-  // Two tags and two letters of each: sent crosswise, waited for in another order.
+  // Two tags with two messages each, sent crosswise and awaited in another order.
   std::vector<comm::Work> works;
   std::vector<at::Tensor> got(4), sent(4);
-  for (int letter = 0; letter < 4; ++letter) {
-    got[static_cast<std::size_t>(letter)] = at::zeros({7}, options(type));
-    sent[static_cast<std::size_t>(letter)] = values(group.rank() + 10 * letter, {7}, type);
+  for (int message = 0; message < 4; ++message) {
+    got[static_cast<std::size_t>(message)] = at::zeros({7}, options(type));
+    sent[static_cast<std::size_t>(message)] = values(group.rank() + 10 * message, {7}, type);
   }
   const auto at = [](int i) { return static_cast<std::size_t>(i); };
-  for (const int letter : {2, 3, 0, 1})
-    works.push_back(group.recv(got[at(letter)], previous, letter / 2, "test / recv"));
-  for (const int letter : {0, 1, 2, 3})
-    works.push_back(group.send(sent[at(letter)], next, letter / 2, "test / send"));
+  for (const int message : {2, 3, 0, 1})
+    works.push_back(group.recv(got[at(message)], previous, message / 2, "test / recv"));
+  for (const int message : {0, 1, 2, 3})
+    works.push_back(group.send(sent[at(message)], next, message / 2, "test / send"));
   for (const int i : {1, 0, 3, 2}) works[at(i)].wait();
-  for (const int letter : {0, 1, 2, 3}) {
-    expect_equal(got[at(letter)], values(previous + 10 * letter, {7}, type), "send and recv");
+  for (const int message : {0, 1, 2, 3}) {
+    expect_equal(got[at(message)], values(previous + 10 * message, {7}, type), "send and recv");
   }
 }
 
@@ -173,7 +174,7 @@ TEST(CollectivesOverThreads, AgreeWithPlainArithmetic) {
   }
 }
 
-TEST(CollectivesOverThreads, LowPrecisionSumsAreRoundedOnce) {
+TEST(CollectivesOverThreads, RoundLowPrecisionSumsOnce) {
   comm::run_ranks(4, [](comm::Communicators& ranks) {
     // 256 + 1 + 1 + 1: bfloat16 has 8 bits, so adding ones to 256 one by one loses all of them.
     at::Tensor x = at::full({5}, ranks.rank() == 0 ? 256.0 : 1.0, at::kBFloat16);
@@ -182,7 +183,7 @@ TEST(CollectivesOverThreads, LowPrecisionSumsAreRoundedOnce) {
   });
 }
 
-TEST(CollectivesOverThreads, NotANumberSurvivesMaximumAndMinimum) {
+TEST(CollectivesOverThreads, PropagateNanThroughMaximumAndMinimum) {
   for (const auto op : {comm::Reduce::kMax, comm::Reduce::kMin}) {
     comm::run_ranks(3, [&](comm::Communicators& ranks) {
       at::Tensor x = at::full({3}, static_cast<double>(ranks.rank()));

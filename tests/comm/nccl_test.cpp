@@ -1,4 +1,4 @@
-// NCCL itself, in a world of one: several ranks need as many GPUs. And the device that a group is told.
+// NCCL in a world of one (more ranks need more GPUs), and the device index of a group.
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -9,13 +9,13 @@
 namespace colonnade::comm {
 namespace {
 
-GroupSeat seat_of_one() {
+GroupSpec single_rank_spec() {
   return {.store = c10::make_intrusive<c10d::HashStore>(), .ranks = {0}, .timeout = std::chrono::seconds(60)};
 }
 
-TEST(GpuNccl, EveryCollectiveOfAWorldOfOneIsACopy) {
+TEST(GpuNccl, CollectivesOfAWorldOfOneCopy) {
   if (!test::device().is_cuda()) GTEST_SKIP() << "needs a GPU and COLONNADE_TEST_DEVICE=cuda";
-  const auto backend = make_nccl(seat_of_one());
+  const auto backend = make_nccl(single_rank_spec());
   EXPECT_EQ(backend->device(), test::device());
   for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf, at::kLong}) {
     const at::Tensor x = at::arange(1, 1001, test::options(type));
@@ -37,11 +37,11 @@ TEST(GpuNccl, EveryCollectiveOfAWorldOfOneIsACopy) {
   backend->barrier({"barrier"});
 }
 
-TEST(Seat, HasTheDeviceThatTheRankTookWhateverItsLocalRank) {
-  launch::Place place;
+TEST(BaseGroupSpec, UsesTheDeviceIndexNotTheLocalRank) {
+  launch::RankEnvironment place;
   place.local_rank = 3;
-  EXPECT_EQ(seat_of(place, {.cuda = true}).device_index, 0);
-  EXPECT_EQ(seat_of(place, {.cuda = true, .device_index = 2}).device_index, 2);
+  EXPECT_EQ(base_group_spec(place, {.cuda = true}).device_index, 0);
+  EXPECT_EQ(base_group_spec(place, {.cuda = true, .device_index = 2}).device_index, 2);
 }
 
 }  // namespace

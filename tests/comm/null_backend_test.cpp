@@ -1,4 +1,4 @@
-// The dry run's backend: meta tensors pass, calls and bytes are counted.
+// Backend of dry runs: accepts meta tensors, counts calls and bytes.
 #include "colonnade/comm/null_backend.h"
 
 #include <ATen/ATen.h>
@@ -7,7 +7,7 @@
 namespace colonnade::comm {
 namespace {
 
-Communicators dry(int rank, const std::shared_ptr<CallLog>& log) {
+Communicators dry_communicators(int rank, const std::shared_ptr<CallLog>& log) {
   config::Parallel parallel;
   parallel.world_size = 4096;
   parallel.tensor_model_parallel_size = 8;
@@ -16,18 +16,18 @@ Communicators dry(int rank, const std::shared_ptr<CallLog>& log) {
 
 TEST(NullBackend, CountsBytesPerGroupAndOperation) {
   const auto log = std::make_shared<CallLog>();
-  Communicators ranks = dry(1234, log);
+  Communicators ranks = dry_communicators(1234, log);
   const Group tp = ranks.group({layout::Axis::kTp});
   const Group dp = ranks.group({layout::Axis::kDp});
   const auto meta = at::TensorOptions().device(at::kMeta).dtype(at::kBFloat16);
-  const at::Tensor part = at::empty({4, 16}, meta), whole = at::empty({32, 16}, meta);
-  tp.all_reduce(part, "test").wait();
-  tp.all_reduce(part, "test").wait();
-  tp.all_gather(whole, part, "test").wait();
-  tp.reduce_scatter(part, whole, "test").wait();
-  dp.broadcast(part, 0, "test").wait();
-  dp.send(part, 3, 0, "test").wait();
-  dp.recv(part, 3, 0, "test").wait();
+  const at::Tensor shard = at::empty({4, 16}, meta), full = at::empty({32, 16}, meta);
+  tp.all_reduce(shard, "test").wait();
+  tp.all_reduce(shard, "test").wait();
+  tp.all_gather(full, shard, "test").wait();
+  tp.reduce_scatter(shard, full, "test").wait();
+  dp.broadcast(shard, 0, "test").wait();
+  dp.send(shard, 3, 0, "test").wait();
+  dp.recv(shard, 3, 0, "test").wait();
   dp.barrier("test");
   const CallLog::Table table = log->table();
   EXPECT_EQ(table.at({"tp", "all_reduce"}).calls, 2);
@@ -40,16 +40,16 @@ TEST(NullBackend, CountsBytesPerGroupAndOperation) {
   EXPECT_EQ(dp.rank(), 1234 / 8);
 }
 
-TEST(NullBackend, PeersAreTakenToHoldTheSameValues) {
-  Communicators ranks = dry(9, nullptr);
+TEST(NullBackend, AssumesEqualValuesOnAllPeers) {
+  Communicators ranks = dry_communicators(9, nullptr);
   const Group tp = ranks.group({layout::Axis::kTp});
-  const at::Tensor part = at::arange(3, at::kFloat);
-  at::Tensor whole = at::zeros({24});
-  tp.all_gather(whole, part, "test").wait();
-  EXPECT_TRUE(whole.equal(part.repeat({8})));
-  at::Tensor back = at::zeros({3});
-  tp.reduce_scatter(back, at::arange(24, at::kFloat), "test").wait();
-  EXPECT_TRUE(back.equal(at::arange(3, 6, at::kFloat)));  // tp rank 1 owns the second slice
+  const at::Tensor shard = at::arange(3, at::kFloat);
+  at::Tensor full = at::zeros({24});
+  tp.all_gather(full, shard, "test").wait();
+  EXPECT_TRUE(full.equal(shard.repeat({8})));
+  at::Tensor scattered = at::zeros({3});
+  tp.reduce_scatter(scattered, at::arange(24, at::kFloat), "test").wait();
+  EXPECT_TRUE(scattered.equal(at::arange(3, 6, at::kFloat)));  // tp rank 1 owns the second slice
   EXPECT_EQ(tp.all_gather_text("settings", "test"), std::vector<std::string>(8, "settings"));
 }
 

@@ -1,5 +1,5 @@
-// Ranks as real processes over gloo: this test binary starts itself once per rank. The bodies of those
-// ranks are the disabled tests of suite Rank; the tests of suite Processes start and judge them.
+// Ranks as real processes over gloo: this test binary runs itself once per rank. The disabled tests of suite
+// Rank are the bodies of those ranks; the tests of suite Processes start them and check the results.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -32,12 +32,12 @@ using testing::HasSubstr;
 
 // ---- starting ranks ----
 
-struct Ended {
+struct ExitedRank {
   int code = -1;    ///< exit code, or 1000 + signal
   std::string log;  ///< standard output and error
 };
 
-/// Ranks of one world, each a process that runs the disabled test Rank.DISABLED_<body>.
+/// The processes of one world; each runs the disabled test Rank.DISABLED_<body>.
 class Job {
  public:
   Job(std::string body, int world) : body_(std::move(body)), world_(world) {
@@ -68,7 +68,7 @@ class Job {
     started_.emplace_back(rank, pid);
   }
 
-  /// Returns when the rank has printed `words`, or after a minute.
+  /// Returns when the rank has printed `words`, or fails after a minute.
   void wait_for(int rank, const std::string& words) const {
     const auto printed = [&] {
       return std::filesystem::exists(log_of(rank)) &&
@@ -78,16 +78,16 @@ class Job {
     EXPECT_TRUE(printed()) << "rank " << rank << " has not printed " << words;
   }
 
-  /// By rank.
-  std::map<int, Ended> finish() {
-    std::map<int, Ended> ended;
+  /// Exit codes and logs by rank.
+  std::map<int, ExitedRank> finish() {
+    std::map<int, ExitedRank> exited;
     for (const auto& [rank, pid] : started_) {
       int status = 0;
       waitpid(pid, &status, 0);
-      ended[rank] = {WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status),
-                     read_file(log_of(rank))};
+      exited[rank] = {WIFEXITED(status) ? WEXITSTATUS(status) : 1000 + WTERMSIG(status),
+                      read_file(log_of(rank))};
     }
-    return ended;
+    return exited;
   }
 
  private:
@@ -100,19 +100,20 @@ class Job {
   std::vector<std::pair<int, pid_t>> started_;
 };
 
-/// All ranks of a world, started together.
-std::map<int, Ended> run_processes(const std::string& body, int world) {
+/// Starts all ranks of a world together and waits for them.
+std::map<int, ExitedRank> run_processes(const std::string& body, int world) {
   Job job(body, world);
   for (int rank = 0; rank < world; ++rank) job.start(rank);
   return job.finish();
 }
 
-World connect_at(const launch::Place& place, milliseconds timeout) {
+World connect_at(const launch::RankEnvironment& place, milliseconds timeout) {
   return connect(place, {.timeout = timeout, .cuda = test::device().is_cuda(), .gloo_for_cuda = true});
 }
 
 World connect_here() {
-  return connect_at(launch::find_place(launch::environment_of_process()), std::chrono::seconds(60));
+  return connect_at(launch::read_rank_environment(launch::environment_of_process()),
+                    std::chrono::seconds(60));
 }
 
 Communicators communicators(const World& world, int tensor) {
@@ -122,7 +123,7 @@ Communicators communicators(const World& world, int tensor) {
   return {layout::Mesh(parallel), world.rank(), world.factory()};
 }
 
-/// Ends like the program does after the error `body` throws: message and exit code, at once.
+/// Runs `body` and exits at once like the program: error message and exit code.
 template <typename Body>
 void run_as_program(const Body& body) {
   int code = 0;
@@ -156,7 +157,7 @@ TEST(Rank, DISABLED_Collectives) {
   world.barrier("end");
 }
 
-/// What gradient norms rely on: a NaN of one rank survives a sum, and infinity a maximum, wherever it is.
+/// Gradient norms rely on this: a NaN of any rank survives a sum, and an infinity a maximum.
 TEST(Rank, DISABLED_NotFinite) {
   const World world = connect_here();
   Communicators ranks = communicators(world, 1);
@@ -175,7 +176,7 @@ TEST(Rank, DISABLED_NotFinite) {
   world.barrier("end");
 }
 
-/// Many operations on three groups under way at once, waited for in another order.
+/// Many concurrent operations on three groups, awaited in another order.
 TEST(Rank, DISABLED_Overlap) {
   const World world = connect_here();
   Communicators ranks = communicators(world, 2);
@@ -205,33 +206,34 @@ TEST(Rank, DISABLED_Overlap) {
     EXPECT_TRUE(at::allclose(tensors[i], expected[i], 1e-5, 1e-4)) << i;
 }
 
-/// Sums and gathers of tensors that travel in many pieces, in place, two under way at once.
+/// In-place reduce-scatters and all-gathers of tensors sent in many chunks, two in flight at once.
 TEST(Rank, DISABLED_LongTensors) {
   const World world = connect_here();
   const Group group = communicators(world, 1).world();
-  const std::int64_t part = (std::int64_t{3} << 20) + 7;
-  const auto mine = [&](const at::Tensor& all) { return all.narrow(0, group.rank() * part, part); };
+  const std::int64_t shard = (std::int64_t{3} << 20) + 7;
+  const auto mine = [&](const at::Tensor& all) { return all.narrow(0, group.rank() * shard, shard); };
   std::vector<at::Tensor> all;
   std::vector<Work> works;
   for (int i = 0; i < 2; ++i) {
-    // Halves of whole numbers, which fp32 adds exactly.
-    const at::Tensor places = at::arange(part * group.size(), at::kFloat).remainder(1000).mul(0.5);
-    all.push_back(places.add(world.rank() + i));
+    // Multiples of 0.5, which fp32 adds exactly.
+    const at::Tensor base = at::arange(shard * group.size(), at::kFloat).remainder(1000).mul(0.5);
+    all.push_back(base.add(world.rank() + i));
     works.push_back(group.reduce_scatter(mine(all.back()), all.back(), "test / reduce_scatter"));
   }
   for (std::size_t i = works.size(); i-- > 0;) works[i].wait();
-  for (const at::Tensor& one : all) works.push_back(group.all_gather(one, mine(one), "test / all_gather"));
+  for (const at::Tensor& tensor : all)
+    works.push_back(group.all_gather(tensor, mine(tensor), "test / all_gather"));
   for (std::size_t i = works.size(); i-- > 0;) works[i].wait();
   const int n = group.size();
   for (int i = 0; i < 2; ++i) {
-    const at::Tensor places = at::arange(part * n, at::kFloat).remainder(1000).mul(0.5);
-    const double of_ranks = n * (n - 1) / 2.0 + n * i;
-    EXPECT_TRUE(at::equal(all[static_cast<std::size_t>(i)], places.mul(n).add(of_ranks))) << i;
+    const at::Tensor base = at::arange(shard * n, at::kFloat).remainder(1000).mul(0.5);
+    const double rank_sum = n * (n - 1) / 2.0 + n * i;
+    EXPECT_TRUE(at::equal(all[static_cast<std::size_t>(i)], base.mul(n).add(rank_sum))) << i;
   }
   world.barrier("end");
 }
 
-TEST(Rank, DISABLED_Dying) {
+TEST(Rank, DISABLED_Killed) {
   run_as_program([] {
     const World world = connect_here();
     Communicators ranks = communicators(world, 2);
@@ -244,7 +246,7 @@ TEST(Rank, DISABLED_Dying) {
         ranks.world().all_reduce(x, fmt::format("step {} / dp.grad.bucket 0", step)).wait();
       } catch (const CommError&) {
         COL_CHECK(Clock::now() - begin < std::chrono::seconds(30),
-                  "a lost rank must be noticed long before the time-out of 60 s; got more than 30 s");
+                  "a lost rank must be detected long before the timeout of 60 s; got more than 30 s");
         throw;
       }
     }
@@ -256,12 +258,12 @@ TEST(Rank, DISABLED_BrokenPipe) {
     Group group = communicators(connect_here(), 1).world();
     at::Tensor x = at::ones({10});
     group.all_reduce(x, "before").wait();
-    std::raise(SIGPIPE);  // as a write to a peer that is gone does
-    group.all_reduce(x, "behind").wait();
+    std::raise(SIGPIPE);  // as a write to a lost peer does
+    group.all_reduce(x, "after").wait();
   });
 }
 
-TEST(Rank, DISABLED_DyingSender) {
+TEST(Rank, DISABLED_KilledSender) {
   run_as_program([] {
     const World world = connect_here();
     Group group = communicators(world, 1).world();
@@ -272,14 +274,14 @@ TEST(Rank, DISABLED_DyingSender) {
   });
 }
 
-/// The short time-out begins when both have met: how long a process takes to start is of no matter. Rank 1
-/// comes when rank 0 has given up.
+/// The short timeout starts after a first rendezvous, so process start-up does not count. Rank 1 continues
+/// only after rank 0 has given up.
 TEST(Rank, DISABLED_Slow) {
   run_as_program([] {
-    const World meeting = connect_here();
-    launch::Place place = meeting.place();
-    place.store_is_hosted = true;  // by the meeting
-    place.restart = 1;             // keys of its own there
+    const World first = connect_here();
+    launch::RankEnvironment place = first.place();
+    place.has_agent_store = true;  // by the first world
+    place.restart = 1;             // for separate keys
     const World world = connect_at(place, std::chrono::seconds(5));
     Group group = communicators(world, 1).world();
     std::exception_ptr given_up;
@@ -288,7 +290,7 @@ TEST(Rank, DISABLED_Slow) {
     } catch (const CommError&) {
       given_up = std::current_exception();
     }
-    meeting.barrier("rank 0 has given up");
+    first.barrier("rank 0 has given up");
     if (given_up) std::rethrow_exception(given_up);
   });
 }
@@ -297,7 +299,7 @@ TEST(Rank, DISABLED_Incomplete) {
   run_as_program([] {
     fmt::print("about to connect\n");
     std::fflush(stdout);
-    const launch::Place place = launch::find_place(launch::environment_of_process());
+    const launch::RankEnvironment place = launch::read_rank_environment(launch::environment_of_process());
     connect_at(place, std::chrono::seconds(place.rank == 0 ? 8 : 60));
   });
 }
@@ -320,10 +322,11 @@ TEST(Rank, DISABLED_Barrier) {
   });
 }
 
-/// As under `srun --gpus-per-task=1`: every local rank has its GPU as number 0. Groups of one, since NCCL
-/// wants one GPU per member.
+/// As under `srun --gpus-per-task=1`: every local rank sees its GPU as device 0. Uses groups of one, because
+/// NCCL needs one GPU per member.
 TEST(Rank, DISABLED_OwnGpu) {
-  const World world = connect(launch::find_place(launch::environment_of_process()), {.cuda = true});
+  const World world =
+      connect(launch::read_rank_environment(launch::environment_of_process()), {.cuda = true});
   const auto alone = world.factory()->make({world.rank()}, 0, fmt::format("alone {}", world.rank()));
   const at::Tensor x = at::ones({10}, test::options(at::kFloat));
   alone->all_reduce(x, Reduce::kSum, {"all_reduce"}).wait();
@@ -331,92 +334,92 @@ TEST(Rank, DISABLED_OwnGpu) {
   world.barrier("end");
 }
 
-// ---- judges ----
+// ---- tests ----
 
 TEST(Processes, CollectivesAgreeWithPlainArithmetic) {
   for (const int world : {2, 3, 4})
-    for (const auto& [rank, ended] : run_processes("Collectives", world))
-      EXPECT_EQ(ended.code, 0) << ended.log;
+    for (const auto& [rank, exited] : run_processes("Collectives", world))
+      EXPECT_EQ(exited.code, 0) << exited.log;
 }
 
-TEST(Processes, WhatIsNotFiniteReachesAll) {
-  for (const auto& [rank, ended] : run_processes("NotFinite", 3)) EXPECT_EQ(ended.code, 0) << ended.log;
+TEST(Processes, ReductionsPropagateNanAndInfinity) {
+  for (const auto& [rank, exited] : run_processes("NotFinite", 3)) EXPECT_EQ(exited.code, 0) << exited.log;
 }
 
-TEST(GpuNcclProcesses, EveryLocalRankWorksOnTheGpuThatItTook) {
+TEST(GpuNcclProcesses, EveryLocalRankUsesItsOwnGpu) {
   if (!test::device().is_cuda()) GTEST_SKIP() << "needs a GPU and COLONNADE_TEST_DEVICE=cuda";
-  for (const auto& [rank, ended] : run_processes("OwnGpu", 2)) EXPECT_EQ(ended.code, 0) << ended.log;
+  for (const auto& [rank, exited] : run_processes("OwnGpu", 2)) EXPECT_EQ(exited.code, 0) << exited.log;
 }
 
 TEST(Processes, OperationsOfSeveralGroupsOverlap) {
-  for (const auto& [rank, ended] : run_processes("Overlap", 4)) EXPECT_EQ(ended.code, 0) << ended.log;
+  for (const auto& [rank, exited] : run_processes("Overlap", 4)) EXPECT_EQ(exited.code, 0) << exited.log;
 }
 
-TEST(Processes, LongTensorsAreSummedAndGatheredInPlace) {
+TEST(Processes, ReduceScatterAndAllGatherWorkInPlaceOnLargeTensors) {
   for (const int world : {2, 3})
-    for (const auto& [rank, ended] : run_processes("LongTensors", world))
-      EXPECT_EQ(ended.code, 0) << ended.log;
+    for (const auto& [rank, exited] : run_processes("LongTensors", world))
+      EXPECT_EQ(exited.code, 0) << exited.log;
 }
 
-TEST(Processes, ABrokenPipeIsNoSignalToDieOf) {
-  for (const auto& [rank, ended] : run_processes("BrokenPipe", 2)) EXPECT_EQ(ended.code, 0) << ended.log;
+TEST(Processes, SigpipeDoesNotKillARank) {
+  for (const auto& [rank, exited] : run_processes("BrokenPipe", 2)) EXPECT_EQ(exited.code, 0) << exited.log;
 }
 
-TEST(Processes, AKilledRankIsNoticedByAllWithinSeconds) {
-  std::map<int, Ended> ended = run_processes("Dying", 4);
-  EXPECT_EQ(ended[2].code, 1000 + SIGKILL);
+TEST(Processes, AKilledRankIsDetectedByAllWithinSeconds) {
+  std::map<int, ExitedRank> exited = run_processes("Killed", 4);
+  EXPECT_EQ(exited[2].code, 1000 + SIGKILL);
   for (const int rank : {0, 1, 3}) {
-    const Ended& peer = ended[rank];
+    const ExitedRank& peer = exited[rank];
     EXPECT_EQ(peer.code, kExitRankLost) << peer.log;
     EXPECT_THAT(peer.log, HasSubstr("CommError all_reduce \"step 3 / "));
   }
-  EXPECT_THAT(ended[3].log,
+  EXPECT_THAT(exited[3].log,
               HasSubstr("layer 3 / sum\": every rank of group tp must take part; got on rank 3"));
 }
 
 TEST(Processes, AKilledSenderEndsTheReceive) {
-  std::map<int, Ended> ended = run_processes("DyingSender", 2);
-  EXPECT_EQ(ended[0].code, kExitRankLost) << ended[0].log;
-  EXPECT_THAT(ended[0].log, HasSubstr("recv \"activation of micro-batch 5\""));
-  EXPECT_EQ(ended[1].code, 1000 + SIGKILL) << ended[1].log;
+  std::map<int, ExitedRank> exited = run_processes("KilledSender", 2);
+  EXPECT_EQ(exited[0].code, kExitRankLost) << exited[0].log;
+  EXPECT_THAT(exited[0].log, HasSubstr("recv \"activation of micro-batch 5\""));
+  EXPECT_EQ(exited[1].code, 1000 + SIGKILL) << exited[1].log;
 }
 
-TEST(Processes, TheTimeoutReachesGroups) {
-  std::map<int, Ended> ended = run_processes("Slow", 2);
-  EXPECT_EQ(ended[0].code, kExitRankLost) << ended[0].log;
-  EXPECT_THAT(ended[0].log, HasSubstr("all_reduce \"late\""));
-  EXPECT_EQ(ended[1].code, 0) << "rank 0 must give up long before the barrier's 60 s\n" << ended[1].log;
+TEST(Processes, GroupsUseTheTimeout) {
+  std::map<int, ExitedRank> exited = run_processes("Slow", 2);
+  EXPECT_EQ(exited[0].code, kExitRankLost) << exited[0].log;
+  EXPECT_THAT(exited[0].log, HasSubstr("all_reduce \"late\""));
+  EXPECT_EQ(exited[1].code, 0) << "rank 0 must give up long before the barrier's 60 s\n" << exited[1].log;
 }
 
-TEST(Processes, RanksThatDoNotArriveAreCountedAndNamed) {
+TEST(Processes, MissingRanksAreCountedAndNamed) {
   Job job("Incomplete", 4);
   for (const int rank : {1, 3}) job.start(rank);
   for (const int rank : {1, 3}) job.wait_for(rank, "about to connect");
-  job.start(0);  // last: its patience of 5 s begins
-  std::map<int, Ended> ended = job.finish();
-  for (const auto& [rank, end] : ended) EXPECT_EQ(end.code, kExitRankLost) << end.log;
-  EXPECT_THAT(ended[0].log, HasSubstr("all ranks must arrive; got 3 of 4 within"));
-  EXPECT_THAT(ended[0].log, HasSubstr("missing: rank 2; see"));
-  EXPECT_THAT(ended[0].log,
+  job.start(0);  // last: its timeout starts here
+  std::map<int, ExitedRank> exited = job.finish();
+  for (const auto& [rank, end] : exited) EXPECT_EQ(end.code, kExitRankLost) << end.log;
+  EXPECT_THAT(exited[0].log, HasSubstr("all ranks must arrive; got 3 of 4 within"));
+  EXPECT_THAT(exited[0].log, HasSubstr("missing: rank 2; see"));
+  EXPECT_THAT(exited[0].log,
               testing::ContainsRegex("rendezvous: waiting for 1 of 4 ranks, up to [0-9.]+ s: 2\n"));
 }
 
-TEST(Processes, ARankWithOtherSettingsIsNamed) {
-  for (const auto& [rank, ended] : run_processes("OtherSettings", 3)) {
-    EXPECT_EQ(ended.code, kExitSettings) << ended.log;
-    EXPECT_THAT(ended.log, HasSubstr("lr is '0.2' on rank 1 and '0.1' on rank 0"));
-    EXPECT_THAT(ended.log, HasSubstr("swiglu is 'true' on rank 2 and nothing on rank 0"));
-    EXPECT_THAT(ended.log, testing::Not(HasSubstr("seed")));
+TEST(Processes, DifferingSettingsAreReportedWithTheirRank) {
+  for (const auto& [rank, exited] : run_processes("OtherSettings", 3)) {
+    EXPECT_EQ(exited.code, kExitSettings) << exited.log;
+    EXPECT_THAT(exited.log, HasSubstr("lr is '0.2' on rank 1 and '0.1' on rank 0"));
+    EXPECT_THAT(exited.log, HasSubstr("swiglu is 'true' on rank 2 and nothing on rank 0"));
+    EXPECT_THAT(exited.log, testing::Not(HasSubstr("seed")));
   }
 }
 
-TEST(Processes, ABarrierNamesWhoIsMissing) {
-  std::map<int, Ended> ended = run_processes("Barrier", 2);
-  EXPECT_EQ(ended[0].code, kExitRankLost) << ended[0].log;
-  EXPECT_THAT(ended[0].log,
+TEST(Processes, ABarrierNamesTheMissingRank) {
+  std::map<int, ExitedRank> exited = run_processes("Barrier", 2);
+  EXPECT_EQ(exited[0].code, kExitRankLost) << exited[0].log;
+  EXPECT_THAT(exited[0].log,
               HasSubstr("barrier \"step 2\": all ranks must arrive; got 1 of 2 within 0.5 s; missing: "
                         "rank 1"));
-  EXPECT_EQ(ended[1].code, 0) << ended[1].log;
+  EXPECT_EQ(exited[1].code, 0) << exited[1].log;
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Meeting at the port of rank 0 when something is wrong there: what one rank says of it.
+// Rendezvous at the port of rank 0: errors and logs of one rank when it fails.
 #include <ATen/ATen.h>
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
@@ -32,7 +32,7 @@ using std::chrono::milliseconds;
 using std::chrono::seconds;
 using testing::HasSubstr;
 
-/// Somebody who listens and need not answer.
+/// A listening socket that need not answer.
 class Listener {
  public:
   Listener() {
@@ -58,10 +58,10 @@ class Listener {
   int port_ = 0;
 };
 
-launch::Place place_of(int rank, int world, int port) {
-  launch::Place place;
+launch::RankEnvironment place_of(int rank, int world, int port) {
+  launch::RankEnvironment place;
   place.rank = place.local_rank = rank;
-  place.world_size = place.local_size = world;
+  place.world_size = place.local_world_size = world;
   place.master_address = "127.0.0.1";
   place.master_port = port;
   return place;
@@ -73,7 +73,7 @@ Communicators communicators_in(const World& world) {
   return {layout::Mesh(parallel), world.rank(), world.factory()};
 }
 
-/// What an attempt to connect ends with.
+/// Error of an attempt to connect, or "connected".
 std::string outcome(const std::function<void()>& attempt) {
   try {
     attempt();
@@ -85,27 +85,27 @@ std::string outcome(const std::function<void()>& attempt) {
   return "connected";
 }
 
-TEST(Connect, APortInUseIsASettingsError) {
+TEST(Connect, APortInUseIsAConfigError) {
   const Listener other;
   EXPECT_THAT(outcome([&] { connect(place_of(0, 2, other.port()), {.timeout = milliseconds(500)}); }),
               testing::AllOf(testing::StartsWith("ConfigError"),
                              HasSubstr(fmt::format("got port {}: Address already in use", other.port()))));
 }
 
-TEST(Connect, ASilentMasterIsACommErrorAndAnUnknownOneASettingsError) {
-  launch::Place place = place_of(1, 2, launch::free_port());
+TEST(Connect, AnUnreachableMasterIsACommErrorAndAnUnknownHostAConfigError) {
+  launch::RankEnvironment place = place_of(1, 2, launch::free_port());
   EXPECT_THAT(outcome([&] { connect(place, {.timeout = milliseconds(200)}); }),
               testing::AllOf(testing::StartsWith("CommError"),
                              HasSubstr("got no answer within 0.2 s: Connection refused")));
-  place.local_size = 1;                                      // on one machine the name would not matter
-  place.master_address = std::string(64, 'a') + ".invalid";  // too long for a name: nobody else is asked
+  place.local_world_size = 1;                                // on one machine the name is not used
+  place.master_address = std::string(64, 'a') + ".invalid";  // too long for a DNS name: fails without a query
   EXPECT_THROW(connect(place, {.timeout = milliseconds(100)}), ConfigError);
 }
 
-/// The system gives this thread one port for outgoing connections, so a connection to that port meets itself.
-TEST(Connect, AConnectionToItselfIsNotTakenForAnotherProgram) {
+/// With a single ephemeral port, a connection to that port connects to itself.
+TEST(Connect, ASelfConnectionIsNotReportedAsAnotherProgram) {
   constexpr int kPort = 40'000;
-  std::string said;
+  std::string reported;
   std::thread([&] {
     if (unshare(CLONE_NEWNET) != 0) return;
     const int fd = socket(AF_INET, SOCK_DGRAM | SOCK_CLOEXEC, 0);
@@ -116,47 +116,49 @@ TEST(Connect, AConnectionToItselfIsNotTakenForAnotherProgram) {
     close(fd);
     std::ofstream range("/proc/sys/net/ipv4/ip_local_port_range");
     range << kPort << ' ' << kPort << std::endl;
-    if (up && range) said = outcome([&] { wait_for_store("127.0.0.1", kPort, milliseconds(300)); });
+    if (up && range) reported = outcome([&] { wait_for_store("127.0.0.1", kPort, milliseconds(300)); });
   }).join();
-  if (said.empty()) GTEST_SKIP() << "needs a network of its own, which root can make";
-  EXPECT_THAT(said,
+  if (reported.empty()) GTEST_SKIP() << "needs a network of its own, which root can make";
+  EXPECT_THAT(reported,
               testing::StartsWith("CommError rendezvous: rank 0 must listen at 127.0.0.1:40000; got no"));
 }
 
-/// What rank 1 of 2 says where rank 0 should listen but `serve` answers each connection.
-std::string talk_to(milliseconds timeout, const std::function<void(int connection)>& serve) {
+/// Outcome on rank 1 of 2 when `serve` answers each connection in place of rank 0.
+std::string connect_to_server(milliseconds timeout, const std::function<void(int connection)>& serve) {
   const Listener listener;
   std::thread other([&] {
     for (int connection = 0; (connection = listener.accepted()) >= 0;) serve(connection);
   });
-  const std::string said = outcome([&] { connect(place_of(1, 2, listener.port()), {.timeout = timeout}); });
+  const std::string reported =
+      outcome([&] { connect(place_of(1, 2, listener.port()), {.timeout = timeout}); });
   listener.end();
   other.join();
-  return said;
+  return reported;
 }
 
-TEST(Connect, AProgramThatIsNoStoreAtTheMastersPortIsASettingsErrorWhereItIsKnown) {
+TEST(Connect, AnotherProgramAtTheMasterPortIsReported) {
   std::vector<int> open;
   EXPECT_THAT(
-      talk_to(seconds(1), [&](int connection) { open.push_back(connection); }),
+      connect_to_server(seconds(1), [&](int connection) { open.push_back(connection); }),
       testing::AllOf(testing::StartsWith("CommError rendezvous: rank 0 must answer at 127.0.0.1:"),
-                     HasSubstr("got silence for 1 s"), HasSubstr("see whether rank 0 is stopped, or")));
+                     HasSubstr("got no data for 1 s"), HasSubstr("check whether rank 0 is suspended, stop")));
   for (const int connection : open) close(connection);
-  EXPECT_THAT(talk_to(seconds(30),
-                      [](int connection) {
-                        std::array<char, 10> question{};
-                        EXPECT_EQ(recv(connection, question.data(), question.size(), MSG_WAITALL), 10);
-                        EXPECT_EQ(write(connection, "SSH-2.0-x", 9), 9);
-                        close(connection);
-                      }),
+  EXPECT_THAT(connect_to_server(seconds(30),
+                                [](int connection) {
+                                  std::array<char, 10> request{};
+                                  EXPECT_EQ(recv(connection, request.data(), request.size(), MSG_WAITALL),
+                                            10);
+                                  EXPECT_EQ(write(connection, "SSH-2.0-x", 9), 9);
+                                  close(connection);
+                                }),
               testing::AllOf(testing::StartsWith("ConfigError MASTER_PORT: rank 0 must listen at"),
-                             HasSubstr("got another program there: it does not speak as a store; end it")));
-  EXPECT_THAT(talk_to(seconds(4), [](int connection) { close(connection); }),
+                             HasSubstr("got another program there: it does not answer as a store; stop it")));
+  EXPECT_THAT(connect_to_server(seconds(4), [](int connection) { close(connection); }),
               testing::AllOf(testing::StartsWith("CommError rendezvous: rank 0 must listen at"),
                              HasSubstr("within 4 s: connections are closed at once; see its log")));
 }
 
-TEST(Connect, ALongWaitForRankZeroIsSaid) {
+TEST(Connect, ALongWaitForRankZeroIsLogged) {
   testing::internal::CaptureStderr();
   EXPECT_THROW(connect(place_of(1, 2, launch::free_port()), {.timeout = milliseconds(5200)}), CommError);
   EXPECT_THAT(testing::internal::GetCapturedStderr(),
@@ -164,32 +166,32 @@ TEST(Connect, ALongWaitForRankZeroIsSaid) {
                              HasSubstr(", up to 5.2 s; so far: Connection refused\n")));
 }
 
-TEST(Connect, NobodyIsSaidToBeLateWhereAllHaveCome) {
+TEST(Connect, NoRankIsReportedMissingWhenAllHaveArrived) {
   c10d::TCPStoreOptions options;
   options.isServer = true;
   options.waitWorkers = false;
   options.port = 0;
   const auto store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
-  store->set("colonnade/0/rendezvous/1", {1});  // rank 1 has come and not yet counted itself
-  launch::Place place = place_of(0, 2, store->getPort());
-  place.store_is_hosted = true;
-  place.local_size = 1;  // else rank 0 would host another
+  store->set("colonnade/0/rendezvous/1", {1});  // rank 1 has arrived but not yet incremented the count
+  launch::RankEnvironment place = place_of(0, 2, store->getPort());
+  place.has_agent_store = true;
+  place.local_world_size = 1;  // else rank 0 would host its own store
   testing::internal::CaptureStderr();
   EXPECT_THROW(connect(place, {.timeout = seconds(8)}), CommError);
   EXPECT_THAT(testing::internal::GetCapturedStderr(), testing::Not(HasSubstr("waiting for")));
 }
 
-/// Other programs that find the port, by chance or not: a rank must not go on too early.
-TEST(Connect, KeysOfAnotherJobAreNotOurs) {
+/// Ranks of another job at the same port must not complete this job's rendezvous.
+TEST(Connect, KeysOfAnotherJobAreIgnored) {
   const int port = launch::free_port();
   const auto with_token = [&](int rank, const char* token) {
-    launch::Place place = place_of(rank, 2, port);
+    launch::RankEnvironment place = place_of(rank, 2, port);
     place.job_token = token;
     return place;
   };
-  std::string stranger;
+  std::string other_job;
   std::thread other([&] {
-    stranger = outcome([&] { connect(with_token(1, "two"), {.timeout = seconds(1)}); });
+    other_job = outcome([&] { connect(with_token(1, "two"), {.timeout = seconds(1)}); });
     c10d::TCPStoreOptions options;
     options.port = static_cast<std::uint16_t>(port);
     options.waitWorkers = false;
@@ -202,7 +204,7 @@ TEST(Connect, KeysOfAnotherJobAreNotOurs) {
   EXPECT_THAT(outcome([&] { connect(with_token(0, "one"), {.timeout = seconds(4)}); }),
               testing::StartsWith("CommError rendezvous: all ranks must arrive; got 1 of 2"));
   other.join();
-  EXPECT_THAT(stranger, testing::StartsWith("CommError rendezvous: all ranks must arrive; got 1 of 2"));
+  EXPECT_THAT(other_job, testing::StartsWith("CommError rendezvous: all ranks must arrive; got 1 of 2"));
 }
 
 bool connects(int family, const char* address, int port) {
@@ -211,14 +213,14 @@ bool connects(int family, const char* address, int port) {
   auto& v4 = reinterpret_cast<sockaddr_in&>(to);
   auto& v6 = reinterpret_cast<sockaddr_in6&>(to);
   to.ss_family = static_cast<sa_family_t>(family);
-  v4.sin_port = htons(static_cast<std::uint16_t>(port));  // that of IPv6 lies at the same place
+  v4.sin_port = htons(static_cast<std::uint16_t>(port));  // IPv6 has its port at the same offset
   inet_pton(family, address, family == AF_INET ? static_cast<void*>(&v4.sin_addr) : &v6.sin6_addr);
   const bool connected = connect(fd, reinterpret_cast<const sockaddr*>(&to), sizeof(to)) == 0;
   close(fd);
   return connected;
 }
 
-/// 127.0.0.2 stands for an address of the network: the kernel takes it to the sockets of all addresses only.
+/// 127.0.0.2 stands for a network address: only sockets bound to all addresses accept it.
 TEST(ListenOn, LoopbackOnlyOrAllAddresses) {
   for (const bool loopback_only : {true, false}) {
     const int socket = listen_on(0, loopback_only);
@@ -230,17 +232,17 @@ TEST(ListenOn, LoopbackOnlyOrAllAddresses) {
   }
 }
 
-/// The ranks of one machine need neither the name of the master nor a store that other machines can reach.
-TEST(Connect, RanksOfOneMachineMeetOnLoopback) {
+/// Ranks of one machine need neither the master's host name nor a store reachable from outside.
+TEST(Connect, RanksOfOneMachineUseLoopback) {
   c10d::TCPStoreOptions options;
   options.isServer = true;
   options.waitWorkers = false;
   options.port = 0;
-  const auto agents = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
+  const auto agent_store = c10::make_intrusive<c10d::TCPStore>("127.0.0.1", options);
   for (const bool hosted : {false, true}) {
-    const auto place = [&, port = hosted ? agents->getPort() : launch::free_port()](int rank) {
-      launch::Place made = place_of(rank, 2, port);
-      made.store_is_hosted = hosted;
+    const auto place = [&, port = hosted ? agent_store->getPort() : launch::free_port()](int rank) {
+      launch::RankEnvironment made = place_of(rank, 2, port);
+      made.has_agent_store = hosted;
       if (!hosted) made.master_address = std::string(64, 'a') + ".invalid";
       return made;
     };
@@ -248,12 +250,12 @@ TEST(Connect, RanksOfOneMachineMeetOnLoopback) {
     connect(place(0), {.timeout = seconds(60)}).barrier("met");
     other.join();
   }
-  EXPECT_TRUE(agents->check({"colonnade/0/port"}));
-  EXPECT_FALSE(agents->check({"colonnade/0/rendezvous/count"}));
+  EXPECT_TRUE(agent_store->check({"colonnade/0/port"}));
+  EXPECT_FALSE(agent_store->check({"colonnade/0/rendezvous/count"}));
 }
 
-/// Its store is asked by the others until they have read that all have arrived. Rank 1 is played here.
-TEST(Connect, TheHostOfTheStoreLeavesABarrierLast) {
+/// Other ranks query the host's store until they see the barrier complete. The test acts as rank 1.
+TEST(Connect, TheStoreHostLeavesABarrierLast) {
   const int port = launch::free_port();
   std::atomic<bool> left = false;
   std::thread host([&] {
@@ -278,13 +280,13 @@ TEST(Connect, TheHostOfTheStoreLeavesABarrierLast) {
   host.join();
 }
 
-TEST(Connect, AWorldOfOneOpensNothing) {
+TEST(Connect, AWorldOfOneOpensNoSocket) {
   const auto open_files = [] {
     const std::filesystem::directory_iterator files("/proc/self/fd");
     return std::distance(begin(files), end(files));
   };
   const auto before = open_files();
-  const World world = connect(launch::Place(), {});
+  const World world = connect(launch::RankEnvironment(), {});
   Communicators ranks = communicators_in(world);
   at::Tensor x = at::ones({2});
   ranks.world().all_reduce(x, "test").wait();
@@ -293,8 +295,8 @@ TEST(Connect, AWorldOfOneOpensNothing) {
   EXPECT_THROW(world.factory()->make({0, 1}, 0, "pair"), Error);
 }
 
-TEST(Connect, ACpuBuildOrMachineWithoutNcclSaysSo) {
-  // Two ranks in one process are enough: the group is refused before anything is exchanged with NCCL.
+TEST(Connect, MissingNcclIsAnError) {
+  // Two ranks in one process suffice: group creation fails before any NCCL communication.
   const int port = launch::free_port();
   std::thread other([&] {
     const World world = connect(place_of(1, 2, port), {.timeout = seconds(20), .cuda = true});

@@ -1,4 +1,4 @@
-// Threads as ranks: meshes, errors of a rank, dead ranks, time-outs, and what Work promises.
+// Threads as ranks: meshes, failed and finished ranks, timeouts, and the semantics of Work.
 #include "colonnade/comm/thread_ranks.h"
 
 #include <ATen/ATen.h>
@@ -58,15 +58,16 @@ TEST(ThreadRanks, GroupsFollowTheMesh) {
       EXPECT_EQ(bits.item<std::int64_t>(), expected);
     }
     EXPECT_EQ(ranks.world().size(), 8);
-    EXPECT_EQ(ranks.stages({0, 1}, "ends").size(), 2);
+    EXPECT_EQ(ranks.pipeline_group({0, 1}, "ends").size(), 2);
     EXPECT_EQ(at::get_num_threads(), 1);
   });
   EXPECT_EQ(bodies, 8);
 }
 
-TEST(ThreadRanks, StagesAreThoseOfThePipelineThatAreAskedFor) {
+TEST(ThreadRanks, StagesSelectsPipelineRanks) {
   run_ranks(layout(1, 4, 1), [](Communicators& ranks) {
-    const Group ends = ranks.stages({0, 3}, "ends"), middle = ranks.stages({0, 1, 2}, "front");
+    const Group ends = ranks.pipeline_group({0, 3}, "ends"),
+                middle = ranks.pipeline_group({0, 1, 2}, "front");
     const bool edge = ranks.rank() == 0 || ranks.rank() == 3;
     EXPECT_EQ(ends.size(), edge ? 2 : 1);
     if (edge) {
@@ -76,52 +77,52 @@ TEST(ThreadRanks, StagesAreThoseOfThePipelineThatAreAskedFor) {
   });
 }
 
-TEST(ThreadRanks, LevelsAreRunsOfAGroupAndTheSamePlacesInThem) {
+TEST(ThreadRanks, LevelsSplitAGroupIntoInnerAndOuterGroups) {
   config::Parallel parallel;
   parallel.world_size = 16;
   parallel.tensor_model_parallel_size = 2;
   parallel.context_parallel_size = 8;
   run_ranks(parallel, [](Communicators& ranks) {
-    const auto [run, places] = ranks.levels({layout::Axis::kCp}, 4);
+    const auto [run, outer] = ranks.inner_outer_groups({layout::Axis::kCp}, 4);
     if (ranks.rank() == 3) {
       EXPECT_EQ(run.ranks(), (std::vector<int>{1, 3, 5, 7}));
-      EXPECT_EQ(places.ranks(), (std::vector<int>{3, 11}));
+      EXPECT_EQ(outer.ranks(), (std::vector<int>{3, 11}));
     }
     EXPECT_EQ(run.rank(), ranks.coord(layout::Axis::kCp) % 4);
-    EXPECT_EQ(places.rank(), ranks.coord(layout::Axis::kCp) / 4);
-    EXPECT_THROW((void)ranks.levels({layout::Axis::kCp}, 3), Error);
-    const auto [all, alone] = ranks.levels({layout::Axis::kCp}, 8);
+    EXPECT_EQ(outer.rank(), ranks.coord(layout::Axis::kCp) / 4);
+    EXPECT_THROW((void)ranks.inner_outer_groups({layout::Axis::kCp}, 3), Error);
+    const auto [all, alone] = ranks.inner_outer_groups({layout::Axis::kCp}, 8);
     EXPECT_EQ(all.axes(), "cp");
     EXPECT_EQ(alone.size(), 1);
-    const auto [one, others] = ranks.levels({layout::Axis::kCp}, 1);
+    const auto [one, others] = ranks.inner_outer_groups({layout::Axis::kCp}, 1);
     EXPECT_EQ(one.size(), 1);
     EXPECT_EQ(others.ranks(), all.ranks());
   });
 }
 
-TEST(ThreadRanks, RunsOfAGroupLieWithinLargerOnes) {
+TEST(ThreadRanks, RunsAreNested) {
   config::Parallel parallel;
   parallel.world_size = 16;
   parallel.tensor_model_parallel_size = parallel.context_parallel_size = 2;
   run_ranks(parallel, [](Communicators& ranks) {
     const layout::AxisSet axes{layout::Axis::kCp, layout::Axis::kDp};
     const int index = ranks.mesh().index(ranks.rank(), axes);
-    for (const int size : {1, 2, 4, 8}) EXPECT_EQ(ranks.run(axes, size).rank(), index % size);
-    EXPECT_EQ(ranks.run(axes, 8).ranks(), ranks.group(axes).ranks());
+    for (const int size : {1, 2, 4, 8}) EXPECT_EQ(ranks.inner_group(axes, size).rank(), index % size);
+    EXPECT_EQ(ranks.inner_group(axes, 8).ranks(), ranks.group(axes).ranks());
     if (ranks.rank() == 13) {
-      EXPECT_EQ(ranks.run(axes, 2).ranks(), (std::vector<int>{13, 15}));
-      EXPECT_EQ(ranks.run(axes, 4).ranks(), (std::vector<int>{9, 11, 13, 15}));
+      EXPECT_EQ(ranks.inner_group(axes, 2).ranks(), (std::vector<int>{13, 15}));
+      EXPECT_EQ(ranks.inner_group(axes, 4).ranks(), (std::vector<int>{9, 11, 13, 15}));
     }
   });
 }
 
-TEST(ThreadRanks, TheNumberOfThreadsIsRestored) {
+TEST(ThreadRanks, RestoresTheNumberOfThreads) {
   const int before = at::get_num_threads();
   run_ranks(2, [](Communicators&) {});
   EXPECT_EQ(at::get_num_threads(), before);
 }
 
-TEST(ThreadRanks, TwoMeshesInOneProcessDoNotMeet) {
+TEST(ThreadRanks, TwoMeshesInOneProcessUseSeparateGroups) {
   run_ranks(4, [](Communicators& outer) {
     Communicators inner(layout::Mesh(layout(2, 1, 2)), outer.rank(), outer.factory());
     Communicators same(outer.mesh(), outer.rank(), outer.factory());
@@ -133,7 +134,7 @@ TEST(ThreadRanks, TwoMeshesInOneProcessDoNotMeet) {
   });
 }
 
-TEST(ThreadRanks, AnErrorInOneRankEndsTheOthersAndIsTheOneThatIsThrown) {
+TEST(ThreadRanks, AnErrorInOneRankStopsTheOthersAndIsRethrown) {
   std::atomic<int> ended_by_peer = 0;
   const auto start = std::chrono::steady_clock::now();
   const std::string message = message_of<DataError>([&] {
@@ -156,7 +157,7 @@ TEST(ThreadRanks, AnErrorInOneRankEndsTheOthersAndIsTheOneThatIsThrown) {
   EXPECT_LT(std::chrono::steady_clock::now() - start, std::chrono::seconds(20));  // time-out 60 s
 }
 
-TEST(ThreadRanks, ARankThatReturnsEarlyIsNamed) {
+TEST(ThreadRanks, ARankThatFinishesEarlyIsNamed) {
   for (const bool by_recv : {false, true}) {
     const std::string message = message_of<CommError>([&] {
       run_ranks(2, [&](Communicators& ranks) {
@@ -173,12 +174,12 @@ TEST(ThreadRanks, ARankThatReturnsEarlyIsNamed) {
   }
 }
 
-TEST(ThreadRanks, ALetterSentBeforeTheEndArrives) {
+TEST(ThreadRanks, AMessageSentBeforeTheSenderFinishesArrives) {
   run_ranks(2, [](Communicators& ranks) {
     at::Tensor x = at::full({3}, ranks.rank() == 0 ? 5.0 : 0.0);
     if (ranks.rank() == 0) {
       ranks.world().send(x, 1, 9, "test").wait();
-      x.zero_();  // a letter is a copy
+      x.zero_();  // messages are copies
       return;
     }
     std::this_thread::sleep_for(milliseconds(50));
@@ -187,8 +188,8 @@ TEST(ThreadRanks, ALetterSentBeforeTheEndArrives) {
   });
 }
 
-TEST(ThreadRanks, ATimeoutNamesTheMissingRankAndWhatItDoes) {
-  std::atomic<int> gave_up = 0;  // rank 3 comes when the others are gone
+TEST(ThreadRanks, ATimeoutNamesTheMissingRankAndItsLastCollective) {
+  std::atomic<int> gave_up = 0;  // rank 3 arrives after the others have given up
   const std::string message = message_of<CommError>([&] {
     run_ranks(
         layout(2, 1, 2),
@@ -203,14 +204,14 @@ TEST(ThreadRanks, ATimeoutNamesTheMissingRankAndWhatItDoes) {
             throw;
           }
         },
-        milliseconds(3000));  // of the sum before, too
+        milliseconds(3000));  // applies to the preceding all-reduce too
   });
   EXPECT_EQ(gave_up, 4);
   EXPECT_THAT(message,
-              HasSubstr("rank 3 (last started \"layer 4 / mlp / sum\" on tp) did not come within 3000 ms"));
+              HasSubstr("rank 3 (last started \"layer 4 / mlp / sum\" on tp) did not arrive within 3000 ms"));
 }
 
-TEST(ThreadRanks, DifferentCollectivesAreAnErrorThatNamesBoth) {
+TEST(ThreadRanks, MismatchedCollectivesAreAnErrorThatNamesBoth) {
   const std::string message = message_of<Error>([] {
     run_ranks(2, [](Communicators& ranks) {
       at::Tensor x = at::ones({ranks.rank() == 0 ? 3 : 4});
@@ -221,11 +222,11 @@ TEST(ThreadRanks, DifferentCollectivesAreAnErrorThatNamesBoth) {
   EXPECT_THAT(message, HasSubstr("\"second\" of 4 Float elements"));
 }
 
-TEST(ThreadRanks, WrongArgumentsAreRefusedWithTheirValues) {
+TEST(ThreadRanks, InvalidArgumentsAreReportedWithTheirValues) {
   run_ranks(2, [](Communicators& ranks) {
     const Group group = ranks.world();
     const at::Tensor x = at::zeros({4, 3});
-    EXPECT_THAT(message_of<Error>([&] { group.all_reduce(x.t(), "turned"); }), HasSubstr("[1, 3]"));
+    EXPECT_THAT(message_of<Error>([&] { group.all_reduce(x.t(), "transposed"); }), HasSubstr("[1, 3]"));
     EXPECT_THAT(message_of<Error>([&] {
                   group.all_gather(at::zeros({4, 6}), x, "wide");
                 }),
@@ -234,13 +235,13 @@ TEST(ThreadRanks, WrongArgumentsAreRefusedWithTheirValues) {
                   group.all_gather(at::zeros({8, 3}, at::kDouble), x, "type");
                 }),
                 HasSubstr("Double"));
-    EXPECT_THAT(message_of<Error>([&] { group.reduce_scatter(x, x, "same"); }), HasSubstr("2 parts"));
+    EXPECT_THAT(message_of<Error>([&] { group.reduce_scatter(x, x, "same"); }), HasSubstr("2 shards"));
     EXPECT_THAT(message_of<Error>([&] { group.all_to_all(at::zeros({3}), at::zeros({3}), "odd"); }),
                 HasSubstr("divisible"));
     EXPECT_THAT(message_of<Error>([&] {
                   group.all_to_all(at::zeros({3}), at::zeros({3}), {{1, 1}, {1, 2}}, "few");
                 }),
-                HasSubstr("the rows received must be one count for each of 2 members and add up"));
+                HasSubstr("received rows must be one count for each of 2 members and add up"));
     EXPECT_THAT(message_of<Error>([&] {
                   group.all_to_all(at::zeros({2}), at::zeros({4}), {{1, 1}, {2, 2}}, "odd");
                 }),
@@ -252,7 +253,7 @@ TEST(ThreadRanks, WrongArgumentsAreRefusedWithTheirValues) {
   });
 }
 
-TEST(ThreadRanks, AGroupOfOneCopiesAndReturns) {
+TEST(ThreadRanks, AGroupOfOneCopies) {
   const Group alone;
   at::Tensor x = at::arange(4, at::kFloat), y = at::zeros({4});
   EXPECT_FALSE(alone.all_reduce(x, "test").pending());
@@ -286,7 +287,7 @@ TEST(ThreadRanks, TheProgressPageNamesTheCollective) {
   });
 }
 
-TEST(Work, WaitsOnceAndWhenDropped) {
+TEST(Work, WaitsOnceAndOnDestruction) {
   int waits = 0;
   {
     Work work([&] { ++waits; });
@@ -302,14 +303,14 @@ TEST(Work, WaitsOnceAndWhenDropped) {
   EXPECT_EQ(waits, 2);
   Work first([&] { ++waits; });
   Work moved = std::move(first);
-  EXPECT_FALSE(first.pending());  // NOLINT: what a moved-from Work is, is part of the promise
+  EXPECT_FALSE(first.pending());  // NOLINT: the moved-from state of Work is specified
   moved = Work([&] { waits += 10; });
   EXPECT_EQ(waits, 3);
   moved.wait();
   EXPECT_EQ(waits, 13);
 }
 
-TEST(Work, AnErrorOfADroppedWorkDoesNotEndTheProgram) {
+TEST(Work, ADestroyedWorkDoesNotThrow) {
   {
     const Work dropped([] { throw CommError("lost"); });
   }

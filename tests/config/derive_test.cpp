@@ -1,4 +1,4 @@
-// Derived settings, against Megatron's rules.
+// Derived settings against Megatron's rules.
 #include "colonnade/config/derive.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ config::Run small() {
   return r;
 }
 
-TEST(Derive, SizesOfTheModel) {
+TEST(Derive, FillsModelSizes) {
   config::Run r = small();
   derive(r);
   EXPECT_EQ(r.model.ffn_hidden_size, 16384);
@@ -34,7 +34,7 @@ TEST(Derive, SizesOfTheModel) {
   EXPECT_EQ(r.model.max_position_embeddings, 0) << "learned positions must be given";
 }
 
-TEST(Derive, ABertsLogitsHaveABiasAndItsTokensTwoKindsWithABinaryHead) {
+TEST(Derive, BertHasALogitBiasAndTwoTokenTypesWithTheBinaryHead) {
   for (const bool binary : {true, false}) {
     config::Run r = small();
     r.model.bidirectional = true;
@@ -45,7 +45,7 @@ TEST(Derive, ABertsLogitsHaveABiasAndItsTokensTwoKindsWithABinaryHead) {
   }
 }
 
-TEST(Derive, SwigluTakesTwoThirdsInStepsOf64) {
+TEST(Derive, SwigluFfnSizeIsTwoThirdsRoundedDownTo64) {
   // int((4 * h * 2 / 3) / 64) * 64, by hand
   for (const auto& [hidden, ffn] :
        {std::pair{4096, 10880}, std::pair{768, 2048}, std::pair{384, 1024}, std::pair{100, 256}}) {
@@ -57,7 +57,7 @@ TEST(Derive, SwigluTakesTwoThirdsInStepsOf64) {
   }
 }
 
-TEST(Derive, GivenSizesStay) {
+TEST(Derive, KeepsGivenSizes) {
   config::Run r = small();
   r.model.ffn_hidden_size = 7;
   r.model.kv_channels = 8;
@@ -70,7 +70,7 @@ TEST(Derive, GivenSizesStay) {
   EXPECT_EQ(r, before);
 }
 
-TEST(Derive, TheBackendFollowsTheDeviceUnlessGiven) {
+TEST(Derive, BackendFollowsTheDeviceUnlessGiven) {
   const auto backend = [](const char* device, std::optional<std::string> given) {
     config::Run r = small();
     r.training.device = device;
@@ -81,7 +81,7 @@ TEST(Derive, TheBackendFollowsTheDeviceUnlessGiven) {
   EXPECT_EQ(backend("cpu", {}), "gloo");
   EXPECT_EQ(backend("cuda", {}), "nccl");
   EXPECT_EQ(backend("cuda", "gloo"), "gloo");
-  EXPECT_EQ(backend("cpu", "nccl"), "gloo") << "launch lines name nccl on the CPU too";
+  EXPECT_EQ(backend("cpu", "nccl"), "gloo") << "launch scripts request nccl on the CPU too";
 }
 
 TEST(Derive, NcclOnTheCpuIsReportedOnce) {
@@ -89,10 +89,10 @@ TEST(Derive, NcclOnTheCpuIsReportedOnce) {
   r.training.distributed_backend = "nccl";
   derive(r);
   derive(r);
-  EXPECT_THAT(r.notes, ::testing::ElementsAre("--distributed-backend: nccl on the CPU is gloo"));
+  EXPECT_THAT(r.notes, ::testing::ElementsAre("--distributed-backend: gloo replaces nccl on the CPU"));
 }
 
-TEST(Derive, FlagsWithoutEffectShareALineWithTheirReason) {
+TEST(Derive, FlagsWithTheSameReasonShareANote) {
   config::Run r = parse({"--async-save", "--wandb-project", "p", "--use-persistent-ckpt-worker"});
   derive(r);
   EXPECT_THAT(
@@ -100,11 +100,11 @@ TEST(Derive, FlagsWithoutEffectShareALineWithTheirReason) {
       ::testing::UnorderedElementsAre(
           "--async-save, --use-persistent-ckpt-worker: saves are synchronous: training continues once "
           "the checkpoint is on disk",
-          "--wandb-project: nothing is sent anywhere: metrics.jsonl, TensorBoard files and report.html "
-          "hold the run"));
+          "--wandb-project: nothing is uploaded: metrics.jsonl, TensorBoard files and report.html "
+          "record the run"));
 }
 
-TEST(Derive, DeterminismOfMegatronsKindIsLeftWhereLayoutsCannotBeEqual) {
+TEST(Derive, DeterministicModeIsOffIfResultsDependOnTheLayout) {
   const auto derived = [](const std::vector<std::string>& more) {
     std::vector<std::string> words{"--deterministic-mode"};
     words.insert(words.end(), more.begin(), more.end());
@@ -122,12 +122,12 @@ TEST(Derive, DeterminismOfMegatronsKindIsLeftWhereLayoutsCannotBeEqual) {
         {"--num-experts", "4", "--moe-router-load-balancing-type", "global_aux_loss"}}) {
     const config::Run r = derived(apart);
     EXPECT_FALSE(r.parallel.deterministic_mode) << apart[0];
-    EXPECT_THAT(r.notes, ::testing::Contains(::testing::HasSubstr("other layouts have other bits with")))
+    EXPECT_THAT(r.notes, ::testing::Contains(::testing::HasSubstr("results depend on the layout with")))
         << apart[0];
   }
 }
 
-TEST(Derive, TheBatchIsMicroBatchTimesDataRanks) {
+TEST(Derive, GlobalBatchDefaultsToMicroBatchTimesDataParallelSize) {
   config::Run r = small();
   r.parallel.world_size = 12;
   r.parallel.tensor_model_parallel_size = 2;
@@ -136,7 +136,7 @@ TEST(Derive, TheBatchIsMicroBatchTimesDataRanks) {
   EXPECT_EQ(r.training.global_batch_size, 6);
 }
 
-TEST(Derive, VirtualStagesComeFromTheirLayers) {
+TEST(Derive, VirtualStagesFollowFromTheirLayers) {
   config::Run r = small();
   r.parallel.pipeline_model_parallel_size = 2;
   r.parallel.num_layers_per_virtual_pipeline_stage = 2;
@@ -157,7 +157,7 @@ TEST(Derive, VirtualStagesComeFromTheirLayers) {
   EXPECT_EQ(counted.parallel.num_virtual_stages_per_pipeline_rank, 4);
 }
 
-TEST(Derive, SequenceParallelNeedsTensorRanks) {
+TEST(Derive, SequenceParallelRequiresTensorParallelism) {
   config::Run r = small();
   r.parallel.sequence_parallel = true;
   derive(r);
@@ -168,7 +168,7 @@ TEST(Derive, SequenceParallelNeedsTensorRanks) {
   EXPECT_TRUE(r.parallel.sequence_parallel);
 }
 
-/// What is said of words besides a small model.
+/// Notes on words added to a small model.
 std::vector<std::string> notes_of(std::vector<std::string> words) {
   words.insert(words.begin(), {"--num-layers", "2", "--hidden-size", "8", "--num-attention-heads", "2"});
   config::Run r = parse_all(words).run;
@@ -177,56 +177,57 @@ std::vector<std::string> notes_of(std::vector<std::string> words) {
   return r.notes;
 }
 
-TEST(Derive, FlagsThatAreIdleWithOneTensorRankAreSaid) {
-  const std::string idle = "does nothing with one tensor rank";
+TEST(Derive, FlagsWithoutEffectAtTensorParallelSize1AreNoted) {
+  const std::string reason = "has no effect with tensor-parallel size 1";
   EXPECT_THAT(notes_of({"--sequence-parallel", "--tp-comm-overlap"}),
-              ElementsAre("--tp-comm-overlap: " + idle, "--sequence-parallel: " + idle + "; got true"));
+              ElementsAre("--tp-comm-overlap: " + reason, "--sequence-parallel: " + reason + "; got true"));
   const auto two = [](std::vector<std::string> words) {
     words.insert(words.end(), {"--tensor-model-parallel-size", "2", "--tp-comm-overlap"});
     return notes_of(words);
   };
-  EXPECT_THAT(two({}), ElementsAre(StartsWith("--tp-comm-overlap: Megatron refuses it without")));
-  EXPECT_THAT(two({"--sequence-parallel"}), ElementsAre(StartsWith("--tp-comm-overlap: sums of input")));
+  EXPECT_THAT(two({}), ElementsAre(StartsWith("--tp-comm-overlap: Megatron rejects it without")));
+  EXPECT_THAT(two({"--sequence-parallel"}),
+              ElementsAre(StartsWith("--tp-comm-overlap: the all-reduce of input")));
   EXPECT_THAT(notes_of({"--sequence-parallel", "--tensor-model-parallel-size", "two"}), IsEmpty());
 }
 
-TEST(Derive, FlagsOfExpertsAreIdleWithoutThem) {
+TEST(Derive, MoeFlagsHaveNoEffectWithoutExperts) {
   for (const std::vector<std::string>& words : {std::vector<std::string>{"--moe-grouped-gemm"},
                                                 {"--moe-permute-fusion"},
                                                 {"--moe-router-fusion"},
                                                 {"--moe-router-dtype", "fp32"}}) {
-    EXPECT_THAT(notes_of(words), ElementsAre(words[0] + ": does nothing without --num-experts"));
+    EXPECT_THAT(notes_of(words), ElementsAre(words[0] + ": has no effect without --num-experts"));
     std::vector<std::string> mixture = words;
     mixture.insert(mixture.end(), {"--num-experts", "4"});
-    EXPECT_THAT(notes_of(mixture), ElementsAre(Not(HasSubstr("does nothing")))) << words[0];
+    EXPECT_THAT(notes_of(mixture), ElementsAre(Not(HasSubstr("has no effect")))) << words[0];
   }
 }
 
-TEST(Derive, RotaryPositionsReachTheSequence) {
+TEST(Derive, MaxPositionsFollowTheSequenceLengthWithRope) {
   config::Run r = small();
   r.model.position_embedding = PositionEmbedding::kRope;
   derive(r);
   EXPECT_EQ(r.model.max_position_embeddings, 128);
 }
 
-TEST(Derive, MultiLatentAttentionIsYarnUnlessItIsTold) {
+TEST(Derive, MultiLatentAttentionDefaultsToYarn) {
   for (const PositionEmbedding positions :
        {PositionEmbedding::kLearnedAbsolute, PositionEmbedding::kRope, PositionEmbedding::kNone}) {
     config::Run r = small();
     r.model.position_embedding = positions;
     derive(r);
-    EXPECT_FALSE(r.model.rope_type) << "other attention has none";
+    EXPECT_FALSE(r.model.rope_type) << "not used by other attention";
     r.model.latent.enabled = true;
     derive(r);
     EXPECT_EQ(r.model.rope_type, RopeType::kYarn);
-    EXPECT_TRUE(r.model.yarn());
+    EXPECT_TRUE(r.model.uses_yarn());
     r.model.rope_type = RopeType::kRope;
     derive(r);
     EXPECT_EQ(r.model.rotary_embedding(), RopeType::kRope);
   }
 }
 
-TEST(Derive, HeadsOfMultiLatentAttentionHaveTheirOwnSize) {
+TEST(Derive, MultiLatentAttentionHasItsOwnHeadSize) {
   config::Run r = small();
   r.model.latent = {.enabled = true, .qk_head_dim = 24, .qk_pos_emb_head_dim = 8};
   derive(r);
@@ -236,11 +237,11 @@ TEST(Derive, HeadsOfMultiLatentAttentionHaveTheirOwnSize) {
   derive(r);
   EXPECT_EQ(r.model.kv_channels, 32);
   EXPECT_THAT(r.notes,
-              ElementsAre("--kv-channels: has no effect with --multi-latent-attention, whose heads have "
-                          "--qk-head-dim + --qk-pos-emb-head-dim = 32 channels; got 128"));
+              ElementsAre("--kv-channels: has no effect with --multi-latent-attention: the head size is "
+                          "--qk-head-dim + --qk-pos-emb-head-dim = 32; got 128"));
 }
 
-TEST(Derive, LayersAreNumberedInTheirStack) {
+TEST(Derive, LayerNumbersAreRelativeToTheirStack) {
   Model t5;
   t5.encoder_num_layers = 2;
   t5.num_layers = 3;
@@ -253,7 +254,7 @@ TEST(Derive, LayersAreNumberedInTheirStack) {
     EXPECT_EQ(gpt.layer_number(layer), number) << layer << ", as Megatron's MTP layers";
 }
 
-TEST(Derive, TwiceChangesNothingAndEmptyRunsDoNotCrash) {
+TEST(Derive, IsIdempotentAndAcceptsEmptyRuns) {
   config::Run r = small();
   derive(r);
   const config::Run once = r;

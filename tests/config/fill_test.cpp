@@ -1,4 +1,4 @@
-// Settings filled from a checkpoint's or a folder's values: what was not given, and contradictions.
+// Settings filled from the values of a checkpoint or folder: unset ones, and conflicts.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -13,27 +13,27 @@ namespace {
 using ::testing::AllOf;
 using ::testing::HasSubstr;
 
-TEST(Fill, AShorthandThatIsSwitchedOffContradictsACheckpoint) {
+TEST(Fill, NegatedShorthandConflictsWithACheckpoint) {
   config::Run r = parse(shell("gpt --no-swiglu"));
   try {
     fill(r, {{"activation", "swiglu"}}, "run/step_1");
-    FAIL() << "the checkpoint's activation was taken";
+    FAIL() << "the checkpoint's activation was used";
   } catch (const ConfigError& e) {
     EXPECT_THAT(e.what(),
                 HasSubstr("--activation must agree with run/step_1; got gelu-tanh from the command line"));
   }
-  EXPECT_TRUE(r.at_fault.contains("activation")) << "nothing more should be said about it";
+  EXPECT_TRUE(r.invalid_keys.contains("activation")) << "no further errors about it";
   try {
     fill(r, {{"model", "t5"}}, "run/step_1");
-    FAIL() << "the checkpoint's family was taken";
+    FAIL() << "the checkpoint's family was used";
   } catch (const ConfigError& e) {
     EXPECT_STREQ(e.what(),
                  "model must agree with run/step_1; got gpt from the command line and t5 there; "
-                 "write t5 in its place");
+                 "write t5 instead");
   }
 }
 
-TEST(Fill, ABertSeesBothWaysAndHasABinaryHeadUnlessItIsToldOtherwise) {
+TEST(Fill, BertIsBidirectionalWithABinaryHeadByDefault) {
   const Model m = parse(shell("bert")).model;
   EXPECT_TRUE(m.bidirectional && m.lm_head_transform && m.bert_binary_head);
   const Model without = parse(shell("bert --bert-no-binary-head")).model;
@@ -42,7 +42,7 @@ TEST(Fill, ABertSeesBothWaysAndHasABinaryHeadUnlessItIsToldOtherwise) {
   config::Run filled;
   fill(filled, {{"bert_binary_head", "false"}, {"model", "bert"}}, "a file");
   EXPECT_TRUE(filled.model.bidirectional);
-  EXPECT_FALSE(filled.model.bert_binary_head) << "the family first, whatever the order of names";
+  EXPECT_FALSE(filled.model.bert_binary_head) << "the family is set first, whatever the key order";
   set(filled, "model", "gpt");
   EXPECT_EQ(filled.model, Model());
   config::Run typed = parse(shell("--bert-no-binary-head"));
@@ -51,17 +51,17 @@ TEST(Fill, ABertSeesBothWaysAndHasABinaryHeadUnlessItIsToldOtherwise) {
   EXPECT_FALSE(typed.model.bert_binary_head);
 }
 
-TEST(Fill, WordsThatMeanNothingAreMarkedAndFilledByNobodyElsesFault) {
+TEST(Fill, InvalidWordsAreMarkedAndDoNotConflict) {
   Parsed parsed = parse_all(shell("--num-layers x --lr --bf16=maybe --seed 3"));
   EXPECT_EQ(parsed.faults.size(), 3U);
   for (const char* key : {"num_layers", "lr", "params_dtype"})
-    EXPECT_TRUE(parsed.run.at_fault.contains(key)) << key;
-  EXPECT_FALSE(parsed.run.at_fault.contains("seed"));
-  EXPECT_TRUE(typed(parsed.run, "seed"));
+    EXPECT_TRUE(parsed.run.invalid_keys.contains(key)) << key;
+  EXPECT_FALSE(parsed.run.invalid_keys.contains("seed"));
+  EXPECT_TRUE(is_from_command_line(parsed.run, "seed"));
   EXPECT_NO_THROW(fill(parsed.run, {{"num_layers", "4"}}, "run/step_1"));
 }
 
-TEST(Fill, SetsWhatWasNotGivenAndNamesContradictions) {
+TEST(Fill, FillsUnsetSettingsAndReportsConflicts) {
   config::Run r = parse(shell("--num-layers 4 --hidden-size 64 --swiglu"));
   fill(r,
        {{"num_layers", "4"},
@@ -83,14 +83,14 @@ TEST(Fill, SetsWhatWasNotGivenAndNamesContradictions) {
     EXPECT_THAT(
         e.what(),
         AllOf(HasSubstr("--num-layers must agree with hf/config.json; got 4 from the command line and 6 "
-                        "there; leave --num-layers out"),
+                        "there; remove --num-layers"),
               HasSubstr("--activation must agree with hf/config.json; got swiglu"),
               ::testing::Not(HasSubstr("hidden"))));
   }
 }
 
-/// As Megatron's load_args_from_checkpoint: force=True replaces what was given, other keys do not.
-TEST(Fill, WithUseCheckpointArgsTheCheckpointsValueReplacesAGivenOne) {
+/// As in Megatron's load_args_from_checkpoint: keys with force=True replace given values, others do not.
+TEST(Fill, UseCheckpointArgsReplacesGivenValues) {
   config::Run r = parse(
       shell("gpt --use-checkpoint-args --swiglu --rotary-base 20000 --disable-bias-linear --num-experts 4 "
             "--moe-router-topk 2 --position-embedding-type rope --num-layers 4"));
@@ -115,12 +115,12 @@ TEST(Fill, WithUseCheckpointArgsTheCheckpointsValueReplacesAGivenOne) {
           "--disable-bias-linear: --use-checkpoint-args takes false from run/step_1; got true from the command "
           "line",
           "--num-experts: --use-checkpoint-args takes 8 from run/step_1; got 4 from the command line"));
-  EXPECT_FALSE(r.given.contains("moe_router_topk")) << "the checkpoint says it now";
+  EXPECT_FALSE(r.given.contains("moe_router_topk")) << "set by the checkpoint now";
   EXPECT_THROW(fill(r, {{"num_layers", "6"}}, "run/step_1"), ConfigError) << "Megatron keeps the given size";
   EXPECT_EQ(r.model.num_layers, 4);
 }
 
-TEST(Fill, WhatMegatronForcesIsWhatACheckpointReplaces) {
+TEST(Fill, ReplacedSettingsAreThoseThatMegatronForces) {
   config::Run r;
   EXPECT_FALSE(checkpoint_wins(r, "activation"));
   r.checkpoint.use_checkpoint_args = true;
@@ -138,7 +138,7 @@ TEST(Fill, WhatMegatronForcesIsWhatACheckpointReplaces) {
     EXPECT_FALSE(checkpoint_wins(r, given)) << given;
 }
 
-TEST(Fill, ASwitchThatWasSwitchedOffIsNamedByTheFlagThatDidIt) {
+TEST(Fill, NegatedSwitchIsNamedByItsOffFlag) {
   const auto fault = [](const std::string& flag, const char* value) -> std::string {
     auto bert = parse({"bert", flag});
     try {
@@ -152,8 +152,8 @@ TEST(Fill, ASwitchThatWasSwitchedOffIsNamedByTheFlagThatDidIt) {
        {std::pair("--bert-no-binary-head", "true"), {"--bert-binary-head", "false"}})
     EXPECT_EQ(
         fault(flag, value),
-        fmt::format("{0} must agree with run/step_1; got true from the command line and false there; leave "
-                    "{0} out",
+        fmt::format("{0} must agree with run/step_1; got true from the command line and false there; remove "
+                    "{0}",
                     flag));
 }
 

@@ -22,7 +22,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-TEST(Help, TheShortOneFitsAScreenOrTwoAndTheFullOneHasEverySetting) {
+TEST(Help, ShortHelpFitsTwoScreensAndFullHelpHasAllSettings) {
   const std::string text = short_help();
   EXPECT_THAT(
       text, AllOf(HasSubstr("--num-layers"), HasSubstr("--tensor-model-parallel-size"), HasSubstr("--config"),
@@ -36,7 +36,7 @@ TEST(Help, TheShortOneFitsAScreenOrTwoAndTheFullOneHasEverySetting) {
   EXPECT_THAT(full, Not(HasSubstr("--cache-mla-latents")));
 }
 
-TEST(Help, NoLineIsTooWide) {
+TEST(Help, LinesAreAtMost112Wide) {
   for (const std::string& text : {short_help(), full_help()}) {
     for (std::size_t at = 0; at < text.size();) {
       const std::size_t end = std::min(text.find('\n', at), text.size());
@@ -46,7 +46,7 @@ TEST(Help, NoLineIsTooWide) {
   }
 }
 
-TEST(Help, ACommandShowsWhatItReads) {
+TEST(Help, ShowsTheSettingsThatACommandReads) {
   EXPECT_THAT(settings_help(Use::kGenerate, false),
               AllOf(HasSubstr("--load"), HasSubstr("--tensor-model-parallel-size"), Not(HasSubstr("--lr")),
                     Not(HasSubstr("--data-path")), Not(HasSubstr("optimizer:"))));
@@ -56,14 +56,14 @@ TEST(Help, ACommandShowsWhatItReads) {
   EXPECT_THAT(settings_help(Use::kTrain, true), HasSubstr("--clip-grad"));
 }
 
-TEST(Help, OneFlagInFull) {
+TEST(Help, ShowsOneFlagInFull) {
   EXPECT_THAT(flag_help("hidden_dropout"), AllOf(HasSubstr("--hidden-dropout X\n"), HasSubstr("default: 0.1"),
                                                  HasSubstr("range: 0 to 1")));
   EXPECT_THAT(flag_help("--log-interval"),
               AllOf(HasSubstr("default: 1\n"), HasSubstr("Megatron's default: 100")));
   EXPECT_THAT(
       flag_help("--kitchen-recipe-number"),
-      AllOf(HasSubstr("no FP8, FP4 and Transformer Engine recipes"), HasSubstr("refused: remove it")));
+      AllOf(HasSubstr("no FP8, FP4 and Transformer Engine recipes"), HasSubstr("not supported: remove it")));
   EXPECT_THAT(flag_help("--num-experts"), HasSubstr("read by: pretrain, evaluate, generate\n"));
   EXPECT_THAT(flag_help("--dataloader-type"), HasSubstr("read by: pretrain, data inspect\n"));
   EXPECT_THAT(flag_help("--lr"), HasSubstr("read by: pretrain\n"));
@@ -78,7 +78,7 @@ TEST(Help, OneFlagInFull) {
   }
 }
 
-TEST(Help, IsAskedForInFourWays) {
+TEST(Help, HasFourRequestForms) {
   EXPECT_EQ(help_request({"--num-layers", "3"}), std::nullopt);
   EXPECT_EQ(help_request({"--num-layers", "3", "-h"}), HelpRequest{});
   EXPECT_EQ(help_request({"--help"}), HelpRequest{});
@@ -86,7 +86,7 @@ TEST(Help, IsAskedForInFourWays) {
   EXPECT_EQ(help_request({"--help", "--lr"}), HelpRequest{.flag = "--lr"});
 }
 
-TEST(Help, TheReferencePageIsUpToDate) {
+TEST(Help, ReferencePageIsUpToDate) {
   const std::string page = test::sources() + "/docs/reference/settings.md";
   if (std::getenv("COLONNADE_GOLDEN") != nullptr) {
     std::filesystem::create_directories(std::filesystem::path(page).parent_path());
@@ -96,8 +96,8 @@ TEST(Help, TheReferencePageIsUpToDate) {
       << "to renew: colonnade help --markdown > docs/reference/settings.md";
 }
 
-/// Whether the shell runs the program to exit code 0; false also when it is not installed, which
-/// `tools/setup.sh test` mends.
+/// Whether the shell runs the program with exit code 0. False if the shell is not installed: run
+/// `tools/setup.sh test`.
 bool succeeds(const std::string& shell, const std::string& program) {
   const auto path = std::filesystem::temp_directory_path() /
                     ("completion_test_" + std::to_string(::getpid()) + "." + shell);
@@ -107,7 +107,7 @@ bool succeeds(const std::string& shell, const std::string& program) {
   return status == 0;
 }
 
-const std::vector<Offer> kOffers = {
+const std::vector<VerbCompletion> kOffers = {
     {"pretrain", "", {}, Use::kTrain},
     {"launch", "", {{"--max-restarts", 1, "starts after the first; it's 0"}}},
     {"generate", "", {{"--prompt", 1, "text"}}, Use::kGenerate},
@@ -115,10 +115,10 @@ const std::vector<Offer> kOffers = {
     {"checkpoint", "verify", {}},
 };
 
-/// Whether completion of the last of `words` offers `wanted`.
+/// Whether completing the last of `words` offers `wanted`.
 using Offers = bool (*)(const std::vector<std::string>& words, const std::string& wanted);
 
-/// The words in single quotes.
+/// The words, each in single quotes.
 std::string quoted(const std::vector<std::string>& words) {
   std::string text;
   for (const std::string& word : words) text += " '" + word + "'";
@@ -131,13 +131,13 @@ bool bash_offers(const std::vector<std::string>& words, const std::string& wante
                               "\n_colonnade\n[[ \" ${COMPREPLY[*]} \" == *\" " + wanted + " \"* ]]\n");
 }
 
-/// The completion system of zsh needs a terminal: what the script calls of it is put in its place.
+/// zsh's completion system needs a terminal: stubs replace the functions that the script calls.
 bool zsh_offers(const std::vector<std::string>& words, const std::string& wanted) {
-  const std::string stand_ins =
+  const std::string stubs =
       "compdef() { :; }\n_files() { :; }\noffered=()\n"
       "compadd() { shift; for one in \"$@\"; do [[ $one == \"$words[CURRENT]\"* ]] && offered+=($one); done; "
       "}\n";
-  return succeeds("zsh", stand_ins + completion("zsh", kOffers) + "words=(colonnade" + quoted(words) +
+  return succeeds("zsh", stubs + completion("zsh", kOffers) + "words=(colonnade" + quoted(words) +
                              ")\nCURRENT=" + std::to_string(words.size() + 1) +
                              "\n_colonnade\n[[ \" $offered \" == *\" " + wanted + " \"* ]]\n");
 }
@@ -163,7 +163,7 @@ TEST_P(EveryShell, OffersVerbsSubVerbsFlagsAndChoices) {
   EXPECT_TRUE(offers({"pretrain", "--normalization", "RMS"}, "RMSNorm"));
   EXPECT_TRUE(offers({"pretrain", "--attention-backend", ""}, "fused"));
   EXPECT_FALSE(offers({"pretrain", "--kitchen-recipe"}, "--kitchen-recipe-number"))
-      << "refused flags are not offered";
+      << "unsupported flags are not offered";
   EXPECT_TRUE(offers({"launch", "--max"}, "--max-restarts"));
   EXPECT_FALSE(offers({"launch", "--num-la"}, "--num-layers")) << "settings belong to the ranks";
   EXPECT_TRUE(offers({"launch", "--max-restarts", "2", "--", "pre"}, "pretrain"));
@@ -172,7 +172,7 @@ TEST_P(EveryShell, OffersVerbsSubVerbsFlagsAndChoices) {
   EXPECT_TRUE(offers({"generate", "--num-la"}, "--num-layers"));
   EXPECT_TRUE(offers({"generate", "--normalization", "RMS"}, "RMSNorm"));
   EXPECT_TRUE(offers({"pretrain", "--clip"}, "--clip-grad"));
-  EXPECT_FALSE(offers({"generate", "--clip"}, "--clip-grad")) << "a text is not trained";
+  EXPECT_FALSE(offers({"generate", "--clip"}, "--clip-grad")) << "not read by generate";
   EXPECT_FALSE(offers({"pretrain", "--pro"}, "--prompt")) << "of another verb";
   EXPECT_TRUE(offers({"checkpoint", ""}, "verify"));
   EXPECT_TRUE(offers({"checkpoint", "inspect", "--js"}, "--json"));
@@ -182,7 +182,7 @@ TEST_P(EveryShell, OffersVerbsSubVerbsFlagsAndChoices) {
 INSTANTIATE_TEST_SUITE_P(Completion, EveryShell, ::testing::Values(bash_offers, zsh_offers, fish_offers),
                          shell_of);
 
-TEST(Completion, AnotherShellIsRefused) { EXPECT_THROW(completion("tcsh", {}), ConfigError); }
+TEST(Completion, OtherShellsAreRejected) { EXPECT_THROW(completion("tcsh", {}), ConfigError); }
 
 }  // namespace
 }  // namespace colonnade::config

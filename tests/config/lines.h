@@ -1,4 +1,4 @@
-// Command lines as they are typed, for the tests of settings.
+// Helpers that parse command lines given as one string.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace colonnade::config {
 
-/// Splits as a shell does: blanks, single and double quotes, backslash at the end of a line.
+/// Splits as a shell: blanks, single and double quotes, backslash at the end of a line.
 inline std::vector<std::string> shell(const std::string& text) {
   std::vector<std::string> words;
   std::string word;

@@ -1,4 +1,4 @@
-// What is suggested for unknown flags: slips, off forms, parts of names, names of other frameworks.
+// Suggestions for unknown flags: typos, off forms, parts of names, names of other frameworks.
 #include <gtest/gtest.h>
 
 #include <sstream>
@@ -19,7 +19,7 @@ void expect_nearest(const Pairs& pairs) {
   }
 }
 
-TEST(Nearest, MendsSlips) {
+TEST(Nearest, CorrectsTypos) {
   expect_nearest({{"--num-layer", "--num-layers"},
                   {"--hiden_size", "--hidden-size"},
                   {"--micro_batchsize", "--micro-batch-size"},
@@ -29,7 +29,7 @@ TEST(Nearest, MendsSlips) {
   EXPECT_EQ(nearest("--promt", {"--prompt"}), "--prompt");
 }
 
-TEST(Nearest, CompletesNamesFromABeginningAPartOrSharedWords) {
+TEST(Nearest, CompletesPrefixesPartsAndSharedWords) {
   expect_nearest({{"--hidden", "--hidden-size"},
                   {"--tokenizer", "--tokenizer-type"},
                   {"--pipeline-size", "--pipeline-model-parallel-size"},
@@ -55,7 +55,7 @@ TEST(Nearest, KnowsNamesOfOtherFrameworks) {
                   {"--gradient-accumulation-steps", "--global-batch-size"}});
 }
 
-TEST(Nearest, OfAVerbIsWhatItTakesAndItsOwnFirst) {
+TEST(Nearest, PrefersVerbFlagsAndOnlySuggestsReadSettings) {
   const std::vector<std::string> own{"--prompt", "--max-new-tokens", "--temperature"};
   EXPECT_EQ(nearest("--max-length", own, Use::kGenerate), "--max-new-tokens");
   EXPECT_EQ(nearest("--max", own, Use::kGenerate), "--max-new-tokens") << "before --max-position-embeddings";
@@ -84,7 +84,7 @@ TEST(Nearest, SuggestsOnlyFlagsThatExist) {
   }
 }
 
-TEST(Nearest, SaysNothingOfWhatIsLikeNothing) {
+TEST(Nearest, SuggestsNothingForDissimilarNames) {
   for (const char* asked : {"--zzzzzzzzzzzzzzz", "--xy", "--no", "--q", "--"}) EXPECT_EQ(nearest(asked), "");
 }
 

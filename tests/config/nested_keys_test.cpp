@@ -1,4 +1,4 @@
-// --yaml-cfg: nested files against the command lines that they stand for, and every message.
+// --yaml-cfg: nested files against equivalent command lines, and every message.
 #include "colonnade/config/nested_keys.h"
 
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@ using ::testing::SizeIs;
 
 class NestedYaml : public YamlFolder {
  protected:
-  /// Faults and notes without the folder's name.
+  /// Parses a file; errors and notes are returned without the folder name.
   Parsed read(const std::string& text, const std::vector<std::string>& more = {}) {
     std::vector<std::string> arguments{"--yaml-cfg", write("run.yaml", text)};
     arguments.insert(arguments.end(), more.begin(), more.end());
@@ -124,7 +124,7 @@ save: out
 no_save_optim: null
 )";
 
-TEST_F(NestedYaml, ALlamaIsTheRunOfItsCommandLine) {
+TEST_F(NestedYaml, LlamaFileEqualsItsCommandLine) {
   const Parsed p = read(kLlama);
   EXPECT_THAT(p.faults, IsEmpty());
   EXPECT_EQ(p.run, run_of(R"(
@@ -142,7 +142,7 @@ TEST_F(NestedYaml, ALlamaIsTheRunOfItsCommandLine) {
   EXPECT_THAT(p.run.given.at("decoder_first_pipeline_num_layers"), HasSubstr("run.yaml:39"));
 }
 
-TEST_F(NestedYaml, AGptWithExpertsIsTheRunOfItsCommandLine) {
+TEST_F(NestedYaml, MoeFileEqualsItsCommandLine) {
   const Parsed p = read(R"(
 model_parallel:
   tensor_model_parallel_size: 1
@@ -182,17 +182,17 @@ mock_data: yes
     --train-data-path a_document b_document --mock-data)"));
 }
 
-TEST_F(NestedYaml, TheActivationIsThatOfMegatronsReader) {
+TEST_F(NestedYaml, ActivationMatchesMegatronsReader) {
   EXPECT_EQ(activation("activation_func: swiglu"), Activation::kSwiglu);
   EXPECT_EQ(activation("activation_func: squaredrelu"), Activation::kSquaredRelu);
   EXPECT_EQ(activation("activation_func: gelu, bias_activation_fusion: True"), Activation::kGeluErf)
-      << "the reader switches fusion off beside biases";
+      << "the reader disables fusion with biases";
   EXPECT_EQ(activation("activation_func: gelu, gated_linear_unit: True, bias_activation_fusion: True"),
             Activation::kGeglu);
   EXPECT_EQ(activation("activation_func: gelu, gated_linear_unit: True, bias_activation_fusion: True, "
                        "add_bias_linear: False"),
             Activation::kGegluTanh)
-      << "the fused kernel has the tanh form";
+      << "the fused kernel uses the tanh form";
   EXPECT_EQ(activation("activation_func: gelu, gated_linear_unit: True, add_bias_linear: False"),
             Activation::kGeglu);
   EXPECT_THAT(
@@ -201,22 +201,22 @@ TEST_F(NestedYaml, TheActivationIsThatOfMegatronsReader) {
                   "gelu; got squaredrelu with gated_linear_unit; write one of them"));
   EXPECT_THAT(read("language_model: {activation_func: relu}\n").faults, ElementsAre(HasSubstr("got relu;")));
   EXPECT_THAT(read("language_model: {gated_linear_unit: True}\n").faults,
-              ElementsAre(HasSubstr("gated_linear_unit: requires activation_func")));
+              ElementsAre(HasSubstr("gated_linear_unit requires activation_func")));
   EXPECT_THAT(read("language_model: {activation_func: swiglu}\nsquared_relu: True\n").faults,
-              ElementsAre(HasSubstr("say different things")));
+              ElementsAre(HasSubstr("conflict on --activation")));
 }
 
-TEST_F(NestedYaml, QueryGroupsCountWithoutTheFlagAsInMegatronsReader) {
+TEST_F(NestedYaml, QueryGroupsNeedNoFlagAsInMegatronsReader) {
   const std::string heads = "language_model: {num_attention_heads: 8, num_query_groups: ";
   EXPECT_EQ(read(heads + "2}\ngroup_query_attention: False\n").run.model.num_query_groups, 2);
   const Parsed typed = read(heads + "2}\n", {"--num-query-groups", "4"});
   EXPECT_THAT(typed.faults, IsEmpty());
   EXPECT_EQ(typed.run.model.num_query_groups, 4);
   EXPECT_THAT(read(heads + "null}\ngroup_query_attention: True\n").faults,
-              ElementsAre(HasSubstr("run.yaml:2: group_query_attention: requires num_query_groups")));
+              ElementsAre(HasSubstr("run.yaml:2: group_query_attention requires num_query_groups")));
 }
 
-TEST_F(NestedYaml, TheCommandLineWinsAndLaterFilesBeforeEarlierOnes) {
+TEST_F(NestedYaml, CommandLineThenLaterFilesTakePrecedence) {
   const std::string text = "language_model: {num_layers: 2, activation_func: swiglu}\nseed: 1\nlr: 0.1\n";
   const std::string flat = write("flat.yaml", "seed: 5\nlr: 0.5\n");
   const Parsed after = read(text, {"--config", flat, "--lr", "0.3", "--squared-relu"});
@@ -228,7 +228,7 @@ TEST_F(NestedYaml, TheCommandLineWinsAndLaterFilesBeforeEarlierOnes) {
   EXPECT_EQ(parse_all({"--config", flat, "--yaml-cfg", folder_ / "run.yaml"}).run.training.seed, 1);
 }
 
-TEST_F(NestedYaml, FieldsWithoutEffectAreSilentAtTheirDefaultAndElseNoted) {
+TEST_F(NestedYaml, FieldsWithoutEffectAreNotedUnlessDefault) {
   const Parsed silent = read(R"(
 language_model: {init_method: null, memory_efficient_layer_norm: False, softmax_scale: null, fp8_param: False}
 model_parallel: {timers: null, batch_p2p_comm: True, enable_autocast: no, _cpu_offloading_context: null}
@@ -240,13 +240,12 @@ profile_ranks: [0]
   EXPECT_THAT(noted.faults, IsEmpty());
   EXPECT_THAT(
       noted.run.notes,
-      ElementsAre("run.yaml:2: batch_p2p_comm: has no effect; got false: how pipeline messages are grouped "
+      ElementsAre("run.yaml:2: batch_p2p_comm: has no effect; got false: grouping of pipeline messages "
                   "changes no result",
                   AllOf(HasSubstr("run.yaml:3: pipeline_dtype: has no effect; got float32"))));
-  EXPECT_THAT(
-      read("model_parallel:\n  enable_autocast: True\n").faults,
-      ElementsAre("run.yaml:2: enable_autocast must be false; got true; leave it out: --bf16 and --fp16 "
-                  "set the precision"));
+  EXPECT_THAT(read("model_parallel:\n  enable_autocast: True\n").faults,
+              ElementsAre("run.yaml:2: enable_autocast must be false; got true; remove it: --bf16 and --fp16 "
+                          "set the precision"));
   EXPECT_THAT(read("language_model: {softmax_scale: 0.5}\n").faults,
               ElementsAre(HasSubstr("softmax_scale must be null; got 0.5")));
   EXPECT_THAT(read("model_parallel: {batch_p2p_comm: 3}\n").faults,
@@ -255,7 +254,7 @@ profile_ranks: [0]
               ElementsAre(HasSubstr("got a list of lists or maps")));
 }
 
-TEST_F(NestedYaml, InitMethodsAreNullOrTheirFlag) {
+TEST_F(NestedYaml, InitMethodIsNullOrXavierUniform) {
   const std::vector<std::string> flag = faults_of("--init-method-xavier-uniform");
   EXPECT_THAT(read("language_model: {init_method: xavier_uniform}\n").faults, SizeIs(flag.size()));
   EXPECT_THAT(read("language_model: {init_method: kaiming}\n").faults,
@@ -264,7 +263,7 @@ TEST_F(NestedYaml, InitMethodsAreNullOrTheirFlag) {
               ElementsAre(HasSubstr("embedding_init_method must be null; got xavier_uniform")));
 }
 
-TEST_F(NestedYaml, FlagsThatAreNotSupportedMayAskForMegatronsDefault) {
+TEST_F(NestedYaml, UnsupportedFieldsAreAcceptedAtMegatronsDefault) {
   EXPECT_THAT(read(R"(
 language_model: {fp8: null, fp8_margin: 0, fp8_wgrad: True, offload_modules: [], use_mup: False}
 onnx_safe: null
@@ -277,7 +276,7 @@ adlr_autoresume: False
               ElementsAre(AllOf(HasSubstr("run.yaml:2: fp8: "), HasSubstr("got \"hybrid\""))));
 }
 
-TEST_F(NestedYaml, EnvironmentVariablesStandInPlainValues) {
+TEST_F(NestedYaml, EnvironmentVariablesExpandInPlainScalars) {
   ::setenv("COLONNADE_TEST_ROOT", "/data", 1);
   ::setenv("COLONNADE_TEST_SIZE", "64", 1);
   ::unsetenv("COLONNADE_TEST_NONE");
@@ -287,7 +286,7 @@ save: "${COLONNADE_TEST_ROOT}"
 )");
   EXPECT_THAT(p.faults,
               ElementsAre(HasSubstr("hidden_size must be an integer; got \"${COLONNADE_TEST_SIZE}\"")))
-      << "quotes keep the text";
+      << "quoted text is not expanded";
   EXPECT_EQ(p.run.checkpoint.save, "${COLONNADE_TEST_ROOT}");
   const Parsed plain = read(R"(
 language_model:
@@ -308,12 +307,12 @@ train_data_path:
   EXPECT_THAT(read("language_model:\n  activation_func: ${COLONNADE_TEST_NONE}\n").faults,
               ElementsAre(HasSubstr("run.yaml:2: activation_func: every ${NAME} must be set")));
   const Parsed flat = parse_all({"--config", write("flat.yaml", "save: ${COLONNADE_TEST_ROOT}\n")});
-  EXPECT_EQ(flat.run.checkpoint.save, "${COLONNADE_TEST_ROOT}") << "--config has no variables";
+  EXPECT_EQ(flat.run.checkpoint.save, "${COLONNADE_TEST_ROOT}") << "--config does not expand variables";
   ::unsetenv("COLONNADE_TEST_ROOT");
   ::unsetenv("COLONNADE_TEST_SIZE");
 }
 
-TEST_F(NestedYaml, UnknownKeysAreNamedWithTheirLineAndTheNearestField) {
+TEST_F(NestedYaml, UnknownKeysAreReportedWithLineAndSuggestion) {
   EXPECT_THAT(
       read("language_model:\n  num_layers: 2\n  activation_fun: gelu\n").faults,
       ElementsAre(
@@ -329,7 +328,7 @@ TEST_F(NestedYaml, UnknownKeysAreNamedWithTheirLineAndTheNearestField) {
               ElementsAre(AllOf(HasSubstr("cannot name another"), HasSubstr("--yaml-cfg twice"))));
 }
 
-TEST_F(NestedYaml, OnlyTheTwoSectionsAtTheTopAreMaps) {
+TEST_F(NestedYaml, OnlyTheTwoTopLevelSectionsAreMaps) {
   EXPECT_THAT(
       read("language_model: gpt\n").faults,
       ElementsAre("run.yaml:1: language_model must be a section of `key: value` lines; got one value; "
@@ -338,7 +337,7 @@ TEST_F(NestedYaml, OnlyTheTwoSectionsAtTheTopAreMaps) {
   EXPECT_THAT(read("language_model:\nseed: 1\n").faults, IsEmpty()) << "a section without keys";
   EXPECT_THAT(read("training:\n  lr: 1\n").faults,
               ElementsAre("run.yaml:1: training must be one value; got a map; only language_model and "
-                          "model_parallel are sections, write its keys without one"));
+                          "model_parallel are sections; move its keys to the top level"));
   EXPECT_THAT(read("language_model:\n  model_parallel: {fp16: True}\n").faults,
               ElementsAre(HasSubstr("run.yaml:2: model_parallel must be at the top of the file")));
   EXPECT_THAT(read("language_model: &a\n  language_model: *a\n").faults, SizeIs(1))
@@ -350,41 +349,40 @@ TEST_F(NestedYaml, OnlyTheTwoSectionsAtTheTopAreMaps) {
       read("x-a: &a {num_layers: 2, lr: 0.1}\nlanguage_model: {<<: *a, hidden_size: 8}\nlr: 0.2\n");
   EXPECT_THAT(merged.faults, IsEmpty());
   EXPECT_EQ(merged.run.model.num_layers, 2);
-  EXPECT_EQ(merged.run.schedule.lr, 0.2) << "own keys of any section before merged ones";
+  EXPECT_EQ(merged.run.schedule.lr, 0.2) << "own keys of any section override merged ones";
 }
 
-TEST_F(NestedYaml, ASettingStandsOnceInAllSections) {
+TEST_F(NestedYaml, SettingsMayBeGivenOnlyOnceOverAllSections) {
   EXPECT_THAT(read("language_model:\n  num_layers: 2\n  num_layers: 3\n").faults,
-              ElementsAre("run.yaml:3: num_layers must be given once; got it twice; leave one out"));
-  EXPECT_THAT(
-      read("language_model: {num_moe_experts: 2}\nnum_experts: 4\n").faults,
-      ElementsAre("run.yaml:2: num_experts must be given once; got num_moe_experts too; leave one out"));
+              ElementsAre("run.yaml:3: num_layers must be given once; got it twice; remove one"));
+  EXPECT_THAT(read("language_model: {num_moe_experts: 2}\nnum_experts: 4\n").faults,
+              ElementsAre("run.yaml:2: num_experts must be given once; got num_moe_experts too; remove one"));
   EXPECT_THAT(read("language_model: {seed: 1}\nmodel_parallel: {seed: 1}\n").faults, SizeIs(1));
   EXPECT_THAT(read("language_model: {seed: 1}\nlanguage_model: {lr: 1}\n").faults, SizeIs(1));
   const Parsed other = read("num_layers: null\ndecoder_num_layers: 2\n");
-  EXPECT_THAT(other.faults, IsEmpty()) << "null is no value, whichever comes first";
+  EXPECT_THAT(other.faults, IsEmpty()) << "null does not count as a value, in any order";
   EXPECT_EQ(other.run.model.num_layers, 2);
 }
 
-TEST_F(NestedYaml, FilesThatCannotBeReadNameTheFlag) {
-  EXPECT_THAT(
-      parse_all({"--yaml-cfg", "/nonexistent/run.yaml"}).faults,
-      ElementsAre(AllOf(HasSubstr("--yaml-cfg must name a file"), HasSubstr("/nonexistent/run.yaml"))));
-  EXPECT_THAT(parse_all({"--yaml-cfg"}).faults, ElementsAre(HasSubstr("--yaml-cfg: needs a value")));
-  EXPECT_TRUE(read("- a\n").cut_short);
+TEST_F(NestedYaml, UnreadableFilesNameTheFlag) {
+  EXPECT_THAT(parse_all({"--yaml-cfg", "/nonexistent/run.yaml"}).faults,
+              ElementsAre(AllOf(HasSubstr("--yaml-cfg must name a readable file"),
+                                HasSubstr("/nonexistent/run.yaml"))));
+  EXPECT_THAT(parse_all({"--yaml-cfg"}).faults, ElementsAre(HasSubstr("--yaml-cfg needs a value")));
+  EXPECT_TRUE(read("- a\n").is_incomplete);
   const std::string nested = write("nested.yaml", "language_model: {num_layers: 2}\n");
   EXPECT_THAT(
       parse_all({"--config", nested}).faults,
       ElementsAre(HasSubstr("got a section of Megatron's nested YAML; give the file with --yaml-cfg")));
 }
 
-TEST(NestedKeysTable, FieldsHideNoSettingAndNewNamesAreSettings) {
+TEST(NestedKeysTable, FieldsDoNotShadowSettingsAndNewNamesAreSettings) {
   std::vector<std::string> both;
   for (const Setting& s : schema())
     if (field_kind(s.key)) both.push_back(s.key);
   EXPECT_THAT(both,
               ::testing::UnorderedElementsAre("bert_binary_head", "cuda_graph_modules", "profile_ranks"))
-      << "these are skipped at one value only";
+      << "these are ignored at one value only";
   for (const std::string& field : field_names()) {
     const std::string name(setting_name(field));
     EXPECT_TRUE(name == field || find(name)) << field;

@@ -1,5 +1,5 @@
-// The table itself: every flag of Megatron's has a class, names are unambiguous, defaults are
-// Megatron's, and the list of flags is frozen.
+// The settings table: every Megatron flag has a class, names are unambiguous, defaults are Megatron's, and
+// the list of flags is frozen.
 #include "colonnade/config/schema.h"
 
 #include <gmock/gmock.h>
@@ -49,7 +49,7 @@ std::vector<MegatronFlag> megatron_flags() {
   return flags;
 }
 
-TEST(Schema, EveryFlagOfMegatronHasAClass) {
+TEST(Schema, EveryMegatronFlagHasAClass) {
   const auto flags = megatron_flags();
   ASSERT_EQ(flags.size(), 840U);
   for (const auto& flag : flags) {
@@ -61,7 +61,7 @@ TEST(Schema, EveryFlagOfMegatronHasAClass) {
   }
 }
 
-TEST(Schema, SwitchesTurnOnAndOffAsMegatronsDo) {
+TEST(Schema, SwitchesTurnOnAndOffAsInMegatron) {
   for (const auto& flag : megatron_flags()) {
     const auto match = find(flag.names[0]);
     ASSERT_TRUE(match);
@@ -76,7 +76,7 @@ TEST(Schema, SwitchesTurnOnAndOffAsMegatronsDo) {
   }
 }
 
-/// Where Megatron derives a value from None, or where ours differs and says so.
+/// Defaults that Megatron derives from None, or that differ from Megatron as documented.
 const std::map<std::string, std::string> kOtherDefaults = {
     {"log_interval", "1"},
     {"num_query_groups", "0"},
@@ -87,12 +87,12 @@ const std::map<std::string, std::string> kOtherDefaults = {
     {"moe_aux_loss_coeff", "0"},  // a list
     {"cp_comm_type", "p2p"},      // a list
     {"distributed_backend", "unset"},
-    {"yarn_original_max_position_embeddings", "4096"},  // as its YarnRotaryEmbedding has them
+    {"yarn_original_max_position_embeddings", "4096"},  // as in its YarnRotaryEmbedding
     {"yarn_beta_fast", "32"},
     {"yarn_beta_slow", "1"},
     {"yarn_correction_range_round_to_int", "true"},
     {"recompute_modules", "core_attn"},
-    {"bert_binary_head", "false"},  // of a GPT; `bert` turns it on
+    {"bert_binary_head", "false"},  // of gpt; `bert` turns it on
     {"sft_tokenizer_prompt_format", ""},
 };
 
@@ -122,7 +122,7 @@ TEST(Schema, DefaultsAreMegatrons) {
   EXPECT_GT(compared, 110);
 }
 
-TEST(Schema, EveryKeyAndFlagMeansOneSetting) {
+TEST(Schema, EveryKeyAndFlagIsUnique) {
   std::set<std::string> keys, flags;
   for (const Setting& s : schema()) {
     EXPECT_TRUE(keys.insert(s.key).second) << s.key;
@@ -131,11 +131,11 @@ TEST(Schema, EveryKeyAndFlagMeansOneSetting) {
     EXPECT_EQ(find(s.key)->setting, &s) << s.key;
     for (const auto& alias : s.aliases) EXPECT_EQ(find(alias)->setting, &s) << alias;
     EXPECT_FALSE(s.cls != Class::kImplemented && s.help.empty()) << s.flag;
-    EXPECT_FALSE(s.cls == Class::kRefused && s.way_out.empty()) << s.flag;
+    EXPECT_FALSE(s.cls == Class::kUnsupported && s.fix.empty()) << s.flag;
   }
 }
 
-TEST(Schema, NoImplementedSettingLacksAFieldUnlessParseTranslatesIt) {
+TEST(Schema, ImplementedSettingsHaveAFieldUnlessParseTranslatesThem) {
   std::vector<std::string> without;
   for (const Setting& s : schema()) {
     if (s.cls == Class::kImplemented && s.set == nullptr && s.shorthand_key.empty()) without.push_back(s.key);
@@ -145,7 +145,7 @@ TEST(Schema, NoImplementedSettingLacksAFieldUnlessParseTranslatesIt) {
                                                        "moe_layer_recompute"));
 }
 
-TEST(Schema, SeedSpellingsFindTheCurrentSetting) {
+TEST(Schema, OldSpellingsFindTheCurrentSetting) {
   EXPECT_EQ(find("--enable-straggler-detection")->setting->flag, "--log-straggler");
   EXPECT_EQ(find("cpu_offload_optimizer")->setting->flag, "--optimizer-cpu-offload");
   EXPECT_EQ(find("dp_comm_overlap_bucket_size")->setting->flag, "--ddp-bucket-size");
@@ -158,11 +158,11 @@ TEST(Schema, SeedSpellingsFindTheCurrentSetting) {
   EXPECT_TRUE(find("--no-sequence-parallel")->off);
 }
 
-TEST(Schema, TheListOfFlagsIsFrozen) {
+TEST(Schema, ListOfFlagsIsFrozen) {
   std::string list;
   for (const Setting& s : schema()) {
     const char* cls = s.cls == Class::kImplemented ? "implemented"
-                      : s.cls == Class::kAlways    ? "always"
+                      : s.cls == Class::kNoOp      ? "always"
                                                    : "refused";
     list += s.flag + " " + cls + "\n";
   }

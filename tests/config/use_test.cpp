@@ -1,4 +1,4 @@
-// What evaluate, generate and data inspect read of a run: groups, exceptions, and no group forgotten.
+// Settings read by evaluate, generate and data inspect: groups, exceptions, completeness.
 #include "colonnade/config/use.h"
 
 #include <gmock/gmock.h>
@@ -11,7 +11,7 @@ namespace {
 
 using Keys = std::set<std::string>;
 
-/// The implemented settings of `groups` that `use` reads, or those that it does not.
+/// Implemented settings of `groups` that `use` reads (`read`) or does not read.
 Keys keys_of(Use use, const Keys& groups, bool read) {
   Keys keys;
   for (const Setting& s : schema())
@@ -21,14 +21,14 @@ Keys keys_of(Use use, const Keys& groups, bool read) {
 
 constexpr Use kOthers[] = {Use::kEvaluateData, Use::kEvaluateTokens, Use::kGenerate, Use::kInspect};
 
-TEST(Use, EveryGroupHasARowAndTrainingReadsAll) {
+TEST(Use, EveryGroupHasARowAndTrainingReadsAllSettings) {
   for (const Setting& s : schema()) {
     EXPECT_TRUE(reads(Use::kTrain, s)) << s.flag;
     for (const Use use : kOthers) EXPECT_NO_THROW(reads(use, s)) << s.flag;
   }
 }
 
-TEST(Use, TextNeedsModelLayoutWeightsAndItsSeedAlone) {
+TEST(Use, GenerateReadsModelLayoutWeightsAndSeed) {
   const Keys training = {"training",   "validation", "optimizer",        "learning rate and weight decay",
                          "data",       "logging",    "data parallelism", "initial values and precision",
                          "checkpoints"};
@@ -45,7 +45,7 @@ TEST(Use, TextNeedsModelLayoutWeightsAndItsSeedAlone) {
                   "microbatch_group_size_per_virtual_pipeline_stage", "chat_template"}));
 }
 
-TEST(Use, EvaluationReadsDataToo) {
+TEST(Use, EvaluateAlsoReadsData) {
   EXPECT_EQ(keys_of(Use::kEvaluateData, {"data"}, false), (Keys{"dataloader_type", "num_workers"}));
   EXPECT_EQ(keys_of(Use::kEvaluateData, {"training", "validation"}, true),
             (Keys{"device", "micro_batch_size", "global_batch_size", "seq_length", "decoder_seq_length",
@@ -56,12 +56,12 @@ TEST(Use, EvaluationReadsDataToo) {
     EXPECT_TRUE(reads(Use::kEvaluateData, s) || !reads(Use::kEvaluateTokens, s)) << s.flag;
 }
 
-TEST(Use, AnInspectionReadsWhatDecidesSamplesAlone) {
+TEST(Use, InspectReadsSettingsThatDetermineSamples) {
   Keys groups;
   for (const Setting& s : schema()) groups.insert(s.group);
-  for (const char* whole : {"fill-in-the-middle", "tokenizer", "run"}) {
-    EXPECT_THAT(keys_of(Use::kInspect, {whole}, false), testing::IsEmpty());
-    groups.erase(whole);
+  for (const char* group : {"fill-in-the-middle", "tokenizer", "run"}) {
+    EXPECT_THAT(keys_of(Use::kInspect, {group}, false), testing::IsEmpty());
+    groups.erase(group);
   }
   EXPECT_EQ(keys_of(Use::kInspect, {"data"}, false),
             (Keys{"num_workers", "eod_mask_loss", "allow_ambiguous_pad_tokens"}));
@@ -74,7 +74,7 @@ TEST(Use, AnInspectionReadsWhatDecidesSamplesAlone) {
                   "use_tokenizer_model_from_checkpoint_args"}));
 }
 
-TEST(Use, FlagsThatAreRefusedOrAlwaysSoAreNotItsMatter) {
+TEST(Use, AcceptsUnimplementedFlags) {
   for (const Setting& s : schema()) {
     EXPECT_TRUE(s.cls == Class::kImplemented || reads(Use::kGenerate, s)) << s.flag;
   }

@@ -1,4 +1,4 @@
-// A folder for the YAML files of a test.
+// Fixture with a temporary folder for YAML files.
 #pragma once
 
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// YAML recipes: keys, lists, merges, precedence, broken files; and the dump, which is one.
+// YAML settings files: keys, lists, merges, precedence, malformed files; and the dump.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -34,7 +34,7 @@ class Yaml : public YamlFolder {
   }
 };
 
-TEST_F(Yaml, TakesMegatronsKeysFlagSpellingsAndLists) {
+TEST_F(Yaml, AcceptsMegatronKeysFlagSpellingsAndLists) {
   const Parsed p = read(R"(
 model: gpt
 num_layers: 4
@@ -64,7 +64,7 @@ tokenizer_model: ~
   EXPECT_THAT(p.run.given.at("num_layers"), HasSubstr("run.yaml:3"));
 }
 
-TEST_F(Yaml, ListsOfTextSettingsAreTheirText) {
+TEST_F(Yaml, ListsOfTextSettingsBecomeText) {
   const Parsed p = read(R"(
 moe_layer_freq: [0, 1, 1, 1]
 pipeline_model_parallel_layout: [["embedding", "decoder"], [decoder, "loss"], []]
@@ -77,7 +77,7 @@ pipeline_model_parallel_layout: [["embedding", "decoder"], [decoder, "loss"], []
   EXPECT_THAT(read("num_layers: [[1]]\n").faults, ElementsAre(HasSubstr("got a list of lists or maps")));
 }
 
-TEST_F(Yaml, MergesMapsAndLetsOwnKeysWin) {
+TEST_F(Yaml, OwnKeysOverrideMergedMaps) {
   const Parsed p = read(R"(
 x-base: &base
   num_layers: 4
@@ -93,7 +93,7 @@ lr: 0.2
   EXPECT_EQ(p.run.schedule.lr, 0.2);
 }
 
-TEST_F(Yaml, TheCommandLineWinsAndLaterFilesBeforeEarlierOnes) {
+TEST_F(Yaml, CommandLineThenLaterFilesTakePrecedence) {
   const std::string base =
       write("base.yaml", "num_layers: 2\nhidden_size: 32\nseed: 1\nactivation: swiglu\nbf16: true\n");
   const Parsed p = read("hidden_size: 64\nseed: 2\n", {"--seed", "3", "--squared-relu"});
@@ -105,11 +105,11 @@ TEST_F(Yaml, TheCommandLineWinsAndLaterFilesBeforeEarlierOnes) {
   EXPECT_EQ(q.run.model.hidden_size, 64);
   EXPECT_EQ(q.run.training.seed, 3);
   EXPECT_EQ(q.run.model.activation, Activation::kSquaredRelu)
-      << "a shorthand on the command line wins over YAML";
+      << "a shorthand on the command line overrides YAML";
   EXPECT_EQ(q.run.model.params_dtype, ParamsDtype::kFloat32);
 }
 
-TEST_F(Yaml, BrokenFilesGiveOneMessageWithTheLine) {
+TEST_F(Yaml, MalformedFilesGiveOneMessageWithTheLine) {
   EXPECT_THAT(read("num_layers: [1, 2\nlr: 3\n").faults,
               ElementsAre(AllOf(HasSubstr("run.yaml:"), HasSubstr("must be YAML"))));
   EXPECT_THAT(
@@ -123,7 +123,7 @@ TEST_F(Yaml, BrokenFilesGiveOneMessageWithTheLine) {
   EXPECT_THAT(read("num_layers:\n  x: 3\n").faults,
               ElementsAre("run.yaml:1: num_layers must be one value; got a map; settings are flat"));
   EXPECT_THAT(read("seed: 1\nseed: 2\n").faults,
-              ElementsAre("run.yaml:2: seed must be given once; got it twice; leave one out"));
+              ElementsAre("run.yaml:2: seed must be given once; got it twice; remove one"));
   EXPECT_THAT(
       read("num_layers: four\n").faults,
       ElementsAre(
@@ -145,49 +145,49 @@ TEST_F(Yaml, BrokenFilesGiveOneMessageWithTheLine) {
   EXPECT_THAT(read("").faults, IsEmpty());
 }
 
-TEST_F(Yaml, TwoSpellingsOfOneSettingAreNotChosenBetween) {
+TEST_F(Yaml, TwoSpellingsOfOneSettingAreAnError) {
   EXPECT_THAT(read("num_layers: 2\nnum-layers: 7\n").faults,
-              ElementsAre("run.yaml:2: num-layers must be given once; got num_layers too; leave one out"));
+              ElementsAre("run.yaml:2: num-layers must be given once; got num_layers too; remove one"));
   EXPECT_THAT(read("swiglu: true\nno_swiglu: true\n").faults,
               ElementsAre(HasSubstr("run.yaml:2: no_swiglu must be given once; got swiglu too")));
   EXPECT_THAT(read("x-a: &a {norm_epsilon: 1, layernorm_epsilon: 2}\n<<: *a\n").faults,
               ElementsAre(HasSubstr("layernorm_epsilon must be given once; got norm_epsilon too")));
   EXPECT_THAT(read("num_layers: 2\nnum_layers: null\n").faults.size(), 1U);
   const Parsed unset = read("num_layers: null\ndecoder_num_layers: 2\n");
-  EXPECT_THAT(unset.faults, IsEmpty()) << "null is no value, whichever comes first";
+  EXPECT_THAT(unset.faults, IsEmpty()) << "null does not count as a value, in any order";
   EXPECT_EQ(unset.run.model.num_layers, 2);
   EXPECT_EQ(read("x-a: &a {lr: 0.5}\n<<: *a\nlr: null\n").run.schedule.lr, config::Run{}.schedule.lr)
-      << "an own null wins over a merged value";
+      << "an own null overrides a merged value";
   const Parsed merged = read("x-a: &a {num-layers: 7, norm_epsilon: 1}\n<<: *a\nnum_layers: 2\n");
-  EXPECT_THAT(merged.faults, IsEmpty()) << "another spelling in a merged map is a default";
+  EXPECT_THAT(merged.faults, IsEmpty()) << "another spelling in a merged map is overridden";
   EXPECT_EQ(merged.run.model.num_layers, 2);
 }
 
-TEST_F(Yaml, ASecondDocumentIsAFaultAtItsLine) {
+TEST_F(Yaml, SecondDocumentIsAnErrorWithItsLine) {
   const Parsed two = read("seed: 1\n---\nseed: 2\n");
   EXPECT_THAT(two.faults, ElementsAre(AllOf(HasSubstr("run.yaml:3: "), HasSubstr("must hold one document"))));
-  EXPECT_TRUE(two.cut_short);
+  EXPECT_TRUE(two.is_incomplete);
   EXPECT_THAT(read("seed: 1\n---\nseed: [\n").faults, ElementsAre(HasSubstr("must be YAML")));
   const Parsed one = read("---\n---\nseed: 5\n...\n---\n# nothing\n");
   EXPECT_THAT(one.faults, IsEmpty());
-  EXPECT_EQ(one.run.training.seed, 5) << "empty documents are none";
+  EXPECT_EQ(one.run.training.seed, 5) << "empty documents are ignored";
 }
 
-TEST_F(Yaml, AFileThatCannotBeReadAtAllIsTold) {
-  EXPECT_TRUE(read("num_layers: [1, 2\nlr: 3\n").cut_short);
-  EXPECT_TRUE(read("- a\n- b\n").cut_short);
-  EXPECT_TRUE(parse_all({"--config", "/nonexistent/run.yaml"}).cut_short);
-  EXPECT_FALSE(read("num_layer: 3\n").cut_short);
+TEST_F(Yaml, UnreadableFilesAreMarked) {
+  EXPECT_TRUE(read("num_layers: [1, 2\nlr: 3\n").is_incomplete);
+  EXPECT_TRUE(read("- a\n- b\n").is_incomplete);
+  EXPECT_TRUE(parse_all({"--config", "/nonexistent/run.yaml"}).is_incomplete);
+  EXPECT_FALSE(read("num_layer: 3\n").is_incomplete);
 }
 
-TEST_F(Yaml, AMissingFileOrAFolderIsNamed) {
+TEST_F(Yaml, MissingFilesAndFoldersAreNamed) {
   EXPECT_THAT(parse_all({"--config", "/nonexistent/run.yaml"}).faults,
               ElementsAre(AllOf(HasSubstr("--config"), HasSubstr("/nonexistent/run.yaml"))));
   EXPECT_THAT(parse_all({"--config", folder_}).faults, ElementsAre(HasSubstr("got a folder")));
 }
 
-/// Another value than the default for every setting that has a field.
-void disturb(config::Run& run, const Setting& s) {
+/// Sets a non-default value of a setting with a field.
+void set_non_default(config::Run& run, const Setting& s) {
   if (s.key == "model") return;
   if (s.kind == Kind::kSwitch) return set(run, s.key, text_of(run, s) == "true" ? "false" : "true");
   if (s.key == "window_size") return set(run, s.key, "77,0");
@@ -202,16 +202,16 @@ void disturb(config::Run& run, const Setting& s) {
   set(run, s.key, s.kind == Kind::kList ? "0.5 a\\b 0.5 \"c\"" : "a: 'b' \"c\" \\ # \t[x]");
 }
 
-TEST_F(Yaml, TheDumpReadsBackAsTheSameRunForEverySetting) {
+TEST_F(Yaml, DumpRoundTripsEverySetting) {
   config::Run all;
   all.model.num_attention_heads = 28;
   for (const Setting& s : schema()) {
     if (s.get == nullptr || s.set == nullptr) continue;
     config::Run one;
     one.model.num_attention_heads = 28;
-    disturb(one, s);
+    set_non_default(one, s);
     EXPECT_EQ(read(dump(one)).run, one) << s.key;
-    disturb(all, s);
+    set_non_default(all, s);
   }
   all.model.num_attention_heads = 28;
   const Parsed back = read(dump(all));
@@ -220,7 +220,7 @@ TEST_F(Yaml, TheDumpReadsBackAsTheSameRunForEverySetting) {
   EXPECT_EQ(values(back.run), values(all));
 }
 
-TEST_F(Yaml, TheDumpOfADerivedRunStaysWhatItIs) {
+TEST_F(Yaml, DumpOfADerivedRunRoundTrips) {
   config::Run run = parse({"--num-layers",
                            "4",
                            "--hidden-size",

@@ -1,4 +1,4 @@
-// The smallest trainer on an installed libcolonnade: one rank, two steps of a tiny GPT on made-up data.
+// The smallest trainer on an installed libcolonnade: one rank, two steps of a tiny GPT on mock data.
 #include <fmt/format.h>
 
 #include <cmath>

@@ -1,4 +1,4 @@
-// Recorded folders under other spellings of names are the same tensors; tables that one folder stores twice.
+// Recorded checkpoints with name variants give the same tensors; duplicated tables.
 #include "colonnade/convert/hugging_face.h"
 
 #include <ATen/ATen.h>
@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 using at::Tensor;
-using checkpoint::Source;
+using checkpoint::CheckpointReader;
 using Tensors = std::map<std::string, Tensor>;
 
 class HuggingFaceNames : public testing::Test {
@@ -30,23 +30,23 @@ class HuggingFaceNames : public testing::Test {
   void TearDown() override { fs::remove_all(folder_); }
 
   static fs::path recorded(const std::string& model) { return fs::path(test::vectors()) / "hf" / model; }
-  static Tensors tensors_of(const Source& source) {
+  static Tensors tensors_of(const CheckpointReader& source) {
     Tensors tensors;
     for (const std::string& name : source.names()) tensors[name] = source.read(name);
     return tensors;
   }
   static Tensors recorded_tensors(const std::string& model) {
-    return tensors_of(Source::open_hugging_face(recorded(model)));
+    return tensors_of(CheckpointReader::open_hugging_face(recorded(model)));
   }
 
-  /// The recorded folder of `model` with other tensors.
-  Source open(const std::string& model, const Tensors& tensors) const {
+  /// The recorded checkpoint of `model` with other tensors.
+  CheckpointReader open(const std::string& model, const Tensors& tensors) const {
     fs::copy_file(recorded(model) / "config.json", folder_ / "config.json",
                   fs::copy_options::overwrite_existing);
     checkpoint::write_safetensors(folder_ / "model.safetensors", tensors);
     return open_hugging_face(folder_);
   }
-  /// Opened with `spell` applied to every name, `model` has the tensors that were recorded.
+  /// Checks that applying `spell` to every stored name gives the recorded tensors.
   void expect_same(const std::string& model,
                    const std::function<std::string(const std::string&)>& spell) const {
     const Tensors expected = recorded_tensors(model);
@@ -70,33 +70,33 @@ std::string replaced(std::string name, const std::string& from, const std::strin
   return at == std::string::npos ? name : name.replace(at, from.size(), to);
 }
 
-TEST_F(HuggingFaceNames, OfEverySpellingAreThoseOfTheFamily) {
-  const auto without = [](const std::string& prefix) {
+TEST_F(HuggingFaceNames, AreNormalizedFromEveryVariant) {
+  const auto without_prefix = [](const std::string& prefix) {
     return [prefix](const std::string& name) {
       return name.starts_with(prefix) ? name.substr(prefix.size()) : name;
     };
   };
-  const auto behind = [](const std::string& prefix) {
+  const auto with_prefix = [](const std::string& prefix) {
     return [prefix](const std::string& name) { return prefix + name; };
   };
   expect_same("llama", [](const std::string& name) { return name; });
-  expect_same("llama", without("model."));
-  expect_same("gemma3_text", behind("language_model."));
+  expect_same("llama", without_prefix("model."));
+  expect_same("gemma3_text", with_prefix("language_model."));
   expect_same("qwen3",
               [](const std::string& name) { return replaced(name, "model.", "model.language_model."); });
-  expect_same("gpt2", without("transformer."));
-  expect_same("t5", behind("module."));
-  expect_same("bert", without("bert."));
+  expect_same("gpt2", without_prefix("transformer."));
+  expect_same("t5", with_prefix("module."));
+  expect_same("bert", without_prefix("bert."));
   expect_same("bert", [](const std::string& name) {
     return replaced(replaced(name, "LayerNorm.weight", "LayerNorm.gamma"), "LayerNorm.bias",
                     "LayerNorm.beta");
   });
   expect_same("mixtral", [](const std::string& name) { return replaced(name, "block_sparse_moe", "mlp"); });
-  expect_same("gpt_oss", behind("_orig_mod."));
+  expect_same("gpt_oss", with_prefix("_orig_mod."));
 }
 
 /// Transformers 5 keeps the experts of a layer as [experts, 2 * f, h] and [experts, h, f].
-TEST_F(HuggingFaceNames, OfExpertsInOneTensorAreThoseOfEachExpert) {
+TEST_F(HuggingFaceNames, SplitFusedExperts) {
   for (const auto& [model, experts, gate, up, down] :
        {std::tuple{"qwen3_moe", "mlp.experts.", "gate_proj", "up_proj", "down_proj"},
         std::tuple{"deepseek_v3", "mlp.experts.", "gate_proj", "up_proj", "down_proj"},
@@ -125,7 +125,7 @@ TEST_F(HuggingFaceNames, OfExpertsInOneTensorAreThoseOfEachExpert) {
   }
 }
 
-TEST_F(HuggingFaceNames, EmbeddingsMayBeStoredAsTheTableThatIsTiedToThem) {
+TEST_F(HuggingFaceNames, EmbeddingsMayBeStoredUnderATiedName) {
   Tensors gemma = recorded_tensors("gemma2");
   const Tensor table = gemma.extract("model.embed_tokens.weight").mapped();
   gemma["lm_head.weight"] = table;
@@ -138,24 +138,24 @@ TEST_F(HuggingFaceNames, EmbeddingsMayBeStoredAsTheTableThatIsTiedToThem) {
   EXPECT_FALSE(open("llama", llama).has("model.embed_tokens.weight"));
 }
 
-TEST_F(HuggingFaceNames, OfTheOutputBiasOfABertAreTheDecoders) {
+TEST_F(HuggingFaceNames, BertUsesTheDecodersOutputBias) {
   Tensors bert = recorded_tensors("bert");
   const Tensor bias = bert.at("cls.predictions.bias");
   bert["cls.predictions.decoder.bias"] = bias + 1;
-  const Source both = open("bert", bert);
+  const CheckpointReader both = open("bert", bert);
   EXPECT_TRUE(at::equal(both.read("cls.predictions.bias"), bias + 1));
   EXPECT_TRUE(at::equal(both.read("cls.predictions.decoder.bias"), bias));
   bert.erase("cls.predictions.bias");
-  const Source alone = open("bert", bert);
+  const CheckpointReader alone = open("bert", bert);
   EXPECT_TRUE(at::equal(alone.read("cls.predictions.bias"), bias + 1));
   EXPECT_FALSE(alone.has("cls.predictions.decoder.bias"));
 }
 
-TEST_F(HuggingFaceNames, TensorsAreEqualInEveryElementOrNot) {
+TEST_F(HuggingFaceNames, EqualTensorsComparesAllElements) {
   const Tensor table = at::arange(3 * 700'000, at::kFloat).reshape({3, 700'000});  // pieces of one row
   Tensor other = table.clone();
   other[2][699'999] = 0;
-  const Source source = open("llama", {{"a", table},
+  const CheckpointReader source = open("llama", {{"a", table},
                                        {"b", table.clone()},
                                        {"c", other},
                                        {"d", table.reshape({700'000, 3})},

@@ -1,4 +1,4 @@
-// The parts that ranks hand to a checkpoint: put together they are every tensor once, whatever the cut.
+// Checkpoint slices of all ranks cover every tensor once, whatever the sharding.
 #include "colonnade/convert/slices.h"
 
 #include <set>
@@ -53,7 +53,7 @@ config::Model mixtral() {
   return m;
 }
 
-/// Parameters of one rank whose elements are their places in the whole tensor.
+/// Parameters of one rank whose elements are their indices in the full tensor.
 std::vector<std::unique_ptr<tensor::Parameter>> numbered(const config::Model& model,
                                                          const config::Parallel& parallel,
                                                          const layout::Position& position) {
@@ -63,10 +63,10 @@ std::vector<std::unique_ptr<tensor::Parameter>> numbered(const config::Model& mo
     auto& p =
         all.emplace_back(std::make_unique<tensor::Parameter>(spec, position, test::options(at::kDouble)));
     p->value.fill_(-1);
-    const Tensor whole = at::arange(spec.numel(), test::options(at::kDouble)).view(spec.shape);
-    for (const layout::Part& part : p->shard.parts)
-      tensor::box_of(p->value, part.local, part.length)
-          .copy_(tensor::box_of(whole, part.global, part.length));
+    const Tensor full = at::arange(spec.numel(), test::options(at::kDouble)).view(spec.shape);
+    for (const layout::ShardBox& part : p->shard.boxes)
+      tensor::box_view(p->value, part.local, part.length)
+          .copy_(tensor::box_view(full, part.global, part.length));
   }
   return all;
 }
@@ -75,7 +75,7 @@ std::vector<std::unique_ptr<tensor::Parameter>> numbered(const config::Model& mo
   return numbered(model, test::tensor_parallel(tp, false), layout::Position::on(layout::Axis::kTp, rank, tp));
 }
 
-/// Tensors put together from slices, with the number of owners of every element.
+/// Assembles tensors from slices and counts the owners of every element.
 class Assembly {
  public:
   void add(const Slice& slice) {
@@ -98,8 +98,8 @@ class Assembly {
     else
       others_.push_back({slice.data, value});
   }
-  /// The tensor, each element of which had exactly one owner; what others hold agrees with it.
-  Tensor whole(const std::string& name) {
+  /// The assembled tensor; checks that each element had exactly one owner.
+  Tensor full(const std::string& name) {
     const Part& part = parts_.at(name);
     EXPECT_TRUE(part.owners.eq(1).all().item<bool>()) << name;
     return part.value;
@@ -150,16 +150,16 @@ TEST(ModelSlices, LlamaTensorsAreRowsOfOurs) {
     Assembly all = assembled(llama(), Family::kLlama, tp);
     EXPECT_EQ(all.names().size(), 9U + 3);
     const std::string layer = "model.layers.0.";
-    EXPECT_TRUE(at::equal(all.whole(layer + "self_attn.q_proj.weight"), numbers(0, 24, 8)));
-    EXPECT_TRUE(at::equal(all.whole(layer + "self_attn.k_proj.weight"), numbers(24, 12, 8)));
-    EXPECT_TRUE(at::equal(all.whole(layer + "self_attn.v_proj.weight"), numbers(36, 12, 8)));
-    EXPECT_TRUE(at::equal(all.whole(layer + "self_attn.o_proj.weight"), numbers(0, 8, 24)));
-    EXPECT_TRUE(at::equal(all.whole(layer + "mlp.gate_proj.weight"), numbers(0, 12, 8)));
-    EXPECT_TRUE(at::equal(all.whole(layer + "mlp.up_proj.weight"), numbers(12, 12, 8)));
-    EXPECT_TRUE(at::equal(all.whole(layer + "mlp.down_proj.weight"), numbers(0, 8, 12)));
-    EXPECT_TRUE(at::equal(all.whole("model.embed_tokens.weight"), numbers(0, 37, 8)));  // no filling
-    EXPECT_TRUE(at::equal(all.whole("lm_head.weight"), numbers(0, 37, 8)));
-    EXPECT_TRUE(at::equal(all.whole("model.norm.weight"), at::arange(8, test::options(at::kDouble))));
+    EXPECT_TRUE(at::equal(all.full(layer + "self_attn.q_proj.weight"), numbers(0, 24, 8)));
+    EXPECT_TRUE(at::equal(all.full(layer + "self_attn.k_proj.weight"), numbers(24, 12, 8)));
+    EXPECT_TRUE(at::equal(all.full(layer + "self_attn.v_proj.weight"), numbers(36, 12, 8)));
+    EXPECT_TRUE(at::equal(all.full(layer + "self_attn.o_proj.weight"), numbers(0, 8, 24)));
+    EXPECT_TRUE(at::equal(all.full(layer + "mlp.gate_proj.weight"), numbers(0, 12, 8)));
+    EXPECT_TRUE(at::equal(all.full(layer + "mlp.up_proj.weight"), numbers(12, 12, 8)));
+    EXPECT_TRUE(at::equal(all.full(layer + "mlp.down_proj.weight"), numbers(0, 8, 12)));
+    EXPECT_TRUE(at::equal(all.full("model.embed_tokens.weight"), numbers(0, 37, 8)));  // no padding
+    EXPECT_TRUE(at::equal(all.full("lm_head.weight"), numbers(0, 37, 8)));
+    EXPECT_TRUE(at::equal(all.full("model.norm.weight"), at::arange(8, test::options(at::kDouble))));
   }
 }
 
@@ -169,16 +169,16 @@ TEST(ModelSlices, Gpt2MatricesAreTransposed) {
     Assembly all = assembled(gpt2(), Family::kGpt2, tp);
     EXPECT_EQ(all.names().size(), 12U + 4);
     const std::string layer = "transformer.h.0.";
-    EXPECT_TRUE(at::equal(all.whole(layer + "attn.c_attn.weight"), numbers(0, 24, 8).t()));
-    EXPECT_TRUE(at::equal(all.whole(layer + "attn.c_attn.bias"), at::arange(24, test::options(at::kDouble))));
-    EXPECT_TRUE(at::equal(all.whole(layer + "attn.c_proj.weight"), numbers(0, 8, 8).t()));
-    EXPECT_TRUE(at::equal(all.whole(layer + "mlp.c_fc.weight"), numbers(0, 12, 8).t()));
-    EXPECT_TRUE(at::equal(all.whole(layer + "mlp.c_proj.weight"), numbers(0, 8, 12).t()));
-    EXPECT_TRUE(at::equal(all.whole("transformer.wpe.weight"), numbers(0, 5, 8)));
+    EXPECT_TRUE(at::equal(all.full(layer + "attn.c_attn.weight"), numbers(0, 24, 8).t()));
+    EXPECT_TRUE(at::equal(all.full(layer + "attn.c_attn.bias"), at::arange(24, test::options(at::kDouble))));
+    EXPECT_TRUE(at::equal(all.full(layer + "attn.c_proj.weight"), numbers(0, 8, 8).t()));
+    EXPECT_TRUE(at::equal(all.full(layer + "mlp.c_fc.weight"), numbers(0, 12, 8).t()));
+    EXPECT_TRUE(at::equal(all.full(layer + "mlp.c_proj.weight"), numbers(0, 8, 12).t()));
+    EXPECT_TRUE(at::equal(all.full("transformer.wpe.weight"), numbers(0, 5, 8)));
   }
 }
 
-/// The tensors of all experts, held by ep * etp ranks; other parameters are whole on each of them.
+/// Tensors of all experts, sharded over ep * etp ranks; other parameters are replicated.
 Assembly assembled_experts(const config::Model& model, std::optional<Family> family, int ep, int etp) {
   config::Parallel parallel;
   parallel.expert_model_parallel_size = ep;
@@ -188,24 +188,24 @@ Assembly assembled_experts(const config::Model& model, std::optional<Family> fam
     auto position = layout::Position::on(layout::Axis::kEp, rank / etp, ep);
     position.set(layout::Axis::kEtp, rank % etp, etp);
     for (const auto& p : numbered(model, parallel, position))
-      if (p->spec.family == layout::Family::kExpert || rank == 0) add_slices(all, *p, family);
+      if (p->spec.param_group == layout::ParamGroup::kExpert || rank == 0) add_slices(all, *p, family);
   }
   all.expect_others_agree();
   return all;
 }
 
-TEST(ModelSlices, EachExpertHasTensorsOfItsOwn) {
+TEST(ModelSlices, EachExpertHasItsOwnTensors) {
   for (const auto& [ep, etp] : {std::pair{1, 1}, {2, 1}, {4, 1}, {1, 2}, {2, 2}}) {
     SCOPED_TRACE(fmt::format("ep {} etp {}", ep, etp));
     Assembly all = assembled_experts(mixtral(), Family::kMixtral, ep, etp);
     EXPECT_EQ(all.names().size(), 3U + 6 + 1 + 4 * 3);
     const std::string moe = "model.layers.0.block_sparse_moe.";
-    EXPECT_TRUE(at::equal(all.whole(moe + "gate.weight"), numbers(0, 4, 8)));
+    EXPECT_TRUE(at::equal(all.full(moe + "gate.weight"), numbers(0, 4, 8)));
     for (std::int64_t e = 0; e < 4; ++e) {
       const std::string expert = fmt::format("{}experts.{}.", moe, e);
-      EXPECT_TRUE(at::equal(all.whole(expert + "w1.weight"), numbers(20 * e, 10, 8)));
-      EXPECT_TRUE(at::equal(all.whole(expert + "w3.weight"), numbers(20 * e + 10, 10, 8)));
-      EXPECT_TRUE(at::equal(all.whole(expert + "w2.weight"), numbers(8 * e, 8, 10)));
+      EXPECT_TRUE(at::equal(all.full(expert + "w1.weight"), numbers(20 * e, 10, 8)));
+      EXPECT_TRUE(at::equal(all.full(expert + "w3.weight"), numbers(20 * e + 10, 10, 8)));
+      EXPECT_TRUE(at::equal(all.full(expert + "w2.weight"), numbers(8 * e, 8, 10)));
     }
   }
 }
@@ -214,7 +214,7 @@ TEST(ModelSlices, ExpertsWithoutAFamilyAreOneTensor) {
   for (const auto& [ep, etp] : {std::pair{1, 1}, {2, 2}}) {
     Assembly all = assembled_experts(mixtral(), std::nullopt, ep, etp);
     for (const auto& spec : layout::model_params(mixtral(), {}))
-      EXPECT_TRUE(at::equal(all.whole(spec.name),
+      EXPECT_TRUE(at::equal(all.full(spec.name),
                             at::arange(spec.numel(), test::options(at::kDouble)).view(spec.shape)))
           << spec.name;
   }
@@ -224,7 +224,7 @@ TEST(ModelSlices, WithoutAFamilyTensorsAreOurs) {
   for (const int tp : {1, 2, 4}) {
     Assembly all = assembled(llama(), std::nullopt, tp);
     for (const auto& spec : layout::model_params(llama(), {}))
-      EXPECT_TRUE(at::equal(all.whole(spec.name),
+      EXPECT_TRUE(at::equal(all.full(spec.name),
                             at::arange(spec.numel(), test::options(at::kDouble)).view(spec.shape)))
           << spec.name;
   }
@@ -240,15 +240,15 @@ TEST(ModelSlices, ShareTheMemoryOfTheParameter) {
 
 TEST(ModelSlices, CopiesOfTiedTablesAreNotOwned) {
   for (const auto& p : numbered(gpt2(), 0, 1)) {
-    p->is_copy = true;
+    p->is_tied_copy = true;
     for (const Slice& slice : model_slices(*p, Family::kGpt2, true)) EXPECT_FALSE(slice.owner);
     for (const Slice& slice : state_slices("s", *p, 0, p->value.detach().view(-1), true))
       EXPECT_FALSE(slice.owner);
   }
 }
 
-/// Flat stretches of uneven length, as owners of buckets have them; transposed matrices and experts too.
-TEST(ModelSlices, AnyStretchesCoverTheWholeOnce) {
+/// Flat ranges of uneven length, as in bucket shards; also transposed matrices.
+TEST(ModelSlices, AnyRangesCoverEveryTensorOnce) {
   for (const auto& [model, family] :
        {std::pair{llama(), std::optional(Family::kLlama)}, {gpt2(), std::optional(Family::kGpt2)}})
     for (const std::int64_t step : {1, 5, 64, 100000}) {
@@ -258,8 +258,8 @@ TEST(ModelSlices, AnyStretchesCoverTheWholeOnce) {
         for (const auto& p : numbered(model, rank, 2)) {
           const Tensor flat = p->value.detach().view(-1);
           for (std::int64_t begin = 0; begin < flat.numel(); begin += step) {
-            const Tensor stretch = flat.narrow(0, begin, std::min(step, flat.numel() - begin));
-            for (Slice slice : model_slices(*p, begin, stretch, family, true)) {
+            const Tensor range = flat.narrow(0, begin, std::min(step, flat.numel() - begin));
+            for (Slice slice : model_slices(*p, begin, range, family, true)) {
               slice.data = slice.data.clone();
               all.add(slice);
             }
@@ -267,16 +267,16 @@ TEST(ModelSlices, AnyStretchesCoverTheWholeOnce) {
         }
       EXPECT_EQ(all.names(), expected.names());
       for (const std::string& name : expected.names())
-        EXPECT_TRUE(at::equal(all.whole(name), expected.whole(name))) << name;
+        EXPECT_TRUE(at::equal(all.full(name), expected.full(name))) << name;
     }
 }
 
-/// Flat stretches of uneven length, as owners of buckets have them.
-TEST(StateSlices, AnyStretchesCoverTheWholeOnce) {
+/// Flat ranges of uneven length, as in bucket shards.
+TEST(StateSlices, AnyRangesCoverEveryTensorOnce) {
   for (const auto& model : {llama(), gpt2()})
     for (const int tp : {1, 2, 4})
       for (const std::int64_t step : {1, 5, 64, 100000}) {
-        SCOPED_TRACE(fmt::format("tp {} stretches of {}", tp, step));
+        SCOPED_TRACE(fmt::format("tp {} ranges of {}", tp, step));
         Assembly all;
         for (int rank = 0; rank < tp; ++rank)
           for (const auto& p : numbered(model, rank, tp)) {
@@ -292,7 +292,7 @@ TEST(StateSlices, AnyStretchesCoverTheWholeOnce) {
             }
           }
         for (const auto& spec : layout::model_params(model, {}))
-          EXPECT_TRUE(at::equal(all.whole("state of " + spec.name),
+          EXPECT_TRUE(at::equal(all.full("state of " + spec.name),
                                 at::arange(spec.numel(), test::options(at::kDouble)).view(spec.shape)))
               << spec.name;
       }

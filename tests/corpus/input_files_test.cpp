@@ -1,4 +1,4 @@
-// Which files --input names, and files that are no text: what the messages say.
+// Expansion of --input, and messages for unsupported files.
 #include "colonnade/corpus/input_files.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ class InputFilesTest : public ::testing::Test {
   void write(const std::string& name, std::string_view bytes) {
     std::ofstream(folder_ / name, std::ios::binary) << bytes;
   }
-  /// What the names give, without the folder.
+  /// Expanded files of the names, relative to the folder.
   std::vector<std::string> files(const std::vector<std::string>& names) {
     std::vector<std::string> paths, found;
     for (const std::string& name : names) paths.push_back(folder_ / name);
@@ -44,7 +44,7 @@ class InputFilesTest : public ::testing::Test {
   test::TempFolder folder_;
 };
 
-TEST_F(InputFilesTest, AreFilesPatternsAndFoldersInTheOrderOfTheirNames) {
+TEST_F(InputFilesTest, FilesPatternsAndFoldersAreExpandedInOrder) {
   for (const char* name : {"b.jsonl", "a.jsonl", "notes.txt", "[a].jsonl"}) write(name, "{}");
   fs::create_directories(folder_ / "in/deep.jsonl");
   for (const char* name : {"in/2.jsonl.gz", "in/1.parquet", "in/3.jsonl.zst", "in/0.txt"}) write(name, "{}");
@@ -55,7 +55,7 @@ TEST_F(InputFilesTest, AreFilesPatternsAndFoldersInTheOrderOfTheirNames) {
               ElementsAre("in/1.parquet", "in/2.jsonl.gz", "in/3.jsonl.zst", "a.jsonl"));
 }
 
-TEST_F(InputFilesTest, EveryNameMustGiveAFile) {
+TEST_F(InputFilesTest, EveryNameMustMatchAFile) {
   write("a.jsonl", "{}");
   EXPECT_THAT(test::message_of<DataError>([&] {
                 files({"a.jsonl", "nosuch*.jsonl"});
@@ -71,27 +71,26 @@ TEST_F(InputFilesTest, EveryNameMustGiveAFile) {
   EXPECT_THAT(test::message_of<ConfigError>([&] { files({"pipe"}); }), HasSubstr("got a pipe or a device"));
 }
 
-TEST_F(InputFilesTest, WhatTheSystemCannotReadIsToldWithItsReason) {
+TEST_F(InputFilesTest, IoErrorsAreReportedWithTheirReason) {
   fs::create_symlink("loop", folder_ / "loop");
   for (const char* name : {"loop", "loop/a.jsonl", "loop/*.jsonl"})
-    EXPECT_THAT(
-        test::message_of<Error>([&] { files({name}); }),
-        AllOf(HasSubstr(std::string(name) + ": the system must be able to read it; got Too many levels"),
-              HasSubstr("check its rights")));
+    EXPECT_THAT(test::message_of<Error>([&] { files({name}); }),
+                AllOf(HasSubstr(std::string(name) + " must be readable; got Too many levels"),
+                      HasSubstr("check its permissions")));
   write("file", "");
   EXPECT_THAT(test::message_of<Error>([&] { (void)line_files_in(folder_ / "file"); }),
-              HasSubstr("file: the system must be able to read it; got Not a directory"));
+              HasSubstr("file must be readable; got Not a directory"));
 }
 
-TEST_F(InputFilesTest, OtherFormatsAreNamed) {
+TEST_F(InputFilesTest, UnsupportedFormatsAreNamed) {
   using namespace std::string_view_literals;
   const std::pair<std::string_view, const char*> formats[] = {
-      {"BZh91AY&SY\x01\x02"sv, "got bzip2; unpack it with bunzip2"},
+      {"BZh91AY&SY\x01\x02"sv, "got bzip2; decompress it with bunzip2"},
       {"\xfd"
        "7zXZ\0\0"sv,
-       "got xz; unpack it with unxz"},
-      {"PK\x03\x04\x14"sv, "got zip; unpack it with unzip"},
-      {"\xff\xfe{\0"sv, "got text of UTF-16; convert it with iconv"}};
+       "got xz; decompress it with unxz"},
+      {"PK\x03\x04\x14"sv, "got zip; decompress it with unzip"},
+      {"\xff\xfe{\0"sv, "got UTF-16 text; convert it with iconv"}};
   for (const auto& [bytes, message] : formats) {
     write("in", bytes);
     EXPECT_THAT(test::message_of<DataError>([&] { read("in"); }), HasSubstr(message));
@@ -100,16 +99,16 @@ TEST_F(InputFilesTest, OtherFormatsAreNamed) {
   EXPECT_EQ(read("in"), "BZh9 is text\n");
 }
 
-TEST_F(InputFilesTest, BytesBehindTheEndOfAGzipFileAreToldButZerosAreNot) {
+TEST_F(InputFilesTest, TrailingBytesOfAGzipFileAreRejectedUnlessTheyAreZeros) {
   // Python: gzip.compress(b"1\n", mtime=0)
   const std::string packed(
       "\x1f\x8b\x08\x00\x00\x00\x00\x00\x02\x03\x33\xe4\x02\x00\x53\xfc\x51\x67\x02\x00\x00\x00", 22);
   write("in", packed + std::string(600'000, '\0') + packed);
   EXPECT_EQ(read("in"), "1\n1\n");
-  for (const char* behind : {"x", "garbage that is longer than the head of a member"}) {
-    write("in", packed + behind);
+  for (const char* trailing : {"x", "garbage that is longer than the head of a member"}) {
+    write("in", packed + trailing);
     EXPECT_THAT(test::message_of<DataError>([&] { read("in"); }),
-                HasSubstr("must be gzip data to its end; got other bytes behind it"));
+                HasSubstr("must be gzip data to its end; got other bytes after it"));
   }
 }
 

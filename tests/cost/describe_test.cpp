@@ -1,4 +1,4 @@
-// The plan in words, and the bytes on the wire by hand.
+// Text of a plan, and communication bytes by hand.
 #include "colonnade/cost/describe.h"
 
 #include <fmt/format.h>
@@ -34,28 +34,28 @@ TEST(Describe, NumbersHaveThreeDigits) {
   EXPECT_EQ(count_text(124'439'808), "124 M");
 }
 
-TEST(Describe, BlocksAreNamed) {
+TEST(Describe, NamesTheBlocksOfAStage) {
   EXPECT_EQ(blocks_text({.embedding = true, .num_layers = 4}), "embedding, layers 0-3");
   EXPECT_EQ(blocks_text({.first_layer = 7, .num_layers = 1, .final_norm = true, .head = true}),
             "layer 7, head");
-  config::Model further;
-  further.mtp_num_layers = 2;
-  EXPECT_EQ(blocks_text({.first_layer = 7, .num_layers = 1, .final_norm = true}, further),
-            "layer 7, 2 further tokens");
-  EXPECT_EQ(blocks_text({.head = true}, further), "head");
+  config::Model mtp;
+  mtp.mtp_num_layers = 2;
+  EXPECT_EQ(blocks_text({.first_layer = 7, .num_layers = 1, .final_norm = true}, mtp),
+            "layer 7, 2 MTP layers");
+  EXPECT_EQ(blocks_text({.head = true}, mtp), "head");
   EXPECT_EQ(blocks_text({}), "nothing");
 }
 
-TEST(Describe, FurtherTokensStandBeforeTheHead) {
+TEST(Describe, ListsMtpLayersBeforeTheHead) {
   config::Run run = run_of(test::layout(16, 2, 4));
   run.model.mtp_num_layers = 2;
-  EXPECT_EQ(layout_table(run)[4][3], "layers 24-31, 2 further tokens, head");
+  EXPECT_EQ(layout_table(run)[4][3], "layers 24-31, 2 MTP layers, head");
   run.model.mtp_num_layers = 1;
   EXPECT_EQ(layout_table(run)[1][3], "embedding, layers 0-7");
-  EXPECT_EQ(layout_table(run)[4][3], "layers 24-31, 1 further token, head");
+  EXPECT_EQ(layout_table(run)[4][3], "layers 24-31, 1 MTP layer, head");
 }
 
-/// 8 experts in every second layer, over ranks of their own.
+/// 8 experts in every second layer, with expert parallelism.
 config::Run run_of_experts(int expert, int tensor) {
   config::Run run = run_of(test::layout(16, 2, 2));
   run.model.moe.num_experts = 8;
@@ -67,24 +67,24 @@ config::Run run_of_experts(int expert, int tensor) {
   return run;
 }
 
-TEST(Describe, ExpertsHaveTheirRanks) {
+TEST(Describe, ListsTheExpertsOfEachRank) {
   const config::Run whole = run_of_experts(4, 1), cut = run_of_experts(2, 2);
   EXPECT_EQ(experts_table(whole), (Table{{"expert rank", "ranks", "experts"},
                                          {"0", "0, 4, 8, 12", "0-1"},
                                          {"1", "1, 5, 9, 13", "2-3"},
                                          {"2", "2, 6, 10, 14", "4-5"},
                                          {"3", "3, 7, 11, 15", "6-7"}}));
-  EXPECT_EQ(experts_table(cut), (Table{{"expert rank", "ranks", "experts", "part of each"},
+  EXPECT_EQ(experts_table(cut), (Table{{"expert rank", "ranks", "experts", "shard of each"},
                                        {"0", "0, 4, 8, 12", "0-3", "1 of 2"},
                                        {"0", "1, 5, 9, 13", "0-3", "2 of 2"},
                                        {"1", "2, 6, 10, 14", "4-7", "1 of 2"},
                                        {"1", "3, 7, 11, 15", "4-7", "2 of 2"}}));
-  EXPECT_THAT(describe(cut), HasSubstr("8 experts of each layer: tensor 2 x expert 2 x data 2\n"));
+  EXPECT_THAT(describe(cut), HasSubstr("8 experts per MoE layer: tensor 2 x expert 2 x data 2\n"));
   EXPECT_THAT(describe(run_of(test::layout(16, 2, 2))), testing::Not(HasSubstr("expert rank")));
   EXPECT_EQ(experts_table(run_of(test::layout(16, 2, 2))).size(), 1U);
 }
 
-TEST(Describe, TablesAreAligned) {
+TEST(Describe, AlignsTableColumns) {
   EXPECT_EQ(table_text({{"rank", "what"}, {"0", "embedding"}, {"10", "head"}}),
             "rank  what\n"
             "----  ---------\n"
@@ -92,7 +92,7 @@ TEST(Describe, TablesAreAligned) {
             "  10  head\n");
 }
 
-TEST(Describe, TheLayoutNamesEveryRankOnce) {
+TEST(Describe, LayoutTableListsEveryRankOnce) {
   config::Run run = run_of(test::layout(16, 2, 4));
   const Table table = layout_table(run);
   ASSERT_EQ(table.size(), 5U);
@@ -102,7 +102,7 @@ TEST(Describe, TheLayoutNamesEveryRankOnce) {
   EXPECT_EQ(layout_table(run)[2][1], "2, 3, 10, 11");
 }
 
-TEST(Describe, TheWholePlanIsOneText) {
+TEST(Describe, CombinesTheWholePlan) {
   config::Run run = run_of(test::layout(16, 2, 4));
   run.parallel.num_virtual_stages_per_pipeline_rank = 2;
   const std::string text = describe(run);
@@ -110,7 +110,7 @@ TEST(Describe, TheWholePlanIsOneText) {
   EXPECT_THAT(
       text, HasSubstr("batch: 16 sequences of 128 tokens = micro-batch 2 x 2 data ranks x 4 micro-batches"));
   EXPECT_THAT(text, HasSubstr("model: 8.03 B parameters"));
-  EXPECT_THAT(text, HasSubstr("idle 27.3%"));  // 3 / (4 * 2 + 3)
+  EXPECT_THAT(text, HasSubstr("bubble 27.3%"));  // 3 / (4 * 2 + 3)
   EXPECT_THAT(text, HasSubstr("rank 3   |"));
   run = run_of(test::layout(1, 1, 1));
   run.training.micro_batch_size = run.training.global_batch_size = 1;
@@ -120,23 +120,24 @@ TEST(Describe, TheWholePlanIsOneText) {
                                          "micro-batch\n")));
 }
 
-TEST(Describe, SaysWhatDeterministicModeCosts) {
+TEST(Describe, ReportsTheCostOfDeterministicMode) {
   config::Run run = run_of(test::layout(16, 2, 4));
   EXPECT_THAT(describe(run), ::testing::Not(HasSubstr("deterministic mode")));
   run.model.untie_embeddings_and_output_weights = true;
   run.parallel.deterministic_mode = true;
-  // Four micro-batches scatter four times, and gather the updated parameters once.
+  // Four micro-batches: four gradient reduce-scatters, one all-gather of the updated parameters.
   const double sent = plan_traffic(run)[0].data;
   run.parallel.deterministic_mode = false;
   run.parallel.use_distributed_optimizer = true;
   const double values = static_cast<double>(plan_memory(run)[0].parameters) / 2;
   const double more = 3 * values * 4 / static_cast<double>(element_size(run.model));
-  EXPECT_NEAR(sent - plan_traffic(run)[0].data, more, 1e-3 * more);  // other bucket borders, other filling
+  EXPECT_NEAR(sent - plan_traffic(run)[0].data, more, 1e-3 * more);  // bucket boundaries and padding differ
   run.parallel.deterministic_mode = true;
-  EXPECT_THAT(describe(run), HasSubstr(fmt::format("{} sent over data ranks a step", bytes_text(sent))));
+  EXPECT_THAT(describe(run),
+              HasSubstr(fmt::format("{} sent per rank and step over data ranks", bytes_text(sent))));
 }
 
-TEST(Describe, AVIsNamedAndLaidOut) {
+TEST(Describe, NamesTheScheduleAndItsPlacement) {
   config::Run run = run_of(test::layout(16, 2, 4));
   run.parallel.pipeline_schedule = "zb-v";
   const Table table = layout_table(run);
@@ -144,17 +145,17 @@ TEST(Describe, AVIsNamedAndLaidOut) {
   EXPECT_EQ(table[1], (std::vector<std::string>{"0", "0-3", "0", "embedding, layers 0-3"}));
   EXPECT_EQ(table[2], (std::vector<std::string>{"0", "0-3", "1", "layers 28-31, head"}));
   EXPECT_EQ(table[8], (std::vector<std::string>{"3", "12-15", "1", "layers 16-19"}));
-  EXPECT_THAT(describe(run), HasSubstr("schedule zb-v: idle "));
+  EXPECT_THAT(describe(run), HasSubstr("schedule zb-v: bubble "));
   run.parallel.pipeline_schedule = "auto";
   run.parallel.delay_wgrad_compute = true;
-  EXPECT_THAT(describe(run), HasSubstr("schedule 1f1b with delayed weight gradients: idle "));
+  EXPECT_THAT(describe(run), HasSubstr("schedule 1f1b with delayed weight gradients: bubble "));
 }
 
-TEST(Communication, BytesByHand) {
+TEST(Communication, MatchesBytesByHand) {
   config::Run run = run_of(test::layout(8, 2, 2));
   const double activation = 2.0 * 128 * 4096 * 2;  // n h e
   auto traffic = plan_traffic(run);
-  // All-reduce over 2 ranks sends B: 4 per layer and one for the embedding, 4 micro-batches.
+  // An all-reduce of B bytes over 2 ranks sends B: 4 per layer and one for the embedding, 4 micro-batches.
   EXPECT_DOUBLE_EQ(traffic[0].tensor, activation * (4 * 16 + 1) * 4);
   EXPECT_DOUBLE_EQ(traffic[0].pipeline, activation * 4);
   EXPECT_DOUBLE_EQ(traffic[1].pipeline, activation * 4);
@@ -174,24 +175,24 @@ TEST(Communication, BytesByHand) {
   EXPECT_EQ(alone[0].tensor + alone[0].pipeline + alone[0].data, 0);
 }
 
-// The gradient of a tied table of 128,256 rows in fp32: an all-reduce over 2 stages sends it once.
-TEST(Communication, OfStagesThatShareTheEmbedding) {
+// fp32 gradient of a tied embedding of 128,256 rows: an all-reduce over 2 stages sends it once.
+TEST(Communication, ReducesTiedEmbeddingsOverStages) {
   config::Run run = run_of(test::layout(8, 1, 4));
   const double table = 128256.0 * 4096 * 4;
   ASSERT_TRUE(run.model.untie_embeddings_and_output_weights);
-  EXPECT_EQ(plan_traffic(run)[0].stages, 0);
-  EXPECT_THAT(describe(run), testing::Not(HasSubstr("  stages")));
+  EXPECT_EQ(plan_traffic(run)[0].shared_embeddings, 0);
+  EXPECT_THAT(describe(run), testing::Not(HasSubstr("shared embeddings")));
   run.model.untie_embeddings_and_output_weights = false;
-  EXPECT_THAT(describe(run), HasSubstr("  stages"));
-  EXPECT_EQ(traffic_table(run)[0].back(), "stages");
+  EXPECT_THAT(describe(run), HasSubstr("  shared embeddings"));
+  EXPECT_EQ(traffic_table(run)[0].back(), "shared embeddings");
   EXPECT_EQ(traffic_table(run)[1].back(), bytes_text(table));
   EXPECT_EQ(traffic_table(run)[2].back(), "0 B");
-  EXPECT_DOUBLE_EQ(plan_traffic(run)[3].stages, table);
+  EXPECT_DOUBLE_EQ(plan_traffic(run)[3].shared_embeddings, table);
   run.parallel.use_distributed_optimizer = true;
-  EXPECT_DOUBLE_EQ(plan_traffic(run)[3].stages, table / 2);
+  EXPECT_DOUBLE_EQ(plan_traffic(run)[3].shared_embeddings, table / 2);
 }
 
-TEST(Communication, OfTwoLevelsByHand) {
+TEST(Communication, MatchesBytesOfTwoInstancesByHand) {
   config::Run run = run_of(test::layout(32, 2, 2));
   run.parallel.use_distributed_optimizer = true;
   run.parallel.num_distributed_optimizer_instances = 2;
@@ -200,19 +201,22 @@ TEST(Communication, OfTwoLevelsByHand) {
              parameters = static_cast<double>(memory[0].parameters);
   StageTraffic traffic = plan_traffic(run)[0];
   EXPECT_DOUBLE_EQ(traffic.data, (gradients + parameters) * 3 / 4) << "2 instances of 4 of 8 data ranks";
-  EXPECT_DOUBLE_EQ(traffic.outer_data, 2 * gradients / 4 / 2) << "an all-reduce of a quarter";
+  EXPECT_DOUBLE_EQ(traffic.outer_data, 2 * gradients / 4 / 2) << "an all-reduce of one shard of four";
   EXPECT_NEAR(static_cast<double>(memory[0].optimizer), 12.0 * parameters / 2 / 4, 1e5);
   run.parallel.outer_dp_sharding_strategy = "optim";
   traffic = plan_traffic(run)[0];
   EXPECT_DOUBLE_EQ(traffic.outer_data, (gradients + parameters) / 4 / 2);
   EXPECT_NEAR(static_cast<double>(plan_memory(run)[0].optimizer), 12.0 * parameters / 2 / 8, 1e5);
   const std::string text = describe(run);
-  EXPECT_THAT(text, HasSubstr("data ranks: 2 instances of 4, which share updates"));
-  EXPECT_THAT(text, HasSubstr("data, outer"));
+  EXPECT_THAT(
+      text,
+      HasSubstr(
+          "data ranks: 2 distributed-optimizer instances of 4, optimizer states sharded across instances"));
+  EXPECT_THAT(text, HasSubstr("data, between instances"));
   EXPECT_THAT(text, HasSubstr(bytes_text(traffic.outer_data)));
   run.parallel.num_distributed_optimizer_instances = 1;
   EXPECT_EQ(plan_traffic(run)[0].outer_data, 0);
-  EXPECT_THAT(describe(run), testing::Not(HasSubstr("outer")));
+  EXPECT_THAT(describe(run), testing::Not(HasSubstr("instances")));
 }
 
 }  // namespace

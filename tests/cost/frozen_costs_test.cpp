@@ -148,10 +148,10 @@ std::vector<std::string> split_words(const std::string& text) {
 
 std::string memory_text(const config::Run& run) {
   const std::vector<StageMemory> plan = plan_memory(run);
-  std::string text = fmt::format("peak {}", fullest_bytes(run, plan));
+  std::string text = fmt::format("peak {}", max_peak_bytes(run, plan));
   for (const StageMemory& stage : plan)
     text += fmt::format(" | {} {} {} {} {} {}", stage.num_parameters, stage.resident(), stage.activations,
-                        stage.working, stage.evaluation, stage.start_up());
+                        stage.workspace, stage.evaluation, stage.start_up());
   return text;
 }
 
@@ -159,7 +159,7 @@ std::string traffic_text(const config::Run& run) {
   std::string text;
   for (const StageTraffic& t : plan_traffic(run))
     text += fmt::format(" | {:.8g} {:.8g} {:.8g} {:.8g} {:.8g} {:.8g} {:.8g}", t.tensor, t.pipeline,
-                        t.context, t.experts, t.data, t.outer_data, t.stages);
+                        t.context, t.experts, t.data, t.outer_data, t.shared_embeddings);
   return text;
 }
 

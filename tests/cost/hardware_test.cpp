@@ -1,4 +1,4 @@
-// Hardware files: those compiled in, the curve of products, and what is wrong with bad ones.
+// Compiled-in hardware files, the matmul curve, and errors of bad files.
 #include "colonnade/cost/hardware.h"
 
 #include <gmock/gmock.h>
@@ -33,7 +33,7 @@ std::string replaced(std::string text, const std::string& what, const std::strin
   return text.replace(at, what.size(), with);
 }
 
-TEST(Hardware, FourDevicesAreFoundByName) {
+TEST(Hardware, FindsFourDevicesByName) {
   EXPECT_THAT(hardware_names(), ::testing::UnorderedElementsAre("a100", "b200", "h100", "h200"));
   for (const std::string& name : hardware_names()) {
     const Hardware h = read_hardware(name);
@@ -47,7 +47,7 @@ TEST(Hardware, FourDevicesAreFoundByName) {
   EXPECT_EQ(read_hardware("b200").peak_flops, 2.25e15);
 }
 
-TEST(Hardware, EveryNumberOfAFileHasAWordOnItsSource) {
+TEST(Hardware, NamesTheSourceOfEveryNumber) {
   for (const HardwareFile& file : hardware_files()) {
     std::istringstream lines{std::string(file.text)};
     std::string before;
@@ -59,17 +59,17 @@ TEST(Hardware, EveryNumberOfAFileHasAWordOnItsSource) {
   }
 }
 
-TEST(Hardware, TheCurveIsLinearInTheLogarithmOfTheSize) {
+TEST(Hardware, InterpolatesTheMatmulCurveLinearlyInLogSize) {
   Hardware h;
-  h.products = {{1000, 0.4}, {4000, 0.8}};
-  EXPECT_DOUBLE_EQ(h.product_share(1000, 1000, 1000), 0.4);
-  EXPECT_DOUBLE_EQ(h.product_share(2000, 2000, 2000), 0.6);
-  EXPECT_DOUBLE_EQ(h.product_share(9000, 9000, 9000), 0.8);
-  EXPECT_DOUBLE_EQ(h.product_share(500, 500, 500), 0.2);
-  EXPECT_LT(h.product_share(4000, 4000, 100), 0.2) << "the smallest side decides";
+  h.matmul_curve = {{1000, 0.4}, {4000, 0.8}};
+  EXPECT_DOUBLE_EQ(h.matmul_share(1000, 1000, 1000), 0.4);
+  EXPECT_DOUBLE_EQ(h.matmul_share(2000, 2000, 2000), 0.6);
+  EXPECT_DOUBLE_EQ(h.matmul_share(9000, 9000, 9000), 0.8);
+  EXPECT_DOUBLE_EQ(h.matmul_share(500, 500, 500), 0.2);
+  EXPECT_LT(h.matmul_share(4000, 4000, 100), 0.2) << "the smallest side decides";
 }
 
-TEST(Hardware, BadFilesAreToldWithAllTheirFaults) {
+TEST(Hardware, ReportsAllErrorsOfABadFile) {
   const std::string good = text_of("h100");
   EXPECT_EQ(complaint(good), "");
   EXPECT_THAT(complaint(replaced(good, "peak_flops:", "peak_flop:")),
@@ -80,31 +80,32 @@ TEST(Hardware, BadFilesAreToldWithAllTheirFaults) {
               AllOf(HasSubstr("memory_share must be a number from 0.01 to 1; got 90; correct it"),
                     HasSubstr("reserved_bytes must be a number of at least 0; got much; correct it")));
   EXPECT_THAT(complaint(replaced(good, "products: {256: 0.06, 512: 0.20", "products: {512: 0.06, 256: 0.20")),
-              HasSubstr("products: sizes must ascend; got 256 after 512; sort them"));
+              HasSubstr("products must have ascending sizes; got 256 after 512; sort them"));
   EXPECT_THAT(complaint(replaced(good, "latency: 2.0e-6", "delay: 1")),
               HasSubstr("intra_node must be a map of bandwidth, share and latency"));
   EXPECT_THAT(complaint("- 1\n"), HasSubstr("x.yaml must hold `key: value` lines; got a list"));
   EXPECT_THAT(complaint("a: [1\n"), HasSubstr("must be YAML; got an error at column"));
 }
 
-TEST(Hardware, NumbersThatAreNoDevicesAreToldToo) {
+TEST(Hardware, RejectsImpossibleValues) {
   const std::string good = text_of("h100");
   EXPECT_EQ(complaint(good + "peak_flops: 1e12\n"),
-            "x.yaml: peak_flops must be given once; got it again; leave one out");
+            "x.yaml: peak_flops must be given once; got it twice; remove one");
   EXPECT_EQ(complaint(replaced(good, "devices_per_node: 8 ", "devices_per_node: 2.7 ")),
-            "x.yaml: devices_per_node must be a whole number; got 2.7; correct it");
-  EXPECT_EQ(complaint(replaced(good, "name: H100 SXM", "name: [1, 2]")),
-            "x.yaml: name must be one word or more; got a list or map; write the name of the device");
+            "x.yaml: devices_per_node must be an integer; got 2.7; correct it");
+  EXPECT_EQ(
+      complaint(replaced(good, "name: H100 SXM", "name: [1, 2]")),
+      "x.yaml: name must be a name of one word or more; got a list or map; write the name of the device");
   EXPECT_THAT(complaint(replaced(good, "name: H100 SXM", "name:")),
-              HasSubstr("name must be one word or more; got nothing"));
+              HasSubstr("name must be a name of one word or more; got nothing"));
   EXPECT_EQ(complaint(replaced(good, "reserved_bytes: 6.0e9", "reserved_bytes: 85.5e9")),
             "x.yaml: reserved_bytes must be less than memory_bytes; got 85500000000 of 85500000000; "
             "correct it");
   EXPECT_THAT(complaint(replaced(good, "{bandwidth: 450.0e9,", "{bandwidth: 450.0e9, bandwidth: 1e9,")),
-              HasSubstr("intra_node: must"));
+              HasSubstr("intra_node must"));
 }
 
-TEST(Hardware, AnUnknownNameIsNoFile) {
+TEST(Hardware, RejectsAnUnknownName) {
   try {
     read_hardware("h1000");
     FAIL();

@@ -1,4 +1,4 @@
-// Hardware without losses, and runs to put on it.
+// Ideal hardware without losses, and runs for it.
 #pragma once
 
 #include "colonnade/config/run.h"
@@ -7,7 +7,7 @@
 
 namespace colonnade::test {
 
-/// No losses, memory, links and fp32 as fast as can be; a test slows down what it looks at.
+/// No losses; memory, links and fp32 are practically infinite. A test slows down the part it measures.
 inline cost::Hardware ideal() {
   const cost::Link link{1e30, 1, 0};
   cost::Hardware h{.name = "ideal",
@@ -16,7 +16,7 @@ inline cost::Hardware ideal() {
                    .memory_bandwidth = 1e30,
                    .memory_share = 1,
                    .peak_flops = 1e12,
-                   .products = {{1, 1}},
+                   .matmul_curve = {{1, 1}},
                    .fp32_flops = 1e30,
                    .sustained_share = 1,
                    .attention_forward = 1,
@@ -25,7 +25,7 @@ inline cost::Hardware ideal() {
   return h;
 }
 
-/// Products and attention take no time either.
+/// The same with free matmuls and attention.
 inline cost::Hardware instant() {
   cost::Hardware h = ideal();
   h.peak_flops = 1e30;

@@ -1,4 +1,4 @@
-// The memory plan: Megatron's own numbers, parameter bytes by hand, schedules' live activations.
+// The memory plan against Megatron's numbers, parameter bytes by hand, and live activations of schedules.
 #include "colonnade/cost/memory.h"
 
 #include <gtest/gtest.h>
@@ -23,7 +23,7 @@ config::Run llama_tp4_pp2_dp2() {
   return run;
 }
 
-TEST(Memory, TheoreticalMemoryIsMegatrons) {
+TEST(Memory, TheoreticalMemoryMatchesMegatron) {
   config::Run run = llama_tp4_pp2_dp2();
   run.model.make_vocab_size_divisible_by = 32;  // the recorded values are for a vocabulary of 128,256 rows
   EXPECT_DOUBLE_EQ(theoretical_memory(run, true).weights_and_optimizer / kMiB, 11488.5234375);
@@ -35,17 +35,17 @@ TEST(Memory, ParametersOfEachStageByHand) {
   const auto plan = plan_memory(llama_tp4_pp2_dp2());
   ASSERT_EQ(plan.size(), 2U);
   const std::int64_t layer = (4096 * 6144 + 4096 * 4096 + 3 * 4096 * 14336) / 4 + 2 * 4096;
-  const std::int64_t table = std::int64_t{128512} / 4 * 4096;  // 128,256 filled up to a multiple of 512
+  const std::int64_t table = std::int64_t{128512} / 4 * 4096;  // 128,256 padded to a multiple of 512
   EXPECT_EQ(plan[0].num_parameters, 16 * layer + table);
   EXPECT_EQ(plan[1].num_parameters, 16 * layer + table + 4096);
   EXPECT_EQ(plan[0].parameters, 2 * plan[0].num_parameters);
   EXPECT_EQ(plan[0].gradients, 4 * plan[0].num_parameters);
   EXPECT_EQ(plan[0].optimizer, plan[0].num_parameters / 2 * 12);
-  EXPECT_EQ(plan[0].peak_live, 2);
-  EXPECT_EQ(plan[1].peak_live, 1);
+  EXPECT_EQ(plan[0].peak_in_flight, 2);
+  EXPECT_EQ(plan[1].peak_in_flight, 1);
 }
 
-TEST(Memory, OptimizerStatesFollowTheSettings) {
+TEST(Memory, OptimizerStatesDependOnTheSettings) {
   config::Run run = run_of(test::gpt2_124m(), test::layout(1, 1, 1), 64, 1, 1);
   const auto bytes = [&] { return plan_memory(run)[0].optimizer / plan_memory(run)[0].num_parameters; };
   EXPECT_EQ(bytes(), 8);
@@ -57,14 +57,14 @@ TEST(Memory, OptimizerStatesFollowTheSettings) {
   EXPECT_EQ(bytes(), 4);
 }
 
-TEST(Memory, ATiedTableIsHeldByBothEnds) {
+TEST(Memory, TiedEmbeddingIsOnBothEnds) {
   const config::Model m = test::gpt2_124m();
   const auto whole = plan_memory(run_of(m, test::layout(1, 1, 1), 64, 1, 1));
   const auto halves = plan_memory(run_of(m, test::layout(2, 1, 2), 64, 1, 2));
   EXPECT_EQ(halves[0].num_parameters + halves[1].num_parameters, whole[0].num_parameters + 50304 * 768);
 }
 
-TEST(Memory, ActivationsAreLayersTimesLiveMicroBatchesAndABatch) {
+TEST(Memory, ActivationsAreStageActivationsTimesLiveMicroBatchesPlusABatch) {
   config::Run run = run_of(test::llama3_8b(), test::layout(4, 1, 4), 128, 1, 16);
   const std::int64_t batch = batch_bytes(run);
   EXPECT_EQ(batch, 128 * 20);
@@ -79,32 +79,32 @@ TEST(Memory, ActivationsAreLayersTimesLiveMicroBatchesAndABatch) {
   run.parallel.pipeline_schedule = "auto";
   run.parallel.num_virtual_stages_per_pipeline_rank = 2;
   EXPECT_EQ(plan_memory(run)[0].stages.size(), 2U);
-  EXPECT_EQ(plan_memory(run)[0].peak_live, 2 * 3 + 4 + 1);
+  EXPECT_EQ(plan_memory(run)[0].peak_in_flight, 2 * 3 + 4 + 1);
   const std::int64_t evaluation = plan_memory(run)[0].evaluation;
   run.data.reset_attention_mask = run.data.reset_position_ids = true;
   EXPECT_EQ(batch_bytes(run), batch + 128 * 8 + 128 * 128);
   EXPECT_EQ(plan_memory(run)[0].evaluation - evaluation, 4 * (128 * 8 + 128 * 128))
-      << "four micro-batches are on their way from the first chunk to the second";
+      << "four micro-batches are in flight between the first and the second chunk";
 }
 
-TEST(Memory, TheFullestMomentMayBeAnEvaluation) {
+TEST(Memory, PeakMayBeAnEvaluation) {
   config::Run run;
   StageMemory m;
   m.parameters = 10;
   m.activations = 5;
   m.evaluation = 50;
-  EXPECT_EQ(fullest_bytes(run, {m}), m.peak()) << "nothing is evaluated without --eval-interval";
+  EXPECT_EQ(max_peak_bytes(run, {m}), m.peak()) << "no evaluations without --eval-interval";
   run.training.eval_interval = 1000;
-  EXPECT_EQ(fullest_bytes(run, {m}), m.evaluation_peak());
+  EXPECT_EQ(max_peak_bytes(run, {m}), m.evaluation_peak());
   run.training.eval_iters = 0;
-  EXPECT_EQ(fullest_bytes(run, {m}), m.peak());
+  EXPECT_EQ(max_peak_bytes(run, {m}), m.peak());
   run.training.eval_iters = 10;
   run.training.skip_train = true;
   m.activations = 500;
-  EXPECT_EQ(fullest_bytes(run, {m}), m.evaluation_peak());
+  EXPECT_EQ(max_peak_bytes(run, {m}), m.evaluation_peak());
 }
 
-TEST(Memory, ALayerKeepsWhatItsFormulaSays) {
+TEST(Memory, LayerActivationsMatchTheFormula) {
   config::Run run = run_of(test::llama3_8b(), test::layout(2, 2, 1), 128, 2, 2);
   const layout::StageBlocks one_layer{.num_layers = 1};
   const std::int64_t n = 256, h = 4096;
@@ -112,36 +112,37 @@ TEST(Memory, ALayerKeepsWhatItsFormulaSays) {
     return r * h * 2 * 4 + 2 * r * 4 + n * 2 * (2048 + 2 * 512 + 2 * 2048) + n * 4 * 16 + n * 2 * 3 * 7168;
   };
   EXPECT_EQ(stage_activations(run, one_layer), expected(n));
-  EXPECT_EQ(stage_activations(run, {}), n * h * 2) << "without blocks its input";
+  EXPECT_EQ(stage_activations(run, {}), n * h * 2) << "the input of a stage without blocks";
   run.parallel.sequence_parallel = true;
   EXPECT_EQ(stage_activations(run, one_layer), expected(n / 2));
   const std::int64_t without = stage_activations(run, one_layer);
   run.model.attention_dropout = 0.1;
-  // The scores twice, but no log-sum-exp, and the output in one order only.
+  // The scores twice, no log-sum-exp, and the output in one layout only.
   EXPECT_EQ(stage_activations(run, one_layer) - without, 2 * 2 * n * 128 * 16 - n * 4 * 16 - n * 2 * 2048);
 }
 
-TEST(Memory, FillingOfTheFlatBuffersIsHeldButNotUpdated) {
+TEST(Memory, PaddingOfFlatBuffersIsAllocatedButNotUpdated) {
   config::Model m = test::gpt(1, 24, 2, 8);
   m.vocab_size = m.make_vocab_size_divisible_by = 5;
   const auto one = plan_memory(run_of(m, test::layout(1, 1, 1), 8, 1, 1))[0];
-  // Each parameter starts on a multiple of 64 elements, the bucket (and the tied table's) ends on 128.
+  // Each parameter starts at a multiple of 64 elements; each bucket (tied embedding included) ends at one of
+  // 128.
   EXPECT_EQ(one.num_parameters,
             5 * 24 + 8 * 24 + 2 * 48 + 72 * 24 + 72 + 24 * 24 + 24 + 2 * 96 * 24 + 96 + 24 + 48);
   EXPECT_EQ(one.gradients % (4 * 128), 0);
   EXPECT_GT(one.gradients, 4 * one.num_parameters);
   EXPECT_EQ(one.optimizer, 8 * one.num_parameters);
-  EXPECT_EQ(one.tables, 0);
+  EXPECT_EQ(one.rotary_tables, 0);
 }
 
-TEST(Memory, PhasesFollowFromTheParts) {
+TEST(Memory, PhasesAreSumsOfTheParts) {
   StageMemory m;
-  m.parameters = m.making = 100;
+  m.parameters = m.init_bucket = 100;
   m.gradients = 200;
   m.optimizer = 20;
-  m.tables = 5;
+  m.rotary_tables = 5;
   m.activations = 1000;
-  m.working = 10;
+  m.workspace = 10;
   m.evaluation = 7;
   EXPECT_EQ(m.resident(), 325);
   EXPECT_EQ(m.peak(), 1335);
@@ -149,7 +150,7 @@ TEST(Memory, PhasesFollowFromTheParts) {
   EXPECT_EQ(m.start_up(), 405);
 }
 
-TEST(Memory, MoreTensorRanksHoldLess) {
+TEST(Memory, MoreTensorRanksNeedLessMemoryEach) {
   const auto peak = [](int tp) {
     return plan_memory(run_of(test::llama3_8b(), test::layout(tp, tp, 1), 128, 1, 1))[0].peak();
   };
@@ -157,7 +158,7 @@ TEST(Memory, MoreTensorRanksHoldLess) {
   EXPECT_LT(peak(8), peak(4));
 }
 
-TEST(Memory, RefusesABatchThatDoesNotDivide) {
+TEST(Memory, RejectsAnIndivisibleBatch) {
   EXPECT_THROW(schedule_of(run_of(test::gpt2_124m(), test::layout(4, 1, 1), 64, 3, 16)), ConfigError);
   EXPECT_EQ(schedule_of(run_of(test::gpt2_124m(), test::layout(4, 1, 1), 64, 2, 16)).microbatches, 2);
   EXPECT_EQ(schedule_of(run_of(test::gpt2_124m(), test::layout(4, 1, 1), 64, 2, 0)).microbatches, 1);

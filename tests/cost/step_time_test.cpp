@@ -1,11 +1,11 @@
-// The estimate by hand on hardware without losses, and the signs of published comparisons on real ones.
+// Step times by hand on ideal hardware, and the signs of published comparisons on real hardware.
 #include "colonnade/cost/step_time.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "colonnade/cost/flops.h"
-#include "colonnade/cost/work_time.h"
+#include "colonnade/cost/stage_time.h"
 #include "cost/ideal.h"
 
 namespace colonnade::cost {
@@ -22,7 +22,7 @@ config::Run llama_70b(int world, int tp, int pp, int chunks) {
   return run;
 }
 
-config::Run all_again(config::Run run) {
+config::Run with_full_recompute(config::Run run) {
   run.recompute = {.granularity = "full", .method = "uniform", .num_layers = 1};
   return run;
 }
@@ -31,11 +31,11 @@ double step_of(const config::Run& run, const Execution& how = {}) {
   return estimate_step(run, read_hardware("h100"), how).step;
 }
 
-TEST(StepTime, OnOneIdealDeviceItIsTheFlops) {
+TEST(StepTime, EqualsTheFlopsOnOneIdealDevice) {
   const config::Run run = run_of(test::llama3_8b(), test::layout(1, 1, 1), 2048, 2, 8);
   const StepTime t = estimate_step(run, ideal());
   const TrainingFlops flops = training_flops_by_part(run.model, 2048, 8, 1);
-  // Backward attention computes the scores again: 3.5 forward passes for 3.
+  // Backward attention recomputes the scores: 3.5 forward passes instead of 3.
   EXPECT_NEAR(t.step, (flops.linears + flops.attention * 3.5 / 3) / 1e12, 1e-9 * t.step);
   EXPECT_NEAR(t.compute, t.step, 1e-9 * t.step);
   EXPECT_NEAR(t.mfu, flops.total() / 1e12 / t.step, 1e-12);
@@ -48,27 +48,27 @@ TEST(StepTime, PartsAddUpToTheStep) {
   for (const double part : {t.compute, t.tensor, t.bubble, t.data, t.optimizer, t.other}) EXPECT_GT(part, 0);
 }
 
-TEST(StepTime, TensorRanksWaitForTheirSums) {
+TEST(StepTime, TensorParallelCommunicationByHand) {
   config::Run run = run_of(test::llama3_8b(), test::layout(2, 2, 1), 2048, 1, 1);
   Hardware h = ideal();
-  h.peak_flops = 1e30;  // nothing to hide beside
+  h.peak_flops = 1e30;  // no compute to overlap
   h.intra_node.bandwidth = 1e9;
-  const double whole = 2048.0 * 4096 * 2;
-  // A sum sends whole bytes over 2 ranks: 4 a layer, one of the embedding, one of the head.
-  EXPECT_NEAR(estimate_step(run, h).tensor, whole * (4 * 32 + 2) / 1e9, 1e-6);
-  // Cut by sequence: half of it per way; 10 ways a layer, 2 of the embedding, 3 of the head... of which the
-  // head gathers once forward and twice backward.
+  const double hidden = 2048.0 * 4096 * 2;
+  // An all-reduce over 2 ranks sends `hidden` bytes: 4 per layer, one for the embedding, one for the head.
+  EXPECT_NEAR(estimate_step(run, h).tensor, hidden * (4 * 32 + 2) / 1e9, 1e-6);
+  // Sequence parallelism: collectives of half the bytes; 10 per layer, 2 for the embedding, 3 for the head,
+  // which gathers once forward and twice backward.
   run.parallel.sequence_parallel = true;
-  EXPECT_NEAR(estimate_step(run, h).tensor, whole / 2 * (10 * 32 + 2 + 3) / 1e9, 1e-6);
-  // A fast enough link beside slow products leaves what cannot hide: all of forward, a gather per
-  // row-parallel product backward.
+  EXPECT_NEAR(estimate_step(run, h).tensor, hidden / 2 * (10 * 32 + 2 + 3) / 1e9, 1e-6);
+  // With a fast link and slow matmuls only these are exposed: all of forward, and in backward an all-gather
+  // per row-parallel linear.
   h.peak_flops = 1e9;
-  EXPECT_NEAR(estimate_step(run, h).tensor, whole / 2 * (6 * 32 + 2 + 1) / 1e9, 1e-6);
+  EXPECT_NEAR(estimate_step(run, h).tensor, hidden / 2 * (6 * 32 + 2 + 1) / 1e9, 1e-6);
   h.overlap_cost = 0.5;
-  EXPECT_NEAR(estimate_step(run, h).tensor, whole / 2 * (8 * 32 + 2 + 2) / 1e9, 1e-6);
+  EXPECT_NEAR(estimate_step(run, h).tensor, hidden / 2 * (8 * 32 + 2 + 2) / 1e9, 1e-6);
 }
 
-TEST(StepTime, GradientsHideBesideTheLastBackwardPass) {
+TEST(StepTime, GradientReductionOverlapsTheLastBackwardPass) {
   config::Run run = run_of(test::llama3_8b(), test::layout(8, 1, 1), 2048, 1, 16);
   Hardware h = ideal();
   h.intra_node.bandwidth = 1e9;
@@ -77,51 +77,54 @@ TEST(StepTime, GradientsHideBesideTheLastBackwardPass) {
   EXPECT_NEAR(estimate_step(run, h).data, 2 * elements * 4 * 7 / 8 / 1e9, 0.1) << "an all-reduce";
   run.parallel.use_distributed_optimizer = true;
   EXPECT_NEAR(estimate_step(run, h).data, elements * (4 + 2) * 7 / 8 / 1e9, 0.1)
-      << "scattered, then gathered";
+      << "reduce-scatter, then all-gather";
   run.parallel.overlap_grad_reduce = run.parallel.overlap_param_gather = true;
   EXPECT_LT(estimate_step(run, h).data, 0.5) << "a backward pass takes 66 s";
 }
 
-// The norm in front of it is kept.
-TEST(StepTime, AnMlpThatIsMadeAgainIsItsProductsAndItsActivation) {
+// The norm before it stays saved.
+TEST(StepTime, RecomputedMlpRepeatsItsMatmulsAndActivation) {
   config::Run run = run_of(test::llama3_8b(), test::layout(1, 1, 1), 2048, 1, 1);
   Hardware h = test::instant();
   h.memory_bandwidth = 1e9;
-  const double kept = estimate_step(run, h).compute;
+  const double saved = estimate_step(run, h).compute;
   run.recompute.granularity = "selective";
   run.recompute.modules = {"mlp"};
   const double n = 2048, hidden = 4096, ffn = 14336, e = 2;
   const double activation = n * 3 * ffn, fc1 = n * (hidden + 2 * ffn) + 2 * ffn * hidden;
   const double fc2 = n * (ffn + hidden) + ffn * hidden;
-  EXPECT_NEAR(estimate_step(run, h).compute - kept, 32 * e * (activation + fc1 + fc2) / 1e9, 1e-6);
+  EXPECT_NEAR(estimate_step(run, h).compute - saved, 32 * e * (activation + fc1 + fc2) / 1e9, 1e-6);
 }
 
-TEST(StepTime, CutGradientsAndWeightsHideOnlyWhereTheyOverlap) {
+TEST(StepTime, ShardedGradientsAndWeightsAreHiddenOnlyWithOverlap) {
   config::Run run = run_of(test::llama3_8b(), test::layout(8, 1, 1), 2048, 1, 16);
   run.parallel.use_megatron_fsdp = true;
   Hardware h = ideal();
   h.intra_node.bandwidth = 1e9;
-  const double ring = 8.03e9 * 7 / 8 / 1e9;  // a second for each byte of an element; two micro-batches
+  const double ring = 8.03e9 * 7 / 8 / 1e9;  // seconds per byte of an element; two micro-batches
   run.parallel.overlap_grad_reduce = run.parallel.overlap_param_gather = false;
-  EXPECT_NEAR(estimate_step(run, h).data, 2 * ring * (2 * 2 + 4), 0.1) << "gathered twice and scattered";
+  EXPECT_NEAR(estimate_step(run, h).data, 2 * ring * (2 * 2 + 4), 0.1)
+      << "two all-gathers and a reduce-scatter";
   run.parallel.data_parallel_sharding_strategy = "optim_grads";
-  EXPECT_NEAR(estimate_step(run, h).data, ring * (2 * 4 + 2), 0.1) << "scattered each time, gathered once";
+  EXPECT_NEAR(estimate_step(run, h).data, ring * (2 * 4 + 2), 0.1)
+      << "a reduce-scatter per micro-batch, one all-gather";
   run.parallel.overlap_grad_reduce = true;
   h.peak_flops = 1e12;
-  EXPECT_NEAR(estimate_step(run, h).data, ring * (2 * 4.0 / 34 + 2), 0.1) << "but for one block of 34";
+  EXPECT_NEAR(estimate_step(run, h).data, ring * (2 * 4.0 / 34 + 2), 0.1) << "except one block of 34";
 }
 
-TEST(StepTime, InstancesTalkWithinANodeAndSendPartsBeyond) {
+TEST(StepTime, InstancesReduceWithinANodeAndSendShardsBetweenNodes) {
   config::Run run = run_of(test::llama3_8b(), test::layout(16, 1, 1), 2048, 1, 16);
   run.parallel.use_distributed_optimizer = true;
   run.parallel.num_distributed_optimizer_instances = 2;
-  const double elements = 8.03;  // in units of 1e9, as bandwidths are
+  const double elements = 8.03;  // in units of 1e9, like bandwidths
   Hardware h = ideal();
-  h.intra_node.bandwidth = 1e9;  // no way out of a node is faster
+  h.intra_node.bandwidth = 1e9;  // links between nodes are no faster
   EXPECT_NEAR(estimate_step(run, h).data, elements * (4 + 2) * 7 / 8 + 2 * elements / 8 * 4 / 2, 0.1);
   h = ideal();
   h.inter_node.bandwidth = 1e9;
-  EXPECT_NEAR(estimate_step(run, h).data, 2 * elements / 8 * 4 / 2, 0.01) << "an eighth, between two nodes";
+  EXPECT_NEAR(estimate_step(run, h).data, 2 * elements / 8 * 4 / 2, 0.01)
+      << "a shard of an eighth, between two nodes";
   h.memory_bandwidth = 1e12;
   const double own = estimate_step(run, h).optimizer;
   run.parallel.outer_dp_sharding_strategy = "optim";
@@ -131,12 +134,12 @@ TEST(StepTime, InstancesTalkWithinANodeAndSendPartsBeyond) {
   EXPECT_NEAR(estimate_step(run, h).data, elements / 8 * (2 + 2) / 2, 0.01);
 }
 
-TEST(StepTime, TheOptimizerIsCutOverTheDataRanks) {
+TEST(StepTime, OptimizerIsShardedOverDataRanks) {
   config::Run run = run_of(test::llama3_8b(), test::layout(8, 1, 1), 2048, 1, 16);
   Hardware h = ideal();
   h.memory_bandwidth = 1e12;
-  const double whole = estimate_step(run, h).optimizer;
-  EXPECT_NEAR(whole, 8.03e9 * (8 + 8 + 16 + 2 + 4) / 1e12, 0.001);
+  const double unsharded = estimate_step(run, h).optimizer;
+  EXPECT_NEAR(unsharded, 8.03e9 * (8 + 8 + 16 + 2 + 4) / 1e12, 0.001);
   run.parallel.use_distributed_optimizer = true;
   EXPECT_NEAR(estimate_step(run, h).optimizer, 8.03e9 * (34.0 / 8 + 4) / 1e12, 0.001);
 }
@@ -147,8 +150,8 @@ TEST(PublishedGains, InterleavingIsFaster) {
 }
 
 // torchtitan: 1.09 to 1.10 in bf16 with 8 tensor ranks.
-TEST(PublishedGains, ProductsBesideTheirSumsAreFaster) {
-  config::Run run = all_again(llama_70b(256, 8, 1, 0));
+TEST(PublishedGains, OverlappingMatmulsWithTheirCollectivesIsFaster) {
+  config::Run run = with_full_recompute(llama_70b(256, 8, 1, 0));
   run.parallel.use_megatron_fsdp = true;
   const double gain = step_of(run) / step_of(run, {.tensor_overlap = true});
   EXPECT_GT(gain, 1.02);
@@ -168,11 +171,11 @@ TEST(PublishedGains, MoreStagesAreSlower) {
 // Full recomputation leaves 0.77 of the speed.
 TEST(PublishedGains, FullRecomputationCostsAboutAForwardPass) {
   const config::Run run = llama_70b(64, 4, 4, 5);
-  EXPECT_NEAR(step_of(run) / step_of(all_again(run)), 0.77, 0.05);
+  EXPECT_NEAR(step_of(run) / step_of(with_full_recompute(run)), 0.77, 0.05);
 }
 
-// Megatron-Bridge: 1.317 with Qwen3 30B on 16 H100, 1.177 where rows go once to each node.
-TEST(PublishedGains, ExchangesOfExpertsBesideOtherWorkAreFaster) {
+// Megatron-Bridge: 1.317 with Qwen3 30B on 16 H100, 1.177 if rows are sent once per node.
+TEST(PublishedGains, OverlappingExpertAllToAllIsFaster) {
   config::Run run = run_of(test::llama3_8b(), test::layout(16, 1, 1), 4096, 1, 64);
   run.model.hidden_size = 2048;
   run.model.moe.num_experts = 128;
@@ -190,7 +193,7 @@ TEST(PublishedGains, ExchangesOfExpertsBesideOtherWorkAreFaster) {
 }
 
 // torchtitan: 0.14 of the tokens with 8 context ranks for 8 times the length.
-TEST(PublishedGains, LongSequencesCostMoreThanTheirRanksGive) {
+TEST(PublishedGains, LongSequencesCostMoreThanTheirContextRanksGain) {
   config::Run short_run = run_of(test::llama3_8b(), test::layout(8, 1, 1), 32768, 1, 8), long_run = short_run;
   long_run.training.seq_length = 262144;
   long_run.training.global_batch_size = 1;
@@ -200,12 +203,12 @@ TEST(PublishedGains, LongSequencesCostMoreThanTheirRanksGive) {
 }
 
 // Megatron's README: the same batch of 177B on 48 times as many GPUs, 47 % to 42 % of the peak.
-TEST(PublishedGains, StrongScalingLosesSome) {
+TEST(PublishedGains, StrongScalingLosesEfficiency) {
   config::Run few = llama_70b(64, 8, 4, 5), many = llama_70b(1024, 8, 4, 5);
   EXPECT_GT(step_of(many) * 16, 1.02 * step_of(few));
 }
 
-TEST(StepTime, InFp32ProductsAreSlowerAndAllIsLonger) {
+TEST(StepTime, Fp32SlowsMatmulsAndDoublesBytes) {
   config::Run run = run_of(test::llama3_8b(), test::layout(8, 1, 1), 2048, 2, 16);
   Hardware h = ideal();
   h.fp32_flops = h.peak_flops / 8;
@@ -213,23 +216,24 @@ TEST(StepTime, InFp32ProductsAreSlowerAndAllIsLonger) {
   const double in_bf16 = estimate_step(run, h).compute;
   run.model.params_dtype = config::ParamsDtype::kFloat32;
   const StepTime t = estimate_step(run, h);
-  EXPECT_NEAR(t.compute, in_bf16 * 8 * 0.7, 1e-9 * t.compute) << "fp32 units are not at their power limit";
+  EXPECT_NEAR(t.compute, in_bf16 * 8 * 0.7, 1e-9 * t.compute) << "sustained_share does not apply to fp32";
   const double flops = training_flops(run.model, 2048, 16, 1);
   EXPECT_NEAR(t.mfu, flops / t.step / 8 / h.fp32_flops, 1e-12);
   h = test::instant();
   h.memory_bandwidth = 1e12;
   EXPECT_NEAR(estimate_step(run, h).optimizer, 8.03e9 * (8 + 8 + 16 + 4) / 1e12, 0.001)
-      << "no parameters beside the main ones";
+      << "no separate main parameters";
   const double passes = estimate_step(run, h).compute;
   run.model.params_dtype = config::ParamsDtype::kBfloat16;
   EXPECT_GT(passes, 1.5 * estimate_step(run, h).compute);
 }
 
-TEST(StepTime, TextNamesEveryPart) {
+TEST(StepTime, TextListsEveryPart) {
   const Hardware h = read_hardware("h100");
   const std::string text = step_time_text(estimate_step(llama_70b(256, 8, 4, 5), h), h);
-  for (const char* word : {"estimate on H100 SXM: ", " s a step, ", " tokens/s per device, MFU ", "compute",
-                           "tensor ranks", "pipeline idle", "data ranks", "optimizer", "other"})
+  for (const char* word :
+       {"estimate on H100 SXM: ", " s per step, ", " tokens/s per device, MFU ", "compute",
+        "tensor-parallel comm", "pipeline bubble", "data-parallel comm", "optimizer", "other"})
     EXPECT_THAT(text, ::testing::HasSubstr(word));
 }
 

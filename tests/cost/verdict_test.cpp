@@ -1,4 +1,4 @@
-// Durations as a person reads them, whether a layout fits, and what a run takes, by hand.
+// Durations in readable units, the fit of a layout, and the time of a run, by hand.
 #include "colonnade/cost/verdict.h"
 
 #include <gmock/gmock.h>
@@ -10,7 +10,7 @@
 namespace colonnade::cost {
 namespace {
 
-TEST(Verdict, DurationsAreInTheUnitThatAPersonReads) {
+TEST(Verdict, PrintsDurationsInReadableUnits) {
   EXPECT_EQ(duration_text(0), "0.00 ms");
   EXPECT_EQ(duration_text(0.0096), "9.60 ms");
   EXPECT_EQ(duration_text(0.0306), "30.6 ms");
@@ -25,7 +25,7 @@ TEST(Verdict, DurationsAreInTheUnitThatAPersonReads) {
 
 constexpr double kGiB = 1024.0 * 1024 * 1024;
 
-TEST(Verdict, SaysWhetherALayoutFits) {
+TEST(Verdict, PrintsWhetherALayoutFits) {
   EXPECT_EQ(fit_text({216.3 * kGiB, 74 * kGiB}), "does not fit: 216 of 74 GiB");
   EXPECT_EQ(fit_text({62.5 * kGiB, 74 * kGiB}), "fits: 62.5 of 74 GiB");
   EXPECT_EQ(fit_text({74 * kGiB, 74 * kGiB}), "fits: 74 of 74 GiB");
@@ -44,27 +44,26 @@ config::Run llama(int world, int tensor) {
   return run;
 }
 
-TEST(Verdict, CountsTheFullestMomentAgainstWhatTensorsMayTake) {
+TEST(Verdict, ComparesPeakWithUsableMemory) {
   const Hardware h100 = read_hardware("h100");
   const Fit one = fit_of(llama(1, 1), h100), eight = fit_of(llama(8, 8), h100);
-  EXPECT_FALSE(one.fits()) << "8.03 billion parameters of 18 bytes";
+  EXPECT_FALSE(one.fits()) << "8.03 billion parameters at 18 bytes each";
   EXPECT_GT(one.needed, 8.03e9 * 18);
   EXPECT_TRUE(eight.fits());
   EXPECT_EQ(eight.usable, h100.memory_bytes - h100.reserved_bytes);
-  EXPECT_EQ(eight.needed, static_cast<double>(fullest_bytes(llama(8, 8), plan_memory(llama(8, 8)))));
+  EXPECT_EQ(eight.needed, static_cast<double>(max_peak_bytes(llama(8, 8), plan_memory(llama(8, 8)))));
 }
 
-TEST(Verdict, ARunTakesItsStepsOnAllDevices) {
+TEST(Verdict, RunTimeIsStepsTimesDevices) {
   config::Run run = llama(64, 8);
   EXPECT_FALSE(run_time(run, 137.22)) << "no length";
   run.training.train_iters = 2500;
   EXPECT_EQ(
       run_time_text(*run_time(run, 137.22)),
-      "run of 2,500 steps: 3.97 days, 6,099 GPU-hours on 64 GPUs; evaluations, checkpoints and restarts "
-      "come on top");
+      "run of 2,500 steps: 3.97 days, 6,099 GPU-hours on 64 GPUs, without evaluations, checkpoints and restarts");
   run.training.train_iters.reset();
   run.training.train_samples = 8 * 2500 + 7;
-  EXPECT_EQ(run_time(run, 137.22)->steps, 2500) << "samples that fill no batch are not trained";
+  EXPECT_EQ(run_time(run, 137.22)->steps, 2500) << "samples beyond the last full batch are not trained";
   run.training.train_samples = 8;
   EXPECT_THAT(run_time_text(*run_time(run, 90)),
               ::testing::StartsWith("run of 1 step: 90.0 s (0.001 days), 1.6 GPU-hours on 64 GPUs"));

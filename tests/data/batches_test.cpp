@@ -1,4 +1,4 @@
-// How many samples a run reads, and the rules that batches of every family share.
+// Sample counts of a run, and the behavior common to batches of all models.
 #include "colonnade/data/batches.h"
 
 #include <gmock/gmock.h>
@@ -26,38 +26,38 @@ class RunLength : public ::testing::Test {
   config::Training training_;
 };
 
-TEST_F(RunLength, CountsSamplesAsMegatron) {
+TEST_F(RunLength, CountsSamplesLikeMegatron) {
   training_.train_iters = 100;
   training_.eval_interval = 30;
   training_.eval_iters = 5;
-  EXPECT_EQ(sample_counts(training_), (Counts{800, 4 * 5 * 8, 5 * 8}));
+  EXPECT_EQ(sample_counts(training_), (SampleCounts{800, 4 * 5 * 8, 5 * 8}));
   training_.train_iters.reset();
   training_.train_samples = 500;
-  EXPECT_EQ(sample_counts(training_), (Counts{500, 3 * 5 * 8, 5 * 8}));
+  EXPECT_EQ(sample_counts(training_), (SampleCounts{500, 3 * 5 * 8, 5 * 8}));
   training_.full_validation = true;
-  EXPECT_EQ(sample_counts(training_), (Counts{500, std::nullopt, 5 * 8})) << "one pass";
+  EXPECT_EQ(sample_counts(training_), (SampleCounts{500, std::nullopt, 5 * 8})) << "one epoch";
 }
 
-TEST_F(RunLength, CountsWhatIsLeftWhateverTheBatchWasBefore) {
+TEST_F(RunLength, CountsRemainingIterationsAfterABatchSizeChange) {
   training_.train_samples = 160;
   training_.global_batch_size = 8;
   training_.eval_interval = 5;
   training_.eval_iters = 1;
   EXPECT_EQ(last_iteration(training_, {}), 20);
-  const SoFar half{.iteration = 10, .samples = 80};
+  const RunProgress half{.iteration = 10, .samples = 80};
   EXPECT_EQ(last_iteration(training_, half), 20);
   training_.global_batch_size = 16;
   EXPECT_EQ(last_iteration(training_, half), 15);
   EXPECT_EQ(last_iteration(training_, {.iteration = 11, .samples = 96}), 15);
-  EXPECT_EQ(sample_counts(training_, half), (Counts{160, 4 * 16, 16}));
+  EXPECT_EQ(sample_counts(training_, half), (SampleCounts{160, 4 * 16, 16}));
   training_.global_batch_size = 4;
   EXPECT_EQ(last_iteration(training_, half), 30);
-  training_.global_batch_size = 48;  // what is left of the samples is no whole batch
+  training_.global_batch_size = 48;  // the remaining samples do not fill a batch
   EXPECT_EQ(last_iteration(training_, half), 11);
   EXPECT_EQ(last_iteration(training_, {.iteration = 12, .samples = 176}), 12);
 }
 
-TEST_F(RunLength, AsksForAllEvaluationsOfARun) {
+TEST_F(RunLength, RequestsSamplesForAllEvaluations) {
   training_.eval_iters = 2;
   for (const bool skip_train : {false, true})
     for (std::int64_t interval = 1; interval <= 7; ++interval)
@@ -66,19 +66,19 @@ TEST_F(RunLength, AsksForAllEvaluationsOfARun) {
         training_.eval_interval = interval;
         training_.train_iters.reset();
         if (!skip_train) training_.train_iters = iteration;
-        const SoFar done{.iteration = skip_train ? iteration : 0};
-        std::int64_t by_hand = iteration / interval;  // after each interval, and at the end of the run
-        if (iteration % interval != 0) ++by_hand;
-        EXPECT_EQ(evaluations(training_, iteration), by_hand);
-        EXPECT_GE(sample_counts(training_, done)[1], by_hand * 2 * training_.global_batch_size);
+        const RunProgress done{.iteration = skip_train ? iteration : 0};
+        std::int64_t expected = iteration / interval;  // after each interval, and at the end of the run
+        if (iteration % interval != 0) ++expected;
+        EXPECT_EQ(evaluations(training_, iteration), expected);
+        EXPECT_GE(sample_counts(training_, done)[1], expected * 2 * training_.global_batch_size);
       }
   training_.eval_interval.reset();
-  EXPECT_EQ(evaluations(training_, 5), 1);  // a validation alone
+  EXPECT_EQ(evaluations(training_, 5), 1);  // validation only
   training_.skip_train = false;
   EXPECT_EQ(evaluations(training_, 5), 0);
 }
 
-/// Sample i is the token i.
+/// Sample i consists of the token i.
 class Numbered final : public SampleSource {
  public:
   explicit Numbered(std::int64_t size) : size_(size) {}
@@ -89,23 +89,23 @@ class Numbered final : public SampleSource {
   }
   [[nodiscard]] std::string name() const override { return "numbers"; }
   [[nodiscard]] std::vector<SampleOrder> orders() const override { return {}; }
-  [[nodiscard]] std::vector<SamplePiece> pieces(std::int64_t) const override { return {}; }
-  void read(const SamplePiece&, std::span<std::int64_t>) const override {}
-  void for_each_text(const TextVisitor&) const override {}
+  [[nodiscard]] std::vector<SampleSpan> spans(std::int64_t) const override { return {}; }
+  void read(const SampleSpan&, std::span<std::int64_t>) const override {}
+  void for_each_source(const SourceVisitor&) const override {}
 
  private:
   std::int64_t size_;
 };
 
-/// Rows of one token, below 20.
+/// Rows of one token, with ids below 20.
 class Rows final : public Batches {
  public:
   Rows(std::int64_t size, std::int64_t cyclic_step)
       : Batches(std::make_shared<Numbered>(size), cyclic_step) {}
 
  private:
-  [[nodiscard]] HostBatch make(std::span<const std::int64_t> chosen, Masks masks) const override {
-    HostBatch batch{.seq = masks == Masks::kMade ? 1 : 0, .tokens = Ints(chosen.size())};
+  [[nodiscard]] HostBatch make(std::span<const std::int64_t> chosen, AttentionMasks masks) const override {
+    HostBatch batch{.seq = masks == AttentionMasks::kBuilt ? 1 : 0, .tokens = Ints(chosen.size())};
     for (std::size_t i = 0; i < chosen.size(); ++i) {
       samples().tokens(chosen[i], 0, std::span(batch.tokens).subspan(i, 1));
       check_vocabulary(std::span(batch.tokens).subspan(i, 1), 20, chosen[i]);
@@ -114,9 +114,9 @@ class Rows final : public Batches {
   }
 };
 
-TEST(Batches, SingleReadsSamplesAsTheyCome) {
+TEST(Batches, SingleReadsSamplesInIndexOrder) {
   const Rows rows(30, 0);
-  EXPECT_FALSE(rows.endless());
+  EXPECT_FALSE(rows.is_cyclic());
   EXPECT_EQ(rows.size(), 30);
   EXPECT_EQ(rows.permuted(), 0);
   const HostBatch batch = rows.get(5, 3);
@@ -124,20 +124,20 @@ TEST(Batches, SingleReadsSamplesAsTheyCome) {
   EXPECT_EQ(batch.tokens, (Ints{5, 6, 7}));
   EXPECT_EQ(batch.samples, (Ints{5, 6, 7}));
   EXPECT_EQ(batch.seq, 1);
-  EXPECT_EQ(rows.get(Ints{9, 2}, Masks::kLeftOut).tokens, (Ints{9, 2}));
-  EXPECT_EQ(rows.get(Ints{9, 2}, Masks::kLeftOut).seq, 0);
+  EXPECT_EQ(rows.get(Ints{9, 2}, AttentionMasks::kOmitted).tokens, (Ints{9, 2}));
+  EXPECT_EQ(rows.get(Ints{9, 2}, AttentionMasks::kOmitted).seq, 0);
   EXPECT_THAT(
       test::message_of<DataError>([&] { (void)rows.get(18, 3); }),
       testing::AllOf(
           HasSubstr("must be 0 to 19; got 20 in sample 20"),
           HasSubstr("give that one or --vocab-size 21 or more (21 for numbers of Megatron's NullTokenizer")));
   EXPECT_THAT(test::message_of<DataError>([&] { (void)rows.get(30, 1); }),
-              HasSubstr("holds samples 0 to 29"));
+              HasSubstr("sample numbers must be 0 to 29; got 30"));
 }
 
-TEST(Batches, CyclicBeginsEpochsWithoutEnd) {
+TEST(Batches, CyclicRepeatsShuffledEpochs) {
   const Rows rows(19, 4);
-  EXPECT_TRUE(rows.endless());
+  EXPECT_TRUE(rows.is_cyclic());
   EXPECT_EQ(rows.size(), 19);
   EXPECT_EQ(rows.permuted(), 16);
   const HostBatch batch = rows.get(16 * 3, 16);
@@ -147,7 +147,7 @@ TEST(Batches, CyclicBeginsEpochsWithoutEnd) {
   EXPECT_EQ(rows.get(Ints{15, 16, 0}).tokens, (Ints{of_epoch(0)[15], of_epoch(1)[0], of_epoch(0)[0]}));
 }
 
-TEST(Batches, ThreadsInDifferentEpochsReadTheSame) {
+TEST(Batches, ThreadsInDifferentEpochsReadTheSameBatches) {
   const Rows rows(19, 4);
   std::vector<std::jthread> threads;
   for (std::int64_t epoch = 0; epoch < 4; ++epoch)

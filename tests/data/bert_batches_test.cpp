@@ -1,4 +1,4 @@
-// Batches of a BERT: what rows hold, splits, orders, mock data, hostile data, errors.
+// Batches of BERT: contents, splits, orders, mock data, malformed data, errors.
 #include "colonnade/data/samples/bert/bert_batches.h"
 
 #include <gmock/gmock.h>
@@ -30,12 +30,17 @@ class BertBatchesTest : public SentenceBatchesTest {
   }
 
   bool sentence_order_ = true;
-  BertIds ids_{
-      .vocab_size = 2000, .words = 2000, .cls = 2, .sep = 3, .mask = 4, .pad = 0, .continues = word_pieces()};
+  BertIds ids_{.vocab_size = 2000,
+               .words = 2000,
+               .cls = 2,
+               .sep = 3,
+               .mask = 4,
+               .pad = 0,
+               .continues_word = word_pieces()};
 };
 
-// Megatron's pretrain_bert.py: spans of up to three words, by 1 / n.
-TEST_F(BertBatchesTest, TakeTheSamplesThatMegatronTakes) {
+// Megatron's pretrain_bert.py: spans of up to three words, with probabilities proportional to 1 / n.
+TEST_F(BertBatchesTest, MatchMegatronsSamples) {
   training_.seq_length = 96;
   training_.seed = 11;
   training_.train_iters = 50;
@@ -47,7 +52,7 @@ TEST_F(BertBatchesTest, TakeTheSamplesThatMegatronTakes) {
   EXPECT_TRUE(std::equal(batch.loss_mask.begin(), batch.loss_mask.end(), expected.at("loss_mask").begin()));
   EXPECT_TRUE(std::equal(batch.swapped.begin(), batch.swapped.end(), expected.at("is_random").begin()));
 
-  // Megatron's descriptions, but for the path and the tokenizer of this run.
+  // Megatron's descriptions, except for the path and the tokenizer of this run.
   std::set<std::string> described, megatrons;
   for (const auto& file : std::filesystem::directory_iterator(folder_ / "cache"))
     if (file.path().string().ends_with("BERTMaskedWordPieceDataset-description.txt"))
@@ -64,7 +69,7 @@ TEST_F(BertBatchesTest, TakeTheSamplesThatMegatronTakes) {
   EXPECT_EQ(described, megatrons);
 }
 
-TEST_F(BertBatchesTest, HoldWhatABertReads) {
+TEST_F(BertBatchesTest, HoldTheInputsOfBert) {
   for (const bool order : {true, false}) {
     sentence_order_ = order;
     const Splits splits = open();
@@ -96,13 +101,13 @@ TEST_F(BertBatchesTest, HoldWhatABertReads) {
   }
 }
 
-TEST_F(BertBatchesTest, DependOnTheirNumbersOnly) {
+TEST_F(BertBatchesTest, DependOnlyOnSampleNumbers) {
   for (const char* type : {"single", "cyclic"}) {
     data_.dataloader_type = type;
     const HostBatch whole = open()[0]->get(200, 16);
-    const Splits again = open();
+    const Splits reopened = open();
     for (std::size_t row = 0; row < 16; ++row) {
-      const HostBatch one = again[0]->get(200 + static_cast<std::int64_t>(row), 1);
+      const HostBatch one = reopened[0]->get(200 + static_cast<std::int64_t>(row), 1);
       const auto at = static_cast<std::ptrdiff_t>(64 * row);
       EXPECT_TRUE(std::equal(one.tokens.begin(), one.tokens.end(), whole.tokens.begin() + at)) << row;
       EXPECT_TRUE(std::equal(one.labels.begin(), one.labels.end(), whole.labels.begin() + at)) << row;
@@ -111,7 +116,7 @@ TEST_F(BertBatchesTest, DependOnTheirNumbersOnly) {
   }
 }
 
-TEST_F(BertBatchesTest, ReadWhatTheSettingsSay) {
+TEST_F(BertBatchesTest, FollowMaskAndSeedSettings) {
   const auto first = [this] { return open()[0]->get(0, 16); };
   const auto masked = [](const HostBatch& batch) { return std::ranges::count(batch.loss_mask, 1.0F); };
   const HostBatch usual = first();
@@ -125,14 +130,14 @@ TEST_F(BertBatchesTest, ReadWhatTheSettingsSay) {
   EXPECT_NE(first().tokens, usual.tokens);
 }
 
-TEST_F(BertBatchesTest, PadsThatAreNotTokenZeroBecomeIt) {
+TEST_F(BertBatchesTest, ReplacePadIdsByTokenZero) {
   ids_.pad = 1;
   const HostBatch batch = open()[0]->get(0, 8);
   EXPECT_GT(std::ranges::count(batch.padding, 1), 0);
   for (std::size_t i = 0; i < batch.tokens.size(); ++i) EXPECT_NE(batch.tokens[i], 1);
 }
 
-TEST_F(BertBatchesTest, WhatIsPaddingDependsOnPlacesOnly) {
+TEST_F(BertBatchesTest, PaddingDependsOnPositionsNotOnIds) {
   data_.data_path = {write({{30, 12}, {20, 14, 17}})};  // of token 7
   data_.split = "1,0,0";
   const HostBatch other = open()[0]->get(0, 8);
@@ -144,18 +149,19 @@ TEST_F(BertBatchesTest, WhatIsPaddingDependsOnPlacesOnly) {
   EXPECT_GT(std::ranges::count(batch.padding, 1), 0);
 }
 
-TEST_F(BertBatchesTest, TextOfNumbersHasNoSpecialIds) {
+TEST_F(BertBatchesTest, RejectSpecialIdsInNumericText) {
   data_.data_path = {write({{30, 12}, {20, 14, 17}})};
   data_.split = "1,0,0";
   ids_ = bert_ids(nullptr, 12);
-  EXPECT_EQ(refusal<DataError>(), "");
+  EXPECT_EQ(error_message<DataError>(), "");
   ids_ = bert_ids(nullptr, 11);
-  EXPECT_THAT(refusal<DataError>(),
-              HasSubstr("must be below 7, the first of the special ids at the end of the "
-                        "vocabulary; got 7 in sample 0; raise --vocab-size"));
+  EXPECT_THAT(
+      error_message<DataError>(),
+      HasSubstr("token ids of text must be below 7, the first special id at the end of the vocabulary; "
+                "got 7 in sample 0; raise --vocab-size"));
 }
 
-TEST_F(BertBatchesTest, MockDataAreTextOfTheIdsThatAreLeft) {
+TEST_F(BertBatchesTest, MockDataUseTheIdsOutsideTheSpecialOnes) {
   data_.data_path.clear();
   data_.mock_data = true;
   ids_ = bert_ids(nullptr, 40);  // text of 0 to 35
@@ -169,7 +175,7 @@ TEST_F(BertBatchesTest, MockDataAreTextOfTheIdsThatAreLeft) {
   EXPECT_GT(std::ranges::count(batch.swapped, 1), 5);
   EXPECT_LT(std::ranges::count(batch.swapped, 1), 27);
   EXPECT_EQ(std::ranges::count(batch.tokens, 37), 32);  // cls
-  // Of a vocabulary whose special ids stand in front, the ids behind them.
+  // With special ids at the start of the vocabulary, text uses the ids after them.
   ids_ = {.vocab_size = 50, .words = 50, .cls = 2, .sep = 3, .mask = 4, .pad = 0};
   const HostBatch other = open()[0]->get(0, 32);
   for (std::size_t i = 0; i < other.labels.size(); ++i)
@@ -178,7 +184,7 @@ TEST_F(BertBatchesTest, MockDataAreTextOfTheIdsThatAreLeft) {
     }
 }
 
-TEST(MockSentences, CountUpwardsInEachDocument) {
+TEST(MockSentences, CountUpInEachDocument) {
   const MockSentences source(5, 10);
   EXPECT_EQ(source.num_documents(), 10000);
   const MockSource sequences(10, 0);
@@ -200,32 +206,32 @@ TEST(MockSentences, CountUpwardsInEachDocument) {
   EXPECT_THROW(source.tokens(0, 63, tokens), Error);
 }
 
-TEST_F(BertBatchesTest, SaysWhatIsWrongWithTheSettings) {
+TEST_F(BertBatchesTest, ReportBadSettings) {
   training_.seq_length = 4;
-  EXPECT_THAT(refusal<ConfigError>(), HasSubstr("--seq-length: BERT's must be 5 to"));
+  EXPECT_THAT(error_message<ConfigError>(), HasSubstr("--seq-length must be 5 to"));
   training_.seq_length = 64;
   training_.seed = -1;
-  EXPECT_THAT(refusal<ConfigError>(), HasSubstr("--seed"));
+  EXPECT_THAT(error_message<ConfigError>(), HasSubstr("--seed"));
   training_.seed = 99;
   ids_.vocab_size = 1000;
-  EXPECT_THAT(refusal<DataError>(), HasSubstr("must be 0 to 999"));
+  EXPECT_THAT(error_message<DataError>(), HasSubstr("must be 0 to 999"));
   data_.mock_data = true;
-  EXPECT_THAT(refusal<ConfigError>(), HasSubstr("exactly one of"));
+  EXPECT_THAT(error_message<ConfigError>(), HasSubstr("exactly one of"));
 }
 
-TEST_F(BertBatchesTest, HostileDataAreRefusedOrPassedOver) {
+TEST_F(BertBatchesTest, MalformedDataAreRejectedOrSkipped) {
   data_.split = "1,0,0";
   data_.data_path = {write({})};
-  EXPECT_THAT(refusal<DataError>(), HasSubstr("a document must have 2 or more sentences"));
-  data_.data_path = {write({{30}, {40}})};  // made without --split-sentences
-  EXPECT_THAT(refusal<DataError>(), HasSubstr("got none such in documents 0 to 2"));
+  EXPECT_THAT(error_message<DataError>(), HasSubstr("a document must have 2 or more sentences"));
+  data_.data_path = {write({{30}, {40}})};  // preprocessed without --split-sentences
+  EXPECT_THAT(error_message<DataError>(), HasSubstr("got no such document among 0 to 2"));
   sentence_order_ = false;
-  EXPECT_EQ(refusal<DataError>(), "");
+  EXPECT_EQ(error_message<DataError>(), "");
   sentence_order_ = true;
   data_.data_path = {write({{600, 3}, {4, 4}})};
-  EXPECT_EQ(refusal<DataError>(), "");
-  data_.data_path = {write({{0, 0}, {0, 3}})};  // nothing to hide in some of them
-  EXPECT_EQ(refusal<DataError>(), "");
+  EXPECT_EQ(error_message<DataError>(), "");
+  data_.data_path = {write({{0, 0}, {0, 3}})};  // some have nothing to mask
+  EXPECT_EQ(error_message<DataError>(), "");
   data_.data_path = {write({{4, 4}, {5}})};
   data_.split = "50,50,0";
   EXPECT_EQ(open()[1], nullptr);

@@ -1,4 +1,4 @@
-// Samples of a BERT against Megatron's, and what cannot be a sample.
+// BERT samples against Megatron's, and invalid data.
 #include "colonnade/data/samples/bert/bert_dataset.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ namespace {
 using ::testing::HasSubstr;
 using Ints = std::vector<std::int64_t>;
 
-/// What a manifest of the vectors calls config.
+/// The plan for the `config` of a manifest of the vectors.
 BertPlan plan_of(const nlohmann::json& config, std::int64_t num_samples, const TokenSource& source) {
   const bool pairs = config["classification_head"];
   const std::int64_t length = config["sequence_length"];
@@ -34,16 +34,16 @@ BertPlan plan_of(const nlohmann::json& config, std::int64_t num_samples, const T
           .masking = {.probability = config["masking_probability"],
                       .max_words = config["masking_max_ngram"],
                       .geometric = config["masking_use_geometric_distribution"],
-                      .longer = config["masking_use_longer_ngrams"],
+                      .favors_longer = config["masking_use_longer_ngrams"],
                       .whole_words = config["masking_do_full_word"],
                       .cls = 2,
                       .sep = 3,
-                      .continues = word_pieces()},
+                      .continues_word = word_pieces()},
           .permute = config["masking_do_permutation"],
           .ids = {.vocab_size = 2000, .words = 2000, .cls = 2, .sep = 3, .mask = 4, .pad = 0}};
 }
 
-/// The data set's first samples are those of the file, and so are its batches.
+/// Compares the first samples of the data set, and its batches, with those of the file.
 void expect_samples(const BertPlan& plan, const std::shared_ptr<const BertDataset>& dataset,
                     const std::string& file, std::size_t samples) {
   const auto expected = test::read_tensors(file);
@@ -59,7 +59,7 @@ void expect_samples(const BertPlan& plan, const std::shared_ptr<const BertDatase
     ASSERT_EQ(static_cast<double>(batch.token_types[i]), expected.at("types")[i]) << i / length;
     ASSERT_EQ(batch.padding[i], 1 - expected.at("padding_mask")[i]) << i / length;
     ASSERT_EQ(batch.loss_mask[i], expected.at("loss_mask")[i]) << i / length;
-    // Megatron's -1, which no vocabulary holds, is 0 here.
+    // Megatron's -1, which is in no vocabulary, is 0 here.
     ASSERT_EQ(static_cast<double>(batch.labels[i]), std::max(expected.at("labels")[i], 0.0)) << i / length;
   }
   ASSERT_EQ(batch.swapped.size(), plan.sentence_order ? samples : 0);
@@ -67,18 +67,19 @@ void expect_samples(const BertPlan& plan, const std::shared_ptr<const BertDatase
     if (plan.sentence_order) {
       EXPECT_EQ(static_cast<double>(batch.swapped[i]), expected.at("is_random")[i]) << i;
     }
-    EXPECT_EQ(dataset->text(static_cast<std::int64_t>(i)).cut ? 1 : 0, expected.at("truncated")[i]) << i;
+    EXPECT_EQ(dataset->text(static_cast<std::int64_t>(i)).truncated ? 1 : 0, expected.at("truncated")[i])
+        << i;
   }
 }
 
-/// The sample index that lies in `folder`.
+/// Path of the sample index in `folder`.
 std::filesystem::path sample_index_in(const std::filesystem::path& folder) {
   for (const auto& file : std::filesystem::directory_iterator(folder))
     if (file.path().string().ends_with("-sample_index.npy")) return file.path();
   return {};
 }
 
-TEST(BertDataset, GivesMegatronsSamples) {
+TEST(BertDataset, MatchesMegatronsSamples) {
   const auto source = std::make_shared<IndexedDataset>(test::vector_path("indexed/bert_uint16"));
   const auto manifest =
       nlohmann::json::parse(read_file(test::vector_path("indexed/manifest.json")))["masked"];
@@ -97,7 +98,7 @@ TEST(BertDataset, GivesMegatronsSamples) {
   }
 }
 
-TEST(BertDataset, GivesMegatronsSamplesByOtherRules) {
+TEST(BertDataset, MatchesMegatronsSamplesForAllMaskRules) {
   const auto source = std::make_shared<IndexedDataset>(test::vector_path("indexed/bert_uint16"));
   const auto manifest = nlohmann::json::parse(read_file(test::vector_path("masked/manifest.json")));
   for (const auto& [name, about] : manifest["cases"].items()) {
@@ -124,7 +125,7 @@ BertDataset small(const std::vector<Ints>& documents, const std::function<void(B
   return {source, plan, IndexCache({}), CacheKey{}};
 }
 
-TEST(BertDataset, KeepsBothPartsOrSwapsThem) {
+TEST(BertDataset, KeepsOrSwapsTheSegments) {
   const BertDataset dataset = small(std::vector<Ints>(200, Ints{5, 4, 3}));
   std::int64_t swapped = 0;
   for (std::int64_t i = 0; i < dataset.size(); ++i) {
@@ -134,19 +135,19 @@ TEST(BertDataset, KeepsBothPartsOrSwapsThem) {
     EXPECT_EQ(text.tokens[static_cast<std::size_t>(text.first) - 1], 3);
     EXPECT_EQ(text.tokens.back(), 3);
     EXPECT_EQ(text.tokens[1] > text.tokens[static_cast<std::size_t>(text.first)], text.swapped);
-    EXPECT_FALSE(text.cut);
+    EXPECT_FALSE(text.truncated);
     swapped += text.swapped ? 1 : 0;
   }
   EXPECT_GT(swapped, 70);
   EXPECT_LT(swapped, 130);
 }
 
-TEST(BertDataset, CutsTheLongerPartAtItsEnds) {
+TEST(BertDataset, TruncatesTheLongerSegmentAtBothEnds) {
   const BertDataset dataset = small({{100, 100}, {2, 500}});
   for (std::int64_t i = 0; i < dataset.size(); ++i) {
     const BertDataset::Text text = dataset.text(i);
     EXPECT_EQ(text.tokens.size(), 64U);
-    EXPECT_TRUE(text.cut);
+    EXPECT_TRUE(text.truncated);
     const std::int64_t first = dataset.index().sample[3 * i];
     if (first == 2) {
       EXPECT_EQ(text.swapped ? std::ssize(text.tokens) - text.first : text.first, text.swapped ? 3 : 4);
@@ -154,7 +155,7 @@ TEST(BertDataset, CutsTheLongerPartAtItsEnds) {
       EXPECT_NEAR(static_cast<double>(text.first), 32, 1);
     }
   }
-  // A single sentence may be as long as its file says; its tokens follow each other.
+  // A single sentence of any length; its remaining tokens are contiguous.
   const BertDataset one = small({{1000000}, {1, 0, 70}}, [](BertPlan& plan) {
     plan.sentence_order = false;
     plan.sentences.min_sentences = 1;
@@ -167,7 +168,7 @@ TEST(BertDataset, CutsTheLongerPartAtItsEnds) {
   }
 }
 
-TEST(BertDataset, RefusesAnIndexOfOtherData) {
+TEST(BertDataset, RejectsAnIndexOfOtherData) {
   log::set_level(log::Level::kError);
   const test::TempFolder folder;
   const auto many = std::make_shared<Sentences>(std::vector<Ints>(300, Ints{4, 4}));
@@ -188,7 +189,7 @@ TEST(BertDataset, RefusesAnIndexOfOtherData) {
   const BertDataset wrong(few, plan, cache, {.kind = "k", .description = "few"});
   EXPECT_THAT(test::message_of<DataError>([&] { (void)wrong.text(0); }), HasSubstr("delete the cache"));
   EXPECT_THAT(test::message_of<DataError>([&] { (void)made.text(made.size()); }),
-              HasSubstr("asked for sample"));
+              HasSubstr("sample numbers must be 0 to"));
   log::set_level(log::Level::kInfo);
 }
 

@@ -1,4 +1,4 @@
-// The ids of BERT's samples, from every kind of tokenizer.
+// BERT's special ids for all kinds of tokenizers.
 #include "colonnade/data/samples/bert/bert_ids.h"
 
 #include <gmock/gmock.h>
@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(BertIds, OfNumbersAreTheLastOnes) {
+TEST(BertIds, OfNumericTextAreTheLastIds) {
   const auto tokenizer = tokenizers::make_tokenizer({.type = "NullTokenizer", .vocab_size = 50});
   for (const tokenizers::Tokenizer* given :
        std::array<const tokenizers::Tokenizer*, 2>{tokenizer.get(), nullptr}) {
@@ -25,12 +25,12 @@ TEST(BertIds, OfNumbersAreTheLastOnes) {
     EXPECT_EQ(ids.cls, 47);
     EXPECT_EQ(ids.sep, 48);
     EXPECT_EQ(ids.mask, 49);
-    EXPECT_TRUE(ids.continues.empty());
+    EXPECT_TRUE(ids.continues_word.empty());
   }
   EXPECT_EQ(bert_ids(tokenizer.get(), 0).mask, 49);
 }
 
-TEST(BertIds, OfWordPieceAreItsPieces) {
+TEST(BertIds, OfWordPieceAreItsSpecialTokens) {
   const auto file = test::vector_path("tokenizers/bert_wordpiece.json");
   const auto tokenizer = tokenizers::make_tokenizer({.type = "HuggingFaceTokenizer", .model = file});
   const BertIds ids = bert_ids(tokenizer.get(), 0);
@@ -40,7 +40,7 @@ TEST(BertIds, OfWordPieceAreItsPieces) {
   EXPECT_EQ(ids.cls, 2);
   EXPECT_EQ(ids.sep, 3);
   EXPECT_EQ(ids.mask, 4);
-  EXPECT_EQ(ids.continues, word_pieces());
+  EXPECT_EQ(ids.continues_word, word_pieces());
   const BertIds padded = bert_ids(tokenizer.get(), 2048);
   EXPECT_EQ(padded.vocab_size, 2048);
   EXPECT_EQ(padded.words, 2000);
@@ -48,7 +48,7 @@ TEST(BertIds, OfWordPieceAreItsPieces) {
   EXPECT_EQ(tokenizer->piece_of(2000), "");
 }
 
-TEST(BertIds, OfAVocabularyFileCountMegatronsSentinels) {
+TEST(BertIds, OfACasedVocabularyFileIncludeMegatronsExtraIds) {
   const test::TempFolder folder;
   write_file_atomically(folder / "vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\nword\n##s\n");
   const auto cased =
@@ -57,15 +57,16 @@ TEST(BertIds, OfAVocabularyFileCountMegatronsSentinels) {
   const auto lower =
       tokenizers::make_tokenizer({.type = "BertWordPieceLowerCase", .vocab_file = folder / "vocab.txt"});
   EXPECT_EQ(bert_ids(lower.get(), 0).words, 7);
-  EXPECT_EQ(bert_ids(lower.get(), 0).continues,
+  EXPECT_EQ(bert_ids(lower.get(), 0).continues_word,
             (std::vector{false, false, false, false, false, false, true}));
 }
 
-TEST(BertIds, NameWhatIsMissing) {
-  const auto refusal = [](const tokenizers::Tokenizer* tokenizer, std::int64_t vocab_size) {
+TEST(BertIds, ReportMissingTokens) {
+  const auto error_message = [](const tokenizers::Tokenizer* tokenizer, std::int64_t vocab_size) {
     return test::message_of<ConfigError>([&] { (void)bert_ids(tokenizer, vocab_size); });
   };
-  EXPECT_THAT(refusal(nullptr, 5), HasSubstr("--vocab-size: the last four ids of numbers are BERT's"));
+  EXPECT_THAT(error_message(nullptr, 5),
+              HasSubstr("--vocab-size must be at least 6, since the last four ids"));
   const test::TempFolder folder;
   std::string text = read_file(test::vector_path("tokenizers/bert_wordpiece.json"));
   for (std::size_t at = 0; (at = text.find("[MASK]", at)) != std::string::npos;)
@@ -73,16 +74,16 @@ TEST(BertIds, NameWhatIsMissing) {
   write_file_atomically(folder / "tokenizer.json", text);
   const auto without_mask =
       tokenizers::make_tokenizer({.type = "HuggingFaceTokenizer", .model = folder / "tokenizer.json"});
-  EXPECT_THAT(refusal(without_mask.get(), 0), HasSubstr("got a tokenizer without [MASK]; give"));
+  EXPECT_THAT(error_message(without_mask.get(), 0), HasSubstr("got one without [MASK]; give"));
   const auto gpt2 = tokenizers::make_tokenizer(
       {.type = "HuggingFaceTokenizer", .model = test::vector_path("tokenizers/gpt2_bpe.json")});
-  EXPECT_THAT(refusal(gpt2.get(), 0), HasSubstr("without [CLS], [SEP], [MASK], [PAD]; give"));
+  EXPECT_THAT(error_message(gpt2.get(), 0), HasSubstr("without [CLS], [SEP], [MASK], [PAD]; give"));
   const auto pieces = tokenizers::make_tokenizer(
       {.type = "SentencePieceTokenizer", .model = test::vector_path("tokenizers/sp_unigram.model")});
-  EXPECT_THAT(refusal(pieces.get(), 0), HasSubstr("without [CLS], [SEP], [MASK], [PAD]; give"));
+  EXPECT_THAT(error_message(pieces.get(), 0), HasSubstr("without [CLS], [SEP], [MASK], [PAD]; give"));
   const auto bert = tokenizers::make_tokenizer(
       {.type = "HuggingFaceTokenizer", .model = test::vector_path("tokenizers/bert_wordpiece.json")});
-  EXPECT_THAT(refusal(bert.get(), 1999), HasSubstr("must hold the tokenizer's 2000 ids; got 1999"));
+  EXPECT_THAT(error_message(bert.get(), 1999), HasSubstr("must hold the tokenizer's 2000 ids; got 1999"));
 }
 
 }  // namespace

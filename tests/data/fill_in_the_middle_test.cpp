@@ -1,4 +1,4 @@
-// Fill-in-the-middle against Megatron's, what it does to a sample, and tokens that a tokenizer lacks.
+// Fill-in-the-middle against Megatron's, its effect on samples, and missing tokens.
 #include "colonnade/data/samples/gpt/fill_in_the_middle.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ namespace {
 using ::testing::HasSubstr;
 using Ints = std::vector<std::int64_t>;
 
-/// Of a folder: texts get the special ids that the file puts around them.
+/// A tokenizer loaded from a folder, so that texts get the special tokens that its file adds around them.
 std::shared_ptr<const tokenizers::Tokenizer> tokenizer_named(const std::string& name) {
   const test::TempFolder folder;
   std::filesystem::copy_file(test::vector_path("tokenizers/" + name + ".json"), folder / "tokenizer.json");
@@ -46,8 +46,8 @@ config::FillInTheMiddle settings_of(const nlohmann::json& about) {
   return settings;
 }
 
-/// Tokens from the middle of sequence `first` to the middle of sequence `last`, one further as samples have
-/// it.
+/// Tokens from the middle of sequence `first` to the middle of sequence `last`, plus the extra token of
+/// samples.
 Ints sample_of(const IndexedDataset& source, std::int64_t first, std::int64_t last) {
   Ints sample;
   for (std::int64_t i = first; i <= last; ++i) {
@@ -60,7 +60,7 @@ Ints sample_of(const IndexedDataset& source, std::int64_t first, std::int64_t la
   return sample;
 }
 
-TEST(FillInTheMiddle, IsMegatrons) {
+TEST(FillInTheMiddle, MatchesMegatrons) {
   const auto manifest = nlohmann::json::parse(read_file(test::vector_path("fim/manifest.json")));
   for (const auto& [name, about] : manifest["cases"].items()) {
     SCOPED_TRACE(name);
@@ -87,7 +87,7 @@ TEST(FillInTheMiddle, IsMegatrons) {
   }
 }
 
-/// Samples that are all the same.
+/// Identical samples.
 class Same final : public SampleSource {
  public:
   explicit Same(Ints text) : text_(std::move(text)) {}
@@ -98,19 +98,19 @@ class Same final : public SampleSource {
   }
   [[nodiscard]] std::string name() const override { return "same"; }
   [[nodiscard]] std::vector<SampleOrder> orders() const override { return {{.name = "same"}}; }
-  [[nodiscard]] std::vector<SamplePiece> pieces(std::int64_t number) const override {
+  [[nodiscard]] std::vector<SampleSpan> spans(std::int64_t number) const override {
     return {{.sequence = number, .length = std::ssize(text_)}};
   }
-  void read(const SamplePiece&, std::span<std::int64_t> out) const override {
+  void read(const SampleSpan&, std::span<std::int64_t> out) const override {
     std::ranges::copy(text_, out.begin());
   }
-  void for_each_text(const TextVisitor&) const override {}
+  void for_each_source(const SourceVisitor&) const override {}
 
  private:
   Ints text_;
 };
 
-TEST(FillInTheMiddle, OfASampleDependsOnItsNumberOnly) {
+TEST(FillInTheMiddle, DependsOnlyOnTheSampleNumber) {
   const auto tokenizer = tokenizer_named("gpt2_bpe");
   const FimRules rules{.rate = 1, .prefix = 27, .middle = 29, .suffix = 61, .pad = 93, .eod = 1024};
   Ints text;
@@ -132,15 +132,15 @@ TEST(FillInTheMiddle, OfASampleDependsOnItsNumberOnly) {
   EXPECT_EQ(std::ranges::count(third, -7), 5);
   EXPECT_EQ(dataset.size(), 100);
   EXPECT_EQ(dataset.name(), "same");
-  const std::vector<SamplePiece> pieces = dataset.pieces(3);
+  const std::vector<SampleSpan> pieces = dataset.spans(3);
   ASSERT_EQ(pieces.size(), 1U);
   EXPECT_EQ(pieces[0].sequence, 3);
   Ints read(text.size());
   dataset.read(pieces[0], read);
-  EXPECT_EQ(read, text);  // as it was before
+  EXPECT_EQ(read, text);  // unchanged
 }
 
-TEST(FillInTheMiddle, IsReadFromTheSettings) {
+TEST(FillInTheMiddle, FollowsTheSettings) {
   const test::TempFolder folder;
   log::set_level(log::Level::kError);
   config::Data data;
@@ -160,28 +160,28 @@ TEST(FillInTheMiddle, IsReadFromTheSettings) {
               .middle_token = ">",
               .suffix_token = "^",
               .pad_token = "~"};
-  const HostBatch cut = open_gpt_batches(data, training, ids)[0]->get(0, 16);
-  EXPECT_NE(cut.tokens, plain.tokens);
-  EXPECT_GT(std::ranges::count(cut.tokens, tokenizer->id_of("^")), 16);
+  const HostBatch transformed = open_gpt_batches(data, training, ids)[0]->get(0, 16);
+  EXPECT_NE(transformed.tokens, plain.tokens);
+  EXPECT_GT(std::ranges::count(transformed.tokens, tokenizer->id_of("^")), 16);
   const HostBatch alone = open_gpt_batches(data, training, ids)[0]->get(9, 1);
-  EXPECT_TRUE(std::equal(alone.tokens.begin(), alone.tokens.end(), cut.tokens.begin() + 9 * 64));
-  const auto refusal = [&](const TokenIds& given) {
+  EXPECT_TRUE(std::equal(alone.tokens.begin(), alone.tokens.end(), transformed.tokens.begin() + 9 * 64));
+  const auto error_message = [&](const TokenIds& given) {
     return test::message_of<ConfigError>([&] { (void)open_gpt_batches(data, training, given); });
   };
-  EXPECT_THAT(refusal({.vocab_size = 1025}),
-              HasSubstr("--fim-data: needs the text of data files; got no tok"));
+  EXPECT_THAT(error_message({.vocab_size = 1025}),
+              HasSubstr("--fim-data requires the text of data files; got no tok"));
   data.fim.pad_token = "<nothing>";
   data.fim.split_sample = "<none>";
-  EXPECT_THAT(refusal(ids),
+  EXPECT_THAT(error_message(ids),
               HasSubstr("without --fim-pad-token '<nothing>', --fim-split-sample '<none>'; name"));
   data.data_path.clear();
   data.mock_data = true;
-  EXPECT_THAT(refusal(ids), HasSubstr("got --mock-data"));
+  EXPECT_THAT(error_message(ids), HasSubstr("got --mock-data"));
   log::set_level(log::Level::kInfo);
 }
 
-// Megatron joins tokens by convert_tokens_to_string, which cleans nothing; Transformers' decode does.
-TEST(FillInTheMiddle, KeepsTheSpacesThatTextsForPeopleLose) {
+// Megatron joins tokens with convert_tokens_to_string, without the clean-up of Transformers' decode.
+TEST(FillInTheMiddle, KeepsSpacesThatDecodingCleansUp) {
   const FimRules rules{.rate = 1, .prefix = 27, .middle = 29, .suffix = 61, .pad = 93, .eod = 2};
   for (const std::string name : {"t5_unigram", "bert_wordpiece"}) {
     const test::TempFolder folder;
@@ -209,7 +209,7 @@ TEST(FillInTheMiddle, KeepsTheSpacesThatTextsForPeopleLose) {
   }
 }
 
-TEST(FillInTheMiddle, RefusesIdsThatAreNoText) {
+TEST(FillInTheMiddle, RejectsIdsOutsideTheVocabulary) {
   const auto tokenizer = tokenizer_named("gpt2_bpe");
   const FimRules rules{.rate = 1, .prefix = 27, .middle = 29, .suffix = 61, .pad = 93, .eod = 1024};
   RandomState random(1);

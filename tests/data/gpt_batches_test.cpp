@@ -1,4 +1,4 @@
-// Batches of a run: blends and splits as Megatron's, mock data, sampler orders, prefetching, errors.
+// GPT batches: blends and splits against Megatron's, mock data, sampler orders, prefetching, errors.
 #include "colonnade/data/samples/gpt/gpt_batches.h"
 
 #include <gmock/gmock.h>
@@ -70,7 +70,7 @@ void expect_blend(const SampleSource& source, const std::string& name) {
   }
 }
 
-TEST_F(GptBatchesTest, BlendsAsMegatron) {
+TEST_F(GptBatchesTest, BlendsMatchMegatrons) {
   data_.data_path = {"0.3", first_, "0.7", second_};
   data_.split = "95,5,0";
   const auto weighted = open_gpt_samples(data_, {700, 20, 0}, 64, 99, ids_);
@@ -84,8 +84,8 @@ TEST_F(GptBatchesTest, BlendsAsMegatron) {
   expect_blend(*open_gpt_samples(data_, {333, 0, 0}, 64, 99, ids_)[0], "unnormalized");
 }
 
-/// The file that is mapped at `address`; "" where memory is private.
-std::string file_behind(const void* address) {
+/// The file mapped at `address`; "" for private memory.
+std::string file_mapped_at(const void* address) {
   const auto wanted = reinterpret_cast<std::uintptr_t>(address);
   std::ifstream maps("/proc/self/maps");
   for (std::string line; std::getline(maps, line);) {
@@ -97,7 +97,7 @@ std::string file_behind(const void* address) {
   return "";
 }
 
-/// What stands in front of `name` in the path of a file under `root`.
+/// The path prefix before `name` of a file under `root`.
 std::string entry_with(const fs::path& root, const std::string& name) {
   for (const auto& file : fs::recursive_directory_iterator(root))
     if (const std::string path = file.path().string(); path.ends_with("-" + name))
@@ -105,8 +105,8 @@ std::string entry_with(const fs::path& root, const std::string& name) {
   return {};
 }
 
-TEST_F(GptBatchesTest, ManyPartsOpenAsOneByOne) {
-  // Every data set twice and more, the same entry of the cache too: by threads that meet there.
+TEST_F(GptBatchesTest, ConcurrentlyOpenedBlendsMatchSequentiallyOpenedOnes) {
+  // Every data set several times, with the same cache entry: the threads compete for it.
   const std::vector<std::string> prefixes{first_, second_, first_, first_, second_, first_, second_, second_};
   for (const std::string& prefix : prefixes) data_.data_path.insert(data_.data_path.end(), {"1", prefix});
   for (int round = 0; round < 10; ++round) {
@@ -118,8 +118,8 @@ TEST_F(GptBatchesTest, ManyPartsOpenAsOneByOne) {
       config::Data alone = data_;
       alone.data_path = {prefixes[i]};
       alone.data_cache_path = folder_ / "alone";
-      const std::int64_t asked = samples_per_dataset(std::vector<double>(8, 0.125), 4000, 0.005)[0];
-      const auto expected = open_gpt_samples(alone, {asked, 0, 0}, 64, 99, ids_)[0];
+      const std::int64_t samples_each = samples_per_dataset(std::vector<double>(8, 0.125), 4000, 0.005)[0];
+      const auto expected = open_gpt_samples(alone, {samples_each, 0, 0}, 64, 99, ids_)[0];
       Ints text(65), wanted(65);
       blend.tokens(static_cast<std::int64_t>(i), -1, text);  // the first of each, in turn
       ASSERT_EQ(blend.index().dataset[static_cast<std::int64_t>(i)], static_cast<std::int64_t>(i));
@@ -127,11 +127,11 @@ TEST_F(GptBatchesTest, ManyPartsOpenAsOneByOne) {
       EXPECT_EQ(text, wanted) << i;
     }
     for (const auto& file : fs::directory_iterator(data_.data_cache_path))
-      EXPECT_THAT(file.path().string(), Not(HasSubstr(".part-"))) << "left behind";
+      EXPECT_THAT(file.path().string(), Not(HasSubstr(".part-"))) << "not removed";
   }
 }
 
-TEST_F(GptBatchesTest, TheFirstFaultyPartOfABlendIsTold) {
+TEST_F(GptBatchesTest, BlendsReportTheFirstFailingDataset) {
   const auto write = [this](const std::string& name) {
     IndexedDatasetBuilder builder(folder_ / name, TokenType::kUint16);
     builder.add_document(std::vector<std::int32_t>{1, 2, 3}, std::vector<std::int32_t>{3});
@@ -165,7 +165,7 @@ TEST_F(GptBatchesTest, BlendIndicesAreBuiltOnceAndMapped) {
     EXPECT_EQ(read_file(entry + name), read_file(test::vector_path("indexed/gpt/blend_weighted." + name)))
         << name;
 
-  // What is kept is what the next one reads: sample 0 of each data set comes in the other order.
+  // The next run reads the cached files: sample 0 of both data sets is swapped.
   ASSERT_NE(built->index().dataset[0], built->index().dataset[1]);
   for (const std::string name : {"dataset_index", "dataset_sample_index"}) {
     std::string bytes = read_file(entry + name + ".npy");
@@ -175,39 +175,39 @@ TEST_F(GptBatchesTest, BlendIndicesAreBuiltOnceAndMapped) {
     write_file_atomically(entry + name + ".npy", bytes);
   }
   testing::internal::CaptureStderr();
-  const auto again = open();
+  const auto reopened = open();
   EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
-  EXPECT_EQ(again->index().dataset[0], built->index().dataset[1]);
-  EXPECT_EQ(again->index().dataset[1], built->index().dataset[0]);
-  for (const auto& blend : {built, again}) {
-    EXPECT_THAT(file_behind(blend->index().dataset.bytes().data()), HasSubstr("-dataset_index.npy"));
-    EXPECT_THAT(file_behind(blend->index().sample.bytes().data()), HasSubstr("-dataset_sample_index.npy"));
+  EXPECT_EQ(reopened->index().dataset[0], built->index().dataset[1]);
+  EXPECT_EQ(reopened->index().dataset[1], built->index().dataset[0]);
+  for (const auto& blend : {built, reopened}) {
+    EXPECT_THAT(file_mapped_at(blend->index().dataset.bytes().data()), HasSubstr("-dataset_index.npy"));
+    EXPECT_THAT(file_mapped_at(blend->index().sample.bytes().data()), HasSubstr("-dataset_sample_index.npy"));
   }
 }
 
-TEST_F(GptBatchesTest, ABlendThatDoesNotFitItsDataIsRefused) {
+TEST_F(GptBatchesTest, BlendIndicesOfOtherDataAreRejected) {
   const auto source = std::make_shared<IndexedDataset>(first_);
   const GptIndexPlan plan{.sequences = {0, source->num_sequences()}, .sequence_length = 64};
   const auto part = std::make_shared<GptDataset>(source, plan, IndexCache({}), CacheKey{});
-  const auto refusal = [&](std::vector<std::int16_t> dataset, std::vector<std::int64_t> sample) {
+  const auto error_message = [&](std::vector<std::int16_t> dataset, std::vector<std::int64_t> sample) {
     return test::message_of<DataError>([&] {
       const BlendedDataset blend({part, part}, {IntArray(std::move(dataset)), IntArray(std::move(sample))});
       Ints text(65);
       for (std::int64_t i = 0; i < blend.size(); ++i) blend.tokens(i, -1, text);
     });
   };
-  EXPECT_EQ(refusal({0, 1, 0, 1}, {0, 0, 1, 882}), "");
-  EXPECT_THAT(refusal({0, 1, 0}, {0, 0, 1, 1}), HasSubstr("must fit each other"));
-  EXPECT_THAT(refusal({0, 1, 0, 0}, {0, 883, 1, 2}), HasSubstr("raise --mid-level-dataset-surplus"));
+  EXPECT_EQ(error_message({0, 1, 0, 1}, {0, 0, 1, 882}), "");
+  EXPECT_THAT(error_message({0, 1, 0}, {0, 0, 1, 1}), HasSubstr("must fit each other"));
+  EXPECT_THAT(error_message({0, 1, 0, 0}, {0, 883, 1, 2}), HasSubstr("raise --mid-level-dataset-surplus"));
   for (const std::int16_t wrong : {2, -1})
-    EXPECT_THAT(refusal({0, wrong, 0, 1}, {0, 0, 1, 0}), HasSubstr("delete the cache")) << wrong;
+    EXPECT_THAT(error_message({0, wrong, 0, 1}, {0, 0, 1, 0}), HasSubstr("delete the cache")) << wrong;
 }
 
-TEST_F(GptBatchesTest, OrdersAreEqualWhereTheSamplesAre) {
+TEST_F(GptBatchesTest, OrdersAreEqualIfAndOnlyIfSamplesAre) {
   data_.split = "1,0,0";
   const auto same = [](const std::vector<SampleOrder>& a, const std::vector<SampleOrder>& b) {
     return std::ranges::equal(a, b, [](const SampleOrder& x, const SampleOrder& y) {
-      return x.tokens == y.tokens && x.passes == y.passes && x.last_apart == y.last_apart;
+      return x.tokens == y.tokens && x.passes == y.passes && x.separate_final_epoch == y.separate_final_epoch;
     });
   };
   const auto same_tokens = [](const SampleSource& a, const SampleSource& b) {
@@ -222,7 +222,7 @@ TEST_F(GptBatchesTest, OrdersAreEqualWhereTheSamplesAre) {
   for (const Words& path : {Words{second_}, Words{"0.4", second_, "0.6", first_}, Words{first_, second_}}) {
     data_.data_path = path;
     std::vector<std::shared_ptr<const SampleSource>> sources;
-    // A pass over the second data set gives 712 samples.
+    // An epoch of the second data set gives 712 samples.
     for (const std::int64_t samples : {100, 700, 800, 1000, 1300, 1400, 1500, 2200, 4000})
       sources.push_back(open_gpt_samples(data_, {samples, 0, 0}, 64, 99, ids_)[0]);
     for (const auto& a : sources)
@@ -233,12 +233,12 @@ TEST_F(GptBatchesTest, OrdersAreEqualWhereTheSamplesAre) {
   data_.data_path = {second_};
   const SampleOrder twice = open_gpt_samples(data_, {800, 0, 0}, 64, 99, ids_)[0]->orders()[0];
   EXPECT_EQ(twice.passes, 2);
-  EXPECT_TRUE(twice.last_apart);
+  EXPECT_TRUE(twice.separate_final_epoch);
   EXPECT_EQ(twice.asked, 800);
   EXPECT_EQ(twice.name, second_);
 }
 
-TEST_F(GptBatchesTest, BlendsWithoutWeightsBySizeUpToTheNumberAsked) {
+TEST_F(GptBatchesTest, UnweightedBlendsDrawBySizeUpToTheRequestedSamples) {
   data_.data_path = {first_, second_};
   data_.split = "1,0,0";
   const auto samples = open_gpt_samples(data_, {100, 0, 0}, 64, 99, ids_);
@@ -247,7 +247,7 @@ TEST_F(GptBatchesTest, BlendsWithoutWeightsBySizeUpToTheNumberAsked) {
   EXPECT_EQ(all[0]->size(), 883 + 712);
 }
 
-TEST_F(GptBatchesTest, ExhaustiveBlendsEqualMegatrons) {
+TEST_F(GptBatchesTest, ExhaustiveBlendsMatchMegatrons) {
   const auto part = [](const std::string& prefix) {
     const auto source = std::make_shared<IndexedDataset>(prefix);
     const GptIndexPlan plan{.sequences = {0, source->num_sequences()},
@@ -261,7 +261,7 @@ TEST_F(GptBatchesTest, ExhaustiveBlendsEqualMegatrons) {
   expect_blend(BlendedDataset({a, b}, blend_exhaustively(Ints{a->size(), b->size()})), "exhaustive");
 }
 
-TEST_F(GptBatchesTest, ReadsPathsPerSplit) {
+TEST_F(GptBatchesTest, ReadPathsPerSplit) {
   data_.train_data_path = {first_};
   data_.valid_data_path = {second_};
   const auto samples = open_gpt_samples(data_, {10, 10, 10}, 64, 99, ids_);
@@ -277,7 +277,7 @@ TEST_F(GptBatchesTest, ReadsPathsPerSplit) {
   EXPECT_EQ(tested[2]->size(), 712);
 }
 
-TEST_F(GptBatchesTest, GivesTheTokensOfTheRecordedTrainingRun) {
+TEST_F(GptBatchesTest, MatchTheTokensOfTheRecordedTrainingRun) {
   data_.data_path = {first_};
   data_.split = "1,0,0";
   training_.train_iters = 40;
@@ -294,7 +294,7 @@ TEST_F(GptBatchesTest, GivesTheTokensOfTheRecordedTrainingRun) {
 }
 
 // The first samples of MockGPTDataset, computed with NumPy from its definition (seed 1234, 20 samples of 16).
-TEST_F(GptBatchesTest, MockDataEqualsMegatrons) {
+TEST_F(GptBatchesTest, MockDataMatchMegatrons) {
   data_.mock_data = true;
   training_.seq_length = 16;
   training_.train_samples = 20;
@@ -311,7 +311,7 @@ TEST_F(GptBatchesTest, MockDataEqualsMegatrons) {
   EXPECT_EQ(tokens, (Ints{82, 83, 99}));
 }
 
-TEST_F(GptBatchesTest, MockDataOfEverySplitAreThoseOfMegatronCore) {
+TEST_F(GptBatchesTest, MockDataOfEverySplitMatchMegatronCores) {
   const auto manifest = nlohmann::json::parse(read_file(test::vector_path("mock/manifest.json")));
   data_.mock_data = true;
   const TokenIds ids{.vocab_size = manifest["vocab_size"], .eod = manifest["eod"]};
@@ -332,17 +332,17 @@ TEST_F(GptBatchesTest, MockDataOfEverySplitAreThoseOfMegatronCore) {
   }
 }
 
-TEST_F(GptBatchesTest, ABatchDependsOnItsNumbersOnly) {
+TEST_F(GptBatchesTest, DependOnlyOnSampleNumbers) {
   data_.data_path = {first_};
   training_.train_iters = 10;
   for (const char* type : {"single", "cyclic"}) {
     data_.dataloader_type = type;
     const Splits splits = open_gpt_batches(data_, training_, ids_);
-    const HostBatch whole = splits[0]->get(838, 16);  // crosses the end of a cyclic epoch
+    const HostBatch batch = splits[0]->get(838, 16);  // crosses the end of a cyclic epoch
     for (std::int64_t row = 0; row < 16; row += 2) {
       if (838 + row + 2 > splits[0]->size() && std::string(type) == "single") break;
       const HostBatch part = splits[0]->get(838 + row, 2);
-      EXPECT_TRUE(std::equal(part.tokens.begin(), part.tokens.end(), whole.tokens.begin() + row * 64))
+      EXPECT_TRUE(std::equal(part.tokens.begin(), part.tokens.end(), batch.tokens.begin() + row * 64))
           << type << row;
     }
     if (std::string(type) == "single") {
@@ -351,8 +351,8 @@ TEST_F(GptBatchesTest, ABatchDependsOnItsNumbersOnly) {
   }
 }
 
-// Positions and masks that say nothing are left out; those that do are each row's own, as are its tokens.
-TEST_F(GptBatchesTest, ABatchHoldsWhatItsRowsSay) {
+// Trivial positions and masks are omitted; others, like the tokens, belong to their row.
+TEST_F(GptBatchesTest, HoldPositionsAndMasksOfTheirRows) {
   data_.data_path = {first_};
   training_.train_iters = 10;
   const auto rows_from = [&](std::int64_t first) {
@@ -392,8 +392,8 @@ TEST_F(GptBatchesTest, ABatchHoldsWhatItsRowsSay) {
   };
   std::int64_t first = 0;
   while (first < 100 && first_masked(first) < 64) ++first;
-  EXPECT_LT(first, 100) << "none of the first rows is without an end of document";
-  EXPECT_LT(first_masked(first), 60 * 64) << "the rows behind it are";
+  EXPECT_LT(first, 100) << "no row without an end of document among the first ones";
+  EXPECT_LT(first_masked(first), 60 * 64) << "later rows have one";
 }
 
 TEST_F(GptBatchesTest, CyclicEpochsHoldEachSampleOnce) {
@@ -402,14 +402,14 @@ TEST_F(GptBatchesTest, CyclicEpochsHoldEachSampleOnce) {
   training_.train_iters = 10;
   const Splits splits = open_gpt_batches(data_, training_, ids_);
   const std::int64_t epoch = splits[0]->size() / 8 * 8;
-  EXPECT_TRUE(splits[0]->endless());
+  EXPECT_TRUE(splits[0]->is_cyclic());
   EXPECT_EQ(splits[0]->permuted(), epoch);
   for (const std::int64_t number : {0, 1}) {
     Ints order = CyclicOrder(splits[0]->size(), 8).order(number);
     const HostBatch got = splits[0]->get(number * epoch, epoch);
     for (std::int64_t i = 0; i < epoch; ++i) {
       const auto row = static_cast<std::size_t>(i);
-      EXPECT_EQ(got.samples[row], number * epoch + i);  // an epoch later a sample has another dropout
+      EXPECT_EQ(got.samples[row], number * epoch + i);  // dropout differs in every epoch
       Ints text(65);
       splits[0]->samples().tokens(order[row], ids_.pad, text);
       ASSERT_TRUE(std::equal(text.begin(), text.end() - 1, got.tokens.begin() + 64 * i)) << i;
@@ -419,7 +419,7 @@ TEST_F(GptBatchesTest, CyclicEpochsHoldEachSampleOnce) {
   }
 }
 
-TEST_F(GptBatchesTest, CyclicSplitsThatHoldNoBatchAreToldWhenTheDataAreOpened) {
+TEST_F(GptBatchesTest, CyclicSplitsWithoutAFullBatchAreReportedWhenTheDataAreOpened) {
   data_.data_path = {first_, second_};
   data_.split = "96,3,1";
   data_.dataloader_type = "cyclic";
@@ -429,7 +429,7 @@ TEST_F(GptBatchesTest, CyclicSplitsThatHoldNoBatchAreToldWhenTheDataAreOpened) {
     training_.global_batch_size = batch;
     return test::message_of<ConfigError>([this] { (void)open_gpt_batches(data_, training_, ids_); });
   };
-  EXPECT_EQ(opened(64), "");  // neither is read
+  EXPECT_EQ(opened(64), "");  // evaluation splits are not read
   training_.eval_interval = 5;
   EXPECT_EQ(opened(8), "");
   EXPECT_THAT(opened(16), AllOf(HasSubstr("the test data must hold one global batch of 16 samples; got 13"),
@@ -450,7 +450,7 @@ TEST_F(GptBatchesTest, PrefetchingChangesNothing) {
   }
 }
 
-TEST_F(GptBatchesTest, PrefetchingHandsErrorsToTheStepTheyBelongTo) {
+TEST_F(GptBatchesTest, PrefetchingRethrowsErrorsInTheirStep) {
   for (const int workers : {0, 3}) {
     Prefetcher<HostBatch> prefetcher(
         [](std::int64_t i) -> HostBatch {
@@ -464,7 +464,7 @@ TEST_F(GptBatchesTest, PrefetchingHandsErrorsToTheStepTheyBelongTo) {
   }
 }
 
-TEST_F(GptBatchesTest, SaysWhatIsWrongWithTheSettings) {
+TEST_F(GptBatchesTest, ReportBadSettings) {
   const auto open = [this] { (void)open_gpt_batches(data_, training_, ids_); };
   EXPECT_THAT(test::message_of<ConfigError>(open), HasSubstr("add --mock-data"));
   data_.data_path = {first_};
@@ -481,7 +481,7 @@ TEST_F(GptBatchesTest, SaysWhatIsWrongWithTheSettings) {
   EXPECT_THAT(test::message_of<DataError>(open), HasSubstr("no such file"));
 }
 
-TEST_F(GptBatchesTest, RefusesTokensOutsideOfTheVocabulary) {
+TEST_F(GptBatchesTest, RejectTokensOutsideTheVocabulary) {
   data_.data_path = {first_};
   training_.train_iters = 10;
   const Splits splits = open_gpt_batches(data_, training_, {.vocab_size = 1000, .eod = 999});

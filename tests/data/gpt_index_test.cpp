@@ -28,7 +28,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using Ints = std::vector<std::int64_t>;
 
-/// Sequences of given lengths whose tokens count upwards over the whole source.
+/// Sequences of given lengths; token ids encode sequence and offset.
 class Counting final : public TokenSource {
  public:
   explicit Counting(Ints lengths) : lengths_(std::move(lengths)) {}
@@ -63,7 +63,7 @@ void expect_equal(const IntArray& got, const std::string& name) {
   EXPECT_EQ(std::memcmp(got.bytes().data(), expected.bytes().data(), got.bytes().size()), 0) << name;
 }
 
-TEST(GptIndex, IsMegatronsForASmallExample) {
+TEST(GptIndex, MatchesMegatronsForASmallExample) {
   const Counting source({3, 5, 2, 7, 4});
   // 9 samples need 37 tokens: two epochs of 21; 4 of at most 5 samples come from the last one.
   GptIndexPlan plan{.sequences = {0, 5}, .sequence_length = 4, .num_samples = 9, .seed = 1234};
@@ -120,7 +120,7 @@ GptIndexPlan plan_of(const Case& c, std::size_t split, const TokenSource& source
           .drop_last_partial = split != 1 || c.drop_partial_valid};
 }
 
-TEST(GptIndex, EqualsMegatronsInEverySplit) {
+TEST(GptIndex, MatchesMegatronsForEverySplit) {
   const IndexedDataset source(test::vector_path("indexed/gpt_uint16"));
   for (const Case& c : cases()) {
     for (std::size_t split = 0; split < 3; ++split) {
@@ -134,7 +134,7 @@ TEST(GptIndex, EqualsMegatronsInEverySplit) {
   }
 }
 
-TEST(GptIndex, CountsEpochsAsMegatron) {
+TEST(GptIndex, CountsEpochsLikeMegatron) {
   const IndexedDataset source(test::vector_path("indexed/gpt_uint16"));
   const GptEpochs a = count_epochs(source, plan_of(cases()[0], 0, source));
   EXPECT_EQ(a.epochs, 3);
@@ -145,7 +145,7 @@ TEST(GptIndex, CountsEpochsAsMegatron) {
   EXPECT_FALSE(b.separate_final_epoch);
 }
 
-TEST(GptDataset, GivesMegatronsSamples) {
+TEST(GptDataset, MatchesMegatronsSamples) {
   const auto source = std::make_shared<IndexedDataset>(test::vector_path("indexed/gpt_uint16"));
   for (const Case& c : cases()) {
     for (std::size_t split = 0; split < 3; ++split) {
@@ -170,7 +170,7 @@ TEST(GptDataset, GivesMegatronsSamples) {
         same("position_ids", positions);
         same("loss_mask", loss_mask);
         const bool masked = std::ranges::count(loss_mask, 0.0F) > 0;
-        EXPECT_EQ(!c.extra || masks_a_loss(text, c.rules), masked);
+        EXPECT_EQ(!c.extra || has_masked_loss(text, c.rules), masked);
         if (!c.rules.reset_attention_mask || i >= 6) continue;
         std::vector<std::uint8_t> mask(s * s);
         fill_attention_mask(tokens, c.rules, mask);
@@ -200,13 +200,13 @@ TEST(GptSample, ResetsMasksAndPositionsAfterEachDocument) {
   }
 }
 
-TEST(Blend, ReproducesMegatronsOrder) {
+TEST(Blend, MatchesMegatronsOrder) {
   const BlendIndex small = blend_by_weight(std::vector<double>{.5, .3, .2}, 10);
   EXPECT_EQ(values(small.dataset), (Ints{0, 1, 2, 0, 1, 0, 2, 0, 1, 0}));
   EXPECT_EQ(values(small.sample), (Ints{0, 0, 0, 1, 1, 2, 1, 3, 2, 4}));
-  const BlendIndex spent = blend_exhaustively(Ints{5, 3, 1});
-  EXPECT_EQ(values(spent.dataset), (Ints{0, 1, 2, 0, 1, 0, 0, 1, 0}));
-  EXPECT_EQ(values(spent.sample), (Ints{0, 0, 0, 1, 1, 2, 3, 2, 4}));
+  const BlendIndex exhaustive = blend_exhaustively(Ints{5, 3, 1});
+  EXPECT_EQ(values(exhaustive.dataset), (Ints{0, 1, 2, 0, 1, 0, 0, 1, 0}));
+  EXPECT_EQ(values(exhaustive.sample), (Ints{0, 0, 0, 1, 1, 2, 3, 2, 4}));
   const BlendIndex seven = blend_by_weight(
       std::vector<double>{0.20473999521322156, 0.48343509315613514, 4.3399157688909066e-05,
                           0.13659787314362556, 0.060218402983735944, 0.03676017205332058, 0.0782050642922724},
@@ -218,29 +218,29 @@ TEST(Blend, ReproducesMegatronsOrder) {
   expect_equal(four.sample, "raw_4exhaustive.dataset_sample_index");
 }
 
-/// Of sets in any number, with equal weights too: the rule as it is written down.
-TEST(Blend, TakesTheSetThatIsFurthestBehind) {
+/// The documented rule for any number of data sets, also with equal weights.
+TEST(Blend, DrawsFromTheDatasetWithTheLargestDeficit) {
   for (const std::size_t sets : {1U, 2U, 3U, 4U, 5U, 8U, 9U, 16U, 33U}) {
     std::vector<double> weights(sets);
     double sum = 0;
     for (std::size_t i = 0; i < sets; ++i) sum += weights[i] = static_cast<double>(1 + i * i % 7);
     for (double& weight : weights) weight /= sum;
     const BlendIndex index = blend_by_weight(weights, 3000);
-    std::vector<std::int64_t> taken(sets, 0);
+    std::vector<std::int64_t> drawn(sets, 0);
     for (std::int64_t t = 0; t < 3000; ++t) {
       std::size_t best = 0;
-      const auto behind = [&](std::size_t i) {
-        return weights[i] * std::max(static_cast<double>(t), 1.0) - static_cast<double>(taken[i]);
+      const auto deficit = [&](std::size_t i) {
+        return weights[i] * std::max(static_cast<double>(t), 1.0) - static_cast<double>(drawn[i]);
       };
       for (std::size_t i = 1; i < sets; ++i)
-        if (behind(i) > behind(best)) best = i;
+        if (deficit(i) > deficit(best)) best = i;
       ASSERT_EQ(index.dataset[t], static_cast<std::int64_t>(best)) << sets << " sets, step " << t;
-      ASSERT_EQ(index.sample[t], taken[best]++) << sets << " sets, step " << t;
+      ASSERT_EQ(index.sample[t], drawn[best]++) << sets << " sets, step " << t;
     }
   }
 }
 
-TEST(Blend, ReadsWeightsOrPrefixes) {
+TEST(Blend, ParsesWeightsOrPrefixes) {
   const Blend weighted = parse_blend(std::vector<std::string>{"30", "a", "12.5", "b"});
   EXPECT_EQ(weighted.prefixes, (std::vector<std::string>{"a", "b"}));
   EXPECT_EQ(weighted.weights, (std::vector<double>{0.7058823529411765, 0.29411764705882354}));
@@ -258,15 +258,14 @@ TEST(Blend, ReadsWeightsOrPrefixes) {
   EXPECT_THROW(parse_blend(std::vector<std::string>{"a", "0.3"}), ConfigError);
 }
 
-TEST(GptIndex, MoreSamplesThanMemoryHoldsAreRefusedBeforeItIsTaken) {
+TEST(GptIndex, RejectsMoreSamplesThanMemoryHoldsBeforeAllocating) {
   const Counting source(Ints(100, 50));
   const GptIndexPlan plan{.sequences = {0, 100}, .sequence_length = 64, .num_samples = std::int64_t{1} << 42};
-  EXPECT_THAT(
-      test::message_of<ConfigError>([&] { (void)build_gpt_index(source, plan); }),
-      AllOf(HasSubstr("counting: "), HasSubstr("got 4398046511"), HasSubstr("GB here; ask for fewer")));
+  EXPECT_THAT(test::message_of<ConfigError>([&] { (void)build_gpt_index(source, plan); }),
+              AllOf(HasSubstr("counting: "), HasSubstr("got 4398046511"), HasSubstr("GB; request fewer")));
 }
 
-TEST(Split, ReadsMegatronsSplitStrings) {
+TEST(Split, ParsesMegatronsSplitStrings) {
   const SplitFractions usual = parse_split("969, 30, 1");
   EXPECT_DOUBLE_EQ(usual[0]->end, 0.969);
   EXPECT_DOUBLE_EQ(usual[1]->end, 0.999);
@@ -277,11 +276,11 @@ TEST(Split, ReadsMegatronsSplitStrings) {
   EXPECT_FALSE(parse_split("1")[1]);
   for (const char* wrong : {"", "0,0,0", "1,1,1,1", "1.2.3", "-1,2", "1,2,x", "abc", "inf", "nan,1"})
     EXPECT_THROW(parse_split(wrong), ConfigError) << wrong;
-  EXPECT_EQ(range_of({0, 0.5}, 5).end, 2);  // 2.5 goes to the even neighbour
+  EXPECT_EQ(range_of({0, 0.5}, 5).end, 2);  // 2.5 is rounded to even
   EXPECT_EQ(range_of({0, 0.5}, 7).end, 4);
 }
 
-TEST(IndexCache, IsBuiltOnceByWhoeverComesFirst) {
+TEST(IndexCache, IsBuiltOnceByTheFirstThread) {
   log::set_level(log::Level::kError);
   const test::TempFolder folder;
   std::atomic<int> builds = 0;
@@ -303,7 +302,7 @@ TEST(IndexCache, IsBuiltOnceByWhoeverComesFirst) {
   EXPECT_EQ(values(cache.get("x", {.kind = "k", .description = "other key"}, {"a", "b"}, build)[0]),
             (Ints{1, 2, 3}));
   EXPECT_EQ(builds, 2);
-  // A damaged entry is noticed and built again.
+  // A damaged entry is detected and rebuilt.
   for (const auto& file : std::filesystem::recursive_directory_iterator(folder / "cache"))
     if (file.path().filename().string().ends_with("-b.npy")) std::filesystem::resize_file(file.path(), 130);
   EXPECT_EQ(values(cache.get("x", {.kind = "k", .description = "key"}, {"a", "b"}, build)[1]),
@@ -315,20 +314,20 @@ TEST(IndexCache, IsBuiltOnceByWhoeverComesFirst) {
   log::set_level(log::Level::kInfo);
 }
 
-/// What does not fit into memory is written by who builds it.
-TEST(IndexCache, KeepsArraysThatWereWrittenPieceByPiece) {
+/// The builder streams arrays that exceed the memory to disk.
+TEST(IndexCache, KeepsStreamedArrays) {
   const test::TempFolder folder;
   const IndexCache cache(folder / "cache");
   const auto build = [](const std::filesystem::path& staged) {
     IntWriter writer(staged / "a.npy", IntType::kInt64);
-    for (std::int64_t piece = 0; piece < 3; ++piece)
-      writer.append(std::span<const std::int64_t>(std::vector<std::int64_t>{piece, 10 * piece}));
+    for (std::int64_t part = 0; part < 3; ++part)
+      writer.append(std::span<const std::int64_t>(std::vector<std::int64_t>{part, 10 * part}));
     writer.close();
     EXPECT_EQ(writer.size(), 6);
     return std::vector<IntArray>{IntArray::map(staged / "a.npy"), IntArray(std::vector<std::int32_t>{7})};
   };
   for (int time = 0; time < 2; ++time) {
-    const auto arrays = cache.get_written("x", {.kind = "k", .description = "d"}, {"a", "b"}, build);
+    const auto arrays = cache.get_streamed("x", {.kind = "k", .description = "d"}, {"a", "b"}, build);
     ASSERT_EQ(arrays[0].rows(), 6);
     EXPECT_EQ(arrays[0][5], 20);
     EXPECT_EQ(arrays[1][0], 7);
@@ -339,12 +338,12 @@ TEST(IndexCache, KeepsArraysThatWereWrittenPieceByPiece) {
     IntWriter writer(staged / "a.npy", IntType::kInt64);
     throw DataError("x");
   };
-  EXPECT_THROW((void)cache.get_written("x", {.kind = "k", .description = "e"}, {"a"}, failing), DataError);
+  EXPECT_THROW((void)cache.get_streamed("x", {.kind = "k", .description = "e"}, {"a"}, failing), DataError);
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder / "cache"), {}), 4)
-      << "the staged folder is gone";
+      << "the staging folder is removed";
 }
 
-TEST(IndexCache, WhatAKilledBuildLeftGoesWithTheNext) {
+TEST(IndexCache, BuildsRemoveTheRemainsOfKilledOnes) {
   namespace fs = std::filesystem;
   const test::TempFolder folder;
   const IndexCache cache(folder / "cache");
@@ -355,11 +354,11 @@ TEST(IndexCache, WhatAKilledBuildLeftGoesWithTheNext) {
   };
   const pid_t child = ::fork();
   if (child == 0) {
-    (void)cache.get_written("x", {.kind = "k", .description = "key"}, {"a"},
-                            [](const fs::path& staged) -> std::vector<IntArray> {
-                              IntWriter(staged / "a.npy", IntType::kInt64).close();
-                              std::_Exit(0);  // without a destructor, as SIGKILL ends a process
-                            });
+    (void)cache.get_streamed("x", {.kind = "k", .description = "key"}, {"a"},
+                             [](const fs::path& staged) -> std::vector<IntArray> {
+                               IntWriter(staged / "a.npy", IntType::kInt64).close();
+                               std::_Exit(0);  // without destructors, like SIGKILL
+                             });
     std::_Exit(1);
   }
   int status = 0;
@@ -383,7 +382,7 @@ TEST(IndexCache, WhatAKilledBuildLeftGoesWithTheNext) {
   EXPECT_THAT(left(), testing::UnorderedElementsAre(busy.filename().string(), other.filename().string()));
 }
 
-TEST(IndexCache, AFullDiskEndsABuildWithTheWayOut) {
+TEST(IndexCache, AFullDiskStopsABuildWithAFix) {
   const test::TempFolder folder;
   const IndexCache cache(folder / "cache");
   const auto build = [](const std::filesystem::path& staged) -> std::vector<IntArray> {
@@ -398,19 +397,19 @@ TEST(IndexCache, AFullDiskEndsABuildWithTheWayOut) {
   const auto handler = std::signal(SIGXFSZ, SIG_IGN);
   ::setrlimit(RLIMIT_FSIZE, &tight);
   const std::string message = test::message_of<Error>(
-      [&] { (void)cache.get_written("x", {.kind = "k", .description = "d"}, {"a"}, build); });
+      [&] { (void)cache.get_streamed("x", {.kind = "k", .description = "d"}, {"a"}, build); });
   ::setrlimit(RLIMIT_FSIZE, &before);
   (void)std::signal(SIGXFSZ, handler);
   EXPECT_THAT(message, AllOf(HasSubstr("a.npy must be writable"), HasSubstr("(--data-cache-path)")));
   EXPECT_TRUE(std::filesystem::is_empty(folder / "cache"));
 }
 
-TEST(IndexCache, OneProcessAtATimeHoldsTheLock) {
+TEST(IndexCache, OneThreadAtATimeHoldsTheLock) {
   log::set_level(log::Level::kError);
   const test::TempFolder folder;
   const IndexCache cache(folder / "cache");
   std::atomic<int> inside = 0, most = 0;
-  // Nothing is ever kept, so that everybody takes the lock again and again.
+  // Every build fails, so that all threads take the lock repeatedly.
   const auto build = [&]() -> std::vector<IntArray> {
     most = std::max<int>(most, ++inside);
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
@@ -429,7 +428,7 @@ TEST(IndexCache, OneProcessAtATimeHoldsTheLock) {
   log::set_level(log::Level::kInfo);
 }
 
-TEST(IndexCache, LongBuildsAndThoseWhoWaitShowThatTheyLive) {
+TEST(IndexCache, BuildersAndWaitersSendHeartbeats) {
   const test::TempFolder folder;
   const IndexCache cache(folder / "cache", std::chrono::milliseconds(100));
   Progress builder, waiter;
@@ -457,14 +456,15 @@ TEST(IndexCache, LongBuildsAndThoseWhoWaitShowThatTheyLive) {
   const std::string text = testing::internal::GetCapturedStderr();
   EXPECT_THAT(text, AllOf(HasSubstr("indexing x\n"), HasSubstr("still indexing x, "),
                           HasSubstr("waiting for another process that indexes x")));
-  constexpr std::int64_t kLate = 200'000'000;  // the last sign is as young as this at the end of the build
+  constexpr std::int64_t kLate =
+      200'000'000;  // maximum age in ns of the last heartbeat at the end of the build
   for (const Progress* page : {&builder, &waiter}) {
-    EXPECT_GT(page->read().alive_ns, built_at);
-    EXPECT_GT(page->read().alive_ns, built_until - kLate);
+    EXPECT_GT(page->read().heartbeat_ns, built_at);
+    EXPECT_GT(page->read().heartbeat_ns, built_until - kLate);
   }
 }
 
-TEST(IndexCache, ThatBelongsToOtherDataIsRefused) {
+TEST(IndexCache, OfOtherDataIsRejected) {
   const test::TempFolder folder;
   const GptIndexPlan plan{.sequences = {0, 3}, .sequence_length = 4, .num_samples = 5};
   const IndexCache cache(folder / "cache");
@@ -482,7 +482,7 @@ TEST(IndexCache, ThatBelongsToOtherDataIsRefused) {
   log::set_level(log::Level::kInfo);
 }
 
-TEST(IntArray, ReadsBackWhatItSavedAndRefusesDamage) {
+TEST(IntArray, ReadsBackSavedFilesAndRejectsDamage) {
   const test::TempFolder folder;
   const IntArray array(std::vector<std::uint32_t>{1, 0xffffffffU, 3, 4, 5, 6}, 2);
   array.save(folder / "a.npy");

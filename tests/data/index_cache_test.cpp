@@ -1,4 +1,4 @@
-// Entries of index caches that others have made: of the same data elsewhere, under other names, meanwhile.
+// Index cache entries of others: of copies of the data, under other names, written concurrently.
 #include "colonnade/data/index_cache.h"
 
 #include <gmock/gmock.h>
@@ -28,7 +28,7 @@ class IndexCacheTest : public ::testing::Test {
  protected:
   IndexCacheTest() { log::set_level(log::Level::kInfo); }
 
-  /// The entry of `key`, of one array [value]. CacheKey::check takes `fitting` alone.
+  /// Gets the entry of `key`, one array [value]. CacheKey::check accepts only `fitting`.
   std::int32_t get(CacheKey key, std::int32_t value, std::int32_t fitting) {
     key.check = [&](const std::vector<IntArray>& arrays) {
       ++checks_;
@@ -41,15 +41,15 @@ class IndexCacheTest : public ::testing::Test {
     return static_cast<std::int32_t>(arrays[0][0]);
   }
 
-  /// What `act` says.
-  template <typename Act>
-  std::string said(const Act& act) {
+  /// Log output of `action`.
+  template <typename Action>
+  std::string logged(const Action& action) {
     testing::internal::CaptureStderr();
-    act();
+    action();
     return testing::internal::GetCapturedStderr();
   }
 
-  /// Puts vectors where Megatron would; the stem of their names.
+  /// Copies vectors to the paths where Megatron would write them; returns the stem of the file names.
   std::string place(const CacheKey& key,
                     const std::vector<std::pair<std::string, std::string>>& arrays) const {
     fs::create_directories(folder_ / "cache");
@@ -73,7 +73,7 @@ TEST_F(IndexCacheTest, NeverMixesArraysOfTwoBuilds) {
   std::vector<std::jthread> threads;
   for (int state = 0; state < 4; ++state)
     threads.emplace_back([&, value = state % 2] {
-      const CacheKey key{.kind = "k", .description = "d", .state = std::to_string(value)};
+      const CacheKey key{.kind = "k", .description = "d", .fingerprint = std::to_string(value)};
       for (int i = 0; i < 60; ++i) {
         const auto arrays = cache.get("x", key, names, [&] {
           return std::vector<IntArray>(3, IntArray(std::vector<std::int32_t>{value}));
@@ -85,83 +85,84 @@ TEST_F(IndexCacheTest, NeverMixesArraysOfTwoBuilds) {
   log::set_level(log::Level::kInfo);
 }
 
-/// Two hosts with copies of the data, of which each has times of its own, and one folder of caches.
-TEST_F(IndexCacheTest, IsTakenByAllCopiesOfItsData) {
-  const CacheKey one{.kind = "k", .description = "d", .state = "of one\n", .settings = "settings\n"};
+/// Two hosts with copies of the data, with different write times, and a common cache folder.
+TEST_F(IndexCacheTest, IsSharedByCopiesOfItsData) {
+  const CacheKey one{.kind = "k", .description = "d", .fingerprint = "of one\n", .settings = "settings\n"};
   CacheKey two = one, three = one;
-  two.state = "of two\n";
+  two.fingerprint = "of two\n";
   three.settings = "other settings\n";
   EXPECT_EQ(get(one, 7, 7), 7);
-  EXPECT_THAT(said([&] { EXPECT_EQ(get(two, 8, 7), 7); }), HasSubstr("taken over"));
+  EXPECT_THAT(logged([&] { EXPECT_EQ(get(two, 8, 7), 7); }), HasSubstr("reused"));
   EXPECT_EQ(checks_, 1);
-  for (const CacheKey& key : {one, two, one, two}) EXPECT_EQ(said([&] { EXPECT_EQ(get(key, 8, 7), 7); }), "");
+  for (const CacheKey& key : {one, two, one, two})
+    EXPECT_EQ(logged([&] { EXPECT_EQ(get(key, 8, 7), 7); }), "");
   EXPECT_EQ(std::pair(checks_.load(), builds_.load()), std::pair(1, 1));
-  // Other settings and data that it does not fit.
-  EXPECT_THAT(said([&] { EXPECT_EQ(get(three, 7, 7), 7); }),
-              AllOf(HasSubstr("the data have changed since"), Not(HasSubstr("warning"))));
+  // Other settings, and data that do not match.
+  EXPECT_THAT(logged([&] { EXPECT_EQ(get(three, 7, 7), 7); }),
+              AllOf(HasSubstr("the data changed since"), Not(HasSubstr("warning"))));
   EXPECT_EQ(std::pair(checks_.load(), builds_.load()), std::pair(1, 2));
   EXPECT_EQ(get(one, 9, 9), 9);
   EXPECT_EQ(get(two, 10, 10), 10);
   EXPECT_EQ(std::pair(checks_.load(), builds_.load()), std::pair(2, 4));
 }
 
-/// Equal relative paths of two projects that have one folder of caches.
-TEST_F(IndexCacheTest, SaysOfWhichFileAnEntryIs) {
+/// Two projects with equal relative paths and a common cache folder.
+TEST_F(IndexCacheTest, WarnsOfAnEntryOfAnotherFile) {
   const CacheKey one{
-      .kind = "k", .description = "d", .state = "/a/x y.idx 40 bytes, changed 5\n", .settings = "s\n"};
+      .kind = "k", .description = "d", .fingerprint = "/a/x y.idx 40 bytes, changed 5\n", .settings = "s\n"};
   CacheKey two = one, later = one;
-  two.state = "/b/x y.idx 48 bytes, changed 6\n";
-  later.state = "/a/x y.idx 48 bytes, changed 9\n";
+  two.fingerprint = "/b/x y.idx 48 bytes, changed 6\n";
+  later.fingerprint = "/a/x y.idx 48 bytes, changed 9\n";
   EXPECT_EQ(get(one, 7, 7), 7);
-  EXPECT_THAT(said([&] { EXPECT_EQ(get(later, 8, 8), 8); }), HasSubstr("the data have changed since"));
-  EXPECT_THAT(said([&] { EXPECT_EQ(get(two, 9, 9), 9); }),
-              AllOf(HasSubstr("it was made of /a/x y.idx and will be built again"),
-                    HasSubstr("give each its own --data-cache-path"), Not(HasSubstr("have changed"))));
+  EXPECT_THAT(logged([&] { EXPECT_EQ(get(later, 8, 8), 8); }), HasSubstr("the data changed since"));
+  EXPECT_THAT(logged([&] { EXPECT_EQ(get(two, 9, 9), 9); }),
+              AllOf(HasSubstr("built from /a/x y.idx and will be rebuilt"),
+                    HasSubstr("give each its own --data-cache-path"), Not(HasSubstr("data changed"))));
 }
 
-TEST_F(IndexCacheTest, KnowsManyCopies) {
+TEST_F(IndexCacheTest, StoresTheFingerprintsOfManyCopies) {
   CacheKey key{.kind = "k", .description = "d", .settings = "settings\n"};
   constexpr int kCopies = 100;
   for (const bool first : {true, false})
     for (int copy = 0; copy < kCopies; ++copy) {
-      key.state = fmt::format("of {}\n", copy);
-      EXPECT_EQ(said([&] { EXPECT_EQ(get(key, 7, 7), 7); }).empty(), !first) << copy;
+      key.fingerprint = fmt::format("of {}\n", copy);
+      EXPECT_EQ(logged([&] { EXPECT_EQ(get(key, 7, 7), 7); }).empty(), !first) << copy;
     }
   EXPECT_EQ(std::pair(checks_.load(), builds_.load()), std::pair(kCopies - 1, 1));
 }
 
-/// Paths as they were given: of a run, and of another program in another folder.
-TEST_F(IndexCacheTest, FindsOtherSpellingsWithoutALockAndBeforeAnOldEntry) {
-  const auto spelled = [](const std::string& path, const std::string& state) {
+/// Paths as given to a run, and as given to another program in another folder.
+TEST_F(IndexCacheTest, FindsOtherSpellingsWithoutALockAndBeforeAnOutdatedEntry) {
+  const auto spelled = [](const std::string& path, const std::string& fingerprint) {
     return CacheKey{.kind = "k",
                     .description = fmt::format(R"({{"class": "X", "dataset_path": "{}"}})", path),
-                    .state = state,
+                    .fingerprint = fingerprint,
                     .settings = "settings\n"};
   };
   const auto stem = [&](const CacheKey& key) {
     return folder_ / ("cache/" + md5_hex(key.description) + "-k");
   };
-  const CacheKey given = spelled("data/x", "now\n"), whole = spelled("/home/data/x", "now\n"),
+  const CacheKey given = spelled("data/x", "now\n"), absolute = spelled("/home/data/x", "now\n"),
                  old = spelled("/home/data/x", "before\n");
   EXPECT_EQ(get(given, 7, 7), 7);
-  fs::create_directory(stem(whole) + ".lock");  // which no lock can be had of
-  EXPECT_EQ(said([&] { EXPECT_EQ(get(whole, 8, 7), 7); }), "");
-  fs::remove(stem(whole) + ".lock");
-  EXPECT_EQ(get(old, 6, 6), 6);  // checked, and built: no spelling has this state
+  fs::create_directory(stem(absolute) + ".lock");  // which cannot be locked
+  EXPECT_EQ(logged([&] { EXPECT_EQ(get(absolute, 8, 7), 7); }), "");
+  fs::remove(stem(absolute) + ".lock");
+  EXPECT_EQ(get(old, 6, 6), 6);  // checked, then built: no spelling has this fingerprint
   EXPECT_EQ(builds_, 2);
-  EXPECT_EQ(said([&] { EXPECT_EQ(get(whole, 8, 7), 7); }), "");
+  EXPECT_EQ(logged([&] { EXPECT_EQ(get(absolute, 8, 7), 7); }), "");
   EXPECT_EQ(get(spelled("/home/data/y", "of another\n"), 5, 5), 5);
   EXPECT_EQ(builds_, 3);
-  // No state says whose it is.
-  CacheKey stateless = spelled("/home/data/z", "");
-  stateless.settings = "";
-  EXPECT_EQ(get(stateless, 4, 4), 4);
-  stateless.description = spelled("z", "").description;
-  EXPECT_EQ(get(stateless, 3, 3), 3);
+  // Without a fingerprint nothing identifies the data.
+  CacheKey anonymous = spelled("/home/data/z", "");
+  anonymous.settings = "";
+  EXPECT_EQ(get(anonymous, 4, 4), 4);
+  anonymous.description = spelled("z", "").description;
+  EXPECT_EQ(get(anonymous, 3, 3), 3);
 }
 
-TEST_F(IndexCacheTest, IsJudgedOnceByManyAndInMemoryWithoutALock) {
-  const CacheKey key{.kind = "k", .description = "d", .state = "s"};
+TEST_F(IndexCacheTest, IsValidatedOnceByManyAndReadWithoutALock) {
+  const CacheKey key{.kind = "k", .description = "d", .fingerprint = "s"};
   (void)get(key, 7, 7);
   const std::string stem = folder_ / ("cache/" + md5_hex("d") + "-k");
   fs::remove(stem + "-colonnade.txt");
@@ -171,17 +172,17 @@ TEST_F(IndexCacheTest, IsJudgedOnceByManyAndInMemoryWithoutALock) {
   }
   EXPECT_EQ(std::pair(checks_.load(), builds_.load()), std::pair(1, 1));
   fs::remove(stem + "-colonnade.txt");
-  fs::create_directory(stem + ".lock");  // which no lock can be had of
-  EXPECT_THAT(said([&] { EXPECT_EQ(get(key, 8, 7), 7); }),
-              AllOf(HasSubstr("taken over"), Not(HasSubstr("cannot be written"))));
+  fs::create_directory(stem + ".lock");  // which cannot be locked
+  EXPECT_THAT(logged([&] { EXPECT_EQ(get(key, 8, 7), 7); }),
+              AllOf(HasSubstr("reused"), Not(HasSubstr("must be writable"))));
   EXPECT_FALSE(fs::exists(stem + "-colonnade.txt"));
   fs::remove(stem + ".lock");
-  const std::string lines = said([&] { EXPECT_EQ(get(key, 8, 8), 8); });
-  EXPECT_EQ(lines.find("built again"), lines.rfind("built again")) << lines;
+  const std::string lines = logged([&] { EXPECT_EQ(get(key, 8, 8), 8); });
+  EXPECT_EQ(lines.find("rebuilt"), lines.rfind("rebuilt")) << lines;
   EXPECT_EQ(std::pair(checks_.load(), builds_.load()), std::pair(3, 2));
 }
 
-TEST_F(IndexCacheTest, OfSentencesIsMegatronsWhereItFits) {
+TEST_F(IndexCacheTest, ReusesMegatronsSentenceIndexIfItMatches) {
   const auto source = std::make_shared<IndexedDataset>(test::vector_path("indexed/bert_uint16"));
   const CacheKey key{.kind = "k", .description = "d"};
   const SentencePlan part{.documents = range_of(*parse_split("90,10,0")[0], source->num_documents()),
@@ -201,24 +202,24 @@ TEST_F(IndexCacheTest, OfSentencesIsMegatronsWhereItFits) {
   const auto expect = [&](const auto& open, const std::string& placed, const std::string& kept,
                           const char* line) {
     const std::string stem = place(key, {{"sample_index", placed}});
-    EXPECT_THAT(said(open), HasSubstr(line)) << placed;
+    EXPECT_THAT(logged(open), HasSubstr(line)) << placed;
     EXPECT_EQ(read_file(stem + "-sample_index.npy"), read_file(test::vector_path(kept)));
-    EXPECT_EQ(said(open), "");
+    EXPECT_EQ(logged(open), "");
   };
-  expect(open_t5, of_t5, of_t5, "taken over");
-  expect(open_t5, of_bert, of_t5, "built again");
-  expect(open_bert, of_bert, of_bert, "taken over");
-  expect(open_bert, of_t5, of_bert, "built again");
-  // One row of other data, within all bounds.
+  expect(open_t5, of_t5, of_t5, "reused");
+  expect(open_t5, of_bert, of_t5, "rebuilt");
+  expect(open_bert, of_bert, of_bert, "reused");
+  expect(open_bert, of_t5, of_bert, "rebuilt");
+  // One wrong row, within all bounds.
   const std::string stem = place(key, {{"sample_index", of_bert}});
   std::string bytes = read_file(stem + "-sample_index.npy");
   ++bytes[bytes.size() - 12];
   write_file_atomically(stem + "-sample_index.npy", bytes);
-  EXPECT_THAT(said(open_bert), HasSubstr("built again"));
+  EXPECT_THAT(logged(open_bert), HasSubstr("rebuilt"));
   EXPECT_EQ(read_file(stem + "-sample_index.npy"), read_file(test::vector_path(of_bert)));
 }
 
-TEST_F(IndexCacheTest, OfABlendIsMegatronsWhereItFits) {
+TEST_F(IndexCacheTest, ReusesMegatronsBlendIndexIfItMatches) {
   const CacheKey key{.kind = "k", .description = "d"};
   const std::vector<double> weights{0.3, 0.7};
   const auto open = [&] { (void)blend_by_weight(weights, 700, IndexCache(folder_ / "cache"), key); };
@@ -232,11 +233,11 @@ TEST_F(IndexCacheTest, OfABlendIsMegatronsWhereItFits) {
     IntArray(samples).save(stem + "-dataset_sample_index.npy");
   };
   put(0);
-  EXPECT_THAT(said(open), HasSubstr("taken over"));
-  EXPECT_EQ(said(open), "");
+  EXPECT_THAT(logged(open), HasSubstr("reused"));
+  EXPECT_EQ(logged(open), "");
   put(1);
-  EXPECT_THAT(said(open), HasSubstr("built again"));
-  EXPECT_EQ(said(open), "");
+  EXPECT_THAT(logged(open), HasSubstr("rebuilt"));
+  EXPECT_EQ(logged(open), "");
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Indexed data sets: bytes equal to Megatron's, all types, and errors for every kind of damage.
+// Indexed data sets: files identical to Megatron's, all types, and errors for damaged files.
 #include "colonnade/data/indexed/indexed_dataset.h"
 
 #include <gmock/gmock.h>
@@ -26,7 +26,7 @@ void expect_same_files(const std::string& prefix, const std::string& reference) 
   EXPECT_TRUE(read_file(prefix + ".idx") == read_file(test::vector_path(reference) + ".idx")) << reference;
 }
 
-TEST(IndexedDataset, WritesEveryTypeAsMegatronDoes) {
+TEST(IndexedDataset, WritesEveryTypeLikeMegatron) {
   const test::TempFolder folder;
   for (int code = 1; code <= 8; ++code) {
     const auto type = static_cast<TokenType>(code);
@@ -50,7 +50,7 @@ TEST(IndexedDataset, WritesEveryTypeAsMegatronDoes) {
   }
 }
 
-TEST(IndexedDataset, WritesTheBytesOfTheFormatDocument) {
+TEST(IndexedDataset, WritesTheBytesOfTheFormatSpecification) {
   const test::TempFolder folder;
   IndexedDatasetBuilder builder(folder / "d", TokenType::kUint16);
   builder.add_document(std::vector<std::int32_t>{1, 2, 3}, std::vector<std::int32_t>{3});
@@ -64,7 +64,7 @@ TEST(IndexedDataset, WritesTheBytesOfTheFormatDocument) {
   EXPECT_EQ(folder.num_files(), 2U);
 }
 
-TEST(IndexedDataset, ReadsWhatMegatronRead) {
+TEST(IndexedDataset, ReadsLikeMegatron) {
   const auto expected = test::read_tensors("indexed/gpt_uint16.read.safetensors");
   const IndexedDataset data(test::vector_path("indexed/gpt_uint16"));
   ASSERT_EQ(data.num_documents() + 1, static_cast<std::int64_t>(expected.at("document_indices").size()));
@@ -82,7 +82,7 @@ TEST(IndexedDataset, ReadsWhatMegatronRead) {
   EXPECT_EQ(std::vector<double>(part.begin(), part.end()), expected.at("get_17_2_5"));
 }
 
-TEST(IndexedDataset, MergesAsMegatronDoes) {
+TEST(IndexedDataset, MergesLikeMegatron) {
   const test::TempFolder folder;
   IndexedDatasetBuilder builder(folder / "merged", TokenType::kUint16);
   builder.add_index(IndexedDataset(test::vector_path("indexed/gpt2_uint16")));
@@ -92,7 +92,7 @@ TEST(IndexedDataset, MergesAsMegatronDoes) {
   expect_same_files(folder / "merged", "indexed/merged_uint16");
 }
 
-TEST(IndexedDataset, KeepsTheModesOfMultimodalData) {
+TEST(IndexedDataset, StoresTheModesOfMultimodalData) {
   const test::TempFolder folder;
   IndexedDatasetBuilder builder(folder / "m", TokenType::kInt32, true);
   for (std::int32_t k = 0; k < 5; ++k) {
@@ -106,11 +106,11 @@ TEST(IndexedDataset, KeepsTheModesOfMultimodalData) {
   builder.finalize();
   expect_same_files(folder / "m", "indexed/multimodal_int32");
   EXPECT_EQ(IndexedDataset(folder / "m", true).mode(2), 1);
-  EXPECT_EQ(IndexedDataset(folder / "m").num_sequences(), 15);  // readable as plain data too
+  EXPECT_EQ(IndexedDataset(folder / "m").num_sequences(), 15);  // also readable as text-only data
   EXPECT_THROW(IndexedDataset(test::vector_path("indexed/gpt_int32"), true), DataError);
 }
 
-TEST(IndexedDataset, LeavesNothingBehindWhenItIsNotFinished) {
+TEST(IndexedDataset, RemovesTemporaryFilesIfNotFinalized) {
   const test::TempFolder folder;
   {
     IndexedDatasetBuilder builder(folder / "d", TokenType::kUint8);
@@ -121,7 +121,7 @@ TEST(IndexedDataset, LeavesNothingBehindWhenItIsNotFinished) {
   EXPECT_EQ(folder.num_files(), 0U);
 }
 
-TEST(IndexedDataset, ReadsBackWhatWasWritten) {
+TEST(IndexedDataset, ReadsBackWrittenDocuments) {
   const test::TempFolder folder;
   const bool holds = rc::check("documents of any shape survive", [&folder] {
     const auto documents = *rc::gen::container<std::vector<std::vector<std::vector<std::uint16_t>>>>(
@@ -148,7 +148,7 @@ TEST(IndexedDataset, ReadsBackWhatWasWritten) {
   EXPECT_TRUE(holds);
 }
 
-TEST(IndexedDataset, RefusesFilesCutAtAnyByte) {
+TEST(IndexedDataset, RejectsFilesTruncatedAtAnyByte) {
   const test::TempFolder folder;
   for (const std::string part : {".idx", ".bin"}) {
     const std::string other = part == ".idx" ? ".bin" : ".idx";
@@ -156,7 +156,7 @@ TEST(IndexedDataset, RefusesFilesCutAtAnyByte) {
     write(folder / ("d" + other), read_file(test::vector_path("indexed/dtypes/uint16") + other));
     for (std::size_t size = 0; size < whole.size(); ++size) {
       write(folder / ("d" + part), whole.substr(0, size));
-      EXPECT_THROW(IndexedDataset(folder / "d"), DataError) << part << " cut at " << size;
+      EXPECT_THROW(IndexedDataset(folder / "d"), DataError) << part << " truncated at " << size;
     }
     write(folder / ("d" + part), whole + "x");
     EXPECT_THROW(IndexedDataset(folder / "d"), DataError) << part << " one byte longer";
@@ -165,7 +165,7 @@ TEST(IndexedDataset, RefusesFilesCutAtAnyByte) {
   }
 }
 
-TEST(IndexedDataset, AnyChangedByteIsRefusedOrHarmless) {
+TEST(IndexedDataset, ChangedBytesAreRejectedOrHarmless) {
   const test::TempFolder folder;
   const std::string whole = read_file(test::vector_path("indexed/dtypes/int32.idx"));
   write(folder / "d.bin", read_file(test::vector_path("indexed/dtypes/int32.bin")));
@@ -186,7 +186,7 @@ TEST(IndexedDataset, AnyChangedByteIsRefusedOrHarmless) {
   }
 }
 
-TEST(IndexedDataset, SaysWhatIsWrong) {
+TEST(IndexedDataset, ReportsDamage) {
   const test::TempFolder folder;
   EXPECT_THAT(test::message_of<DataError>([&] { IndexedDataset(folder / "none"); }),
               HasSubstr("no such file"));

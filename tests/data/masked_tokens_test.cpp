@@ -1,4 +1,4 @@
-// Masked tokens against Megatron's samples for BERT, which mask by every rule there is, and hostile texts.
+// Masked tokens against Megatron's BERT samples, which use all masking rules, and degenerate texts.
 #include "colonnade/data/samples/masked_tokens.h"
 
 #include <gtest/gtest.h>
@@ -35,7 +35,7 @@ Ints sentences_of(const IndexedDataset& source, std::int64_t begin, std::int64_t
   return tokens;
 }
 
-/// What BERT reads of sentences [begin, end): [CLS] A [SEP] B [SEP], A and B shortened to `length` together.
+/// BERT's input for sentences [begin, end): [CLS] A [SEP] B [SEP], A and B truncated to `length` in total.
 Ints bert_text(const IndexedDataset& source, std::int64_t begin, std::int64_t end, std::int64_t length,
                bool pairs, RandomState& random) {
   std::int64_t pivot = pairs ? 1 : end - begin;
@@ -56,9 +56,9 @@ Ints bert_text(const IndexedDataset& source, std::int64_t begin, std::int64_t en
   return text;
 }
 
-TEST(MaskedTokens, AreThoseOfMegatronsBert) {
+TEST(MaskedTokens, MatchMegatronsBert) {
   const IndexedDataset source(test::vector_path("indexed/bert_uint16"));
-  MaskRules words{.max_words = 3, .cls = kCls, .sep = kSep, .continues = word_pieces()};
+  MaskRules words{.max_words = 3, .cls = kCls, .sep = kSep, .continues_word = word_pieces()};
   MaskRules tokens = words, spans = words;
   tokens.max_words = 1;
   tokens.whole_words = false;
@@ -74,14 +74,14 @@ TEST(MaskedTokens, AreThoseOfMegatronsBert) {
       const auto row = static_cast<std::int64_t>(3 * i);
       const Ints text = bert_text(source, index[row], index[row + 1], index[row + 2], c.pairs, random);
       Ints masked = text, labels(length, -1);
-      const auto hide = [&](std::size_t at) {
+      const auto mask = [&](std::size_t at) {
         labels[at] = text[at];
         if (random.random_sample() < 0.8)
           masked[at] = kMask;
         else if (random.random_sample() >= 0.5)
           masked[at] = random.randint(0, kVocabulary);
       };
-      (void)mask_spans(text, index[row + 2], c.rules, random, hide);
+      (void)mask_spans(text, index[row + 2], c.rules, random, mask);
       masked.resize(length, 0);
       const auto at = static_cast<std::ptrdiff_t>(i * length);
       ASSERT_TRUE(std::equal(masked.begin(), masked.end(), expected.at("text").begin() + at))
@@ -92,12 +92,15 @@ TEST(MaskedTokens, AreThoseOfMegatronsBert) {
   }
 }
 
-TEST(MaskedTokens, StayWithinTheirShareAndDoNotOverlap) {
-  const MaskRules rules{
-      .probability = 0.3, .max_words = 10, .geometric = true, .cls = 1, .continues = {false, false, true}};
+TEST(MaskedTokens, StayWithinTheMaskProbabilityAndDoNotOverlap) {
+  const MaskRules rules{.probability = 0.3,
+                        .max_words = 10,
+                        .geometric = true,
+                        .cls = 1,
+                        .continues_word = {false, false, true}};
   for (std::uint32_t seed = 0; seed < 200; ++seed) {
     RandomState random(seed);
-    Ints text(seed);  // of all lengths; 0, 1 (never masked) and 2 (continues a word)
+    Ints text(seed);  // tokens 0, 1 (never masked) and 2 (continues a word)
     for (std::int64_t& token : text) token = random.randint(0, 3);
     const auto spans = mask_spans(text, seed + 2, rules, random).spans;
     std::size_t count = 0, end = 0;
@@ -107,7 +110,7 @@ TEST(MaskedTokens, StayWithinTheirShareAndDoNotOverlap) {
       end = span.back() + 1;
       for (const std::size_t at : span) EXPECT_NE(text.at(at), 1);
       count += span.size();
-      // A word is masked as a whole.
+      // Words are masked completely.
       std::size_t next = end;
       while (next < text.size() && text[next] == 1) ++next;
       EXPECT_TRUE(next == text.size() || text[next] != 2) << seed;
@@ -116,7 +119,7 @@ TEST(MaskedTokens, StayWithinTheirShareAndDoNotOverlap) {
   }
 }
 
-TEST(MaskedTokens, NoneWhereNothingMayBeMasked) {
+TEST(MaskedTokens, AreEmptyIfNothingMayBeMasked) {
   RandomState random(1);
   const MaskRules rules{.cls = 7, .sep = 8};
   EXPECT_TRUE(mask_spans({}, 100, rules, random).spans.empty());
@@ -125,8 +128,8 @@ TEST(MaskedTokens, NoneWhereNothingMayBeMasked) {
       mask_spans(Ints{1, 2, 3}, 2, rules, random).spans.empty());  // 0.15 of 2 tokens is less than one
   EXPECT_TRUE(mask_spans(Ints{1, 2, 3}, 100, {.probability = 0}, random).spans.empty());
   EXPECT_EQ(mask_spans(Ints{1, 2, 3}, 100, rules, random).spans.size(), 1U);
-  // A word longer than the share is left out.
-  const MaskRules pieces{.continues = {false, true}};
+  // A word longer than the budget is skipped.
+  const MaskRules pieces{.continues_word = {false, true}};
   EXPECT_TRUE(mask_spans(Ints{0, 1, 1, 1}, 100, pieces, random).spans.empty());
 }
 

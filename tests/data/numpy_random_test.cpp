@@ -1,4 +1,4 @@
-// The random numbers against values that NumPy 2.4.6 and torch printed.
+// Random number generators against values printed by NumPy 2.4.6 and torch.
 #include "colonnade/data/numpy_random.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@ namespace {
 
 using Ints = std::vector<std::int64_t>;
 
-TEST(Mt19937, GivesTheNumbersOfTheStandardLibrary) {
+TEST(Mt19937, MatchesTheStandardLibrary) {
   for (const std::uint32_t seed : {0U, 1U, 1234U, 4294967295U}) {
     Mt19937 own(seed);
     std::mt19937 known(seed);
@@ -26,7 +26,7 @@ TEST(Mt19937, GivesTheNumbersOfTheStandardLibrary) {
   }
 }
 
-TEST(RandomState, ShufflesLongListsDrawByDraw) {
+TEST(RandomState, ShufflesLongListsLikeSingleDraws) {
   for (const std::size_t size : {0U, 1U, 2U, 255U, 256U, 257U, 1000U, 5000U}) {
     std::vector<std::int64_t> values(size), expected(size);
     std::iota(values.begin(), values.end(), 0);
@@ -35,11 +35,11 @@ TEST(RandomState, ShufflesLongListsDrawByDraw) {
     one.shuffle(std::span(values));
     for (std::size_t i = size; i-- > 1;) std::swap(expected[i], expected[other.bounded(i)]);
     EXPECT_EQ(values, expected) << size;
-    EXPECT_EQ(one.bounded(1000), other.bounded(1000)) << size;  // neither has drawn more
+    EXPECT_EQ(one.bounded(1000), other.bounded(1000)) << size;  // equal numbers of draws
   }
 }
 
-TEST(RandomState, ShufflesAndDrawsAsNumpy) {
+TEST(RandomState, ShuffleAndRandomSampleMatchNumpy) {
   RandomState random(1234);
   Ints values(20);
   std::iota(values.begin(), values.end(), 0);
@@ -49,7 +49,7 @@ TEST(RandomState, ShufflesAndDrawsAsNumpy) {
   EXPECT_DOUBLE_EQ(random.random_sample(), 0.50308316530780972);
 }
 
-TEST(RandomState, DrawsBoundedIntegersAsNumpy) {
+TEST(RandomState, BoundedIntegersMatchNumpy) {
   RandomState random(1234);
   Ints values;
   for (int i = 0; i < 8; ++i) values.push_back(random.randint(0, 10));
@@ -60,12 +60,12 @@ TEST(RandomState, DrawsBoundedIntegersAsNumpy) {
   EXPECT_EQ(values, (Ints{752595690692, 108744157686, 291964244179, 650496783975}));
 }
 
-TEST(RandomState, DrawsLengthsAsNumpy) {
+TEST(RandomState, DistributionsMatchNumpy) {
   RandomState random(1234);
   Ints values;
   for (int i = 0; i < 8; ++i) values.push_back(random.geometric(0.2));
   EXPECT_EQ(values, (Ints{1, 5, 3, 7, 7, 2, 2, 8}));
-  // binomial(1, p) twelve times, and one random_sample() that tells how much was drawn.
+  // binomial(1, p) twelve times, and one random_sample() that depends on the number of draws.
   const std::array<std::pair<double, Ints>, 4> throws{{{0.5, {0, 1, 0, 1, 1, 0, 0, 1, 1, 1, 0, 1}},
                                                        {0.3, {0, 0, 0, 1, 1, 0, 0, 1, 1, 1, 0, 0}},
                                                        {0.9, {1, 1, 1, 1, 1, 1, 1, 1, 0, 1, 1, 1}},
@@ -85,7 +85,7 @@ TEST(RandomState, DrawsLengthsAsNumpy) {
   EXPECT_EQ(values, (Ints{1, 2, 1, 2, 2, 1, 1, 2}));
 }
 
-TEST(Pcg64, DrawsBoundedIntegersAsNumpy) {
+TEST(Pcg64, BoundedIntegersMatchNumpy) {
   Pcg64 random(0);
   Ints values;
   for (int i = 0; i < 8; ++i) values.push_back(random.integers(1, 4096));
@@ -97,28 +97,28 @@ TEST(Pcg64, DrawsBoundedIntegersAsNumpy) {
   EXPECT_EQ(sum, 1679183723551U);
 }
 
-TEST(TorchRandperm, OrdersAsTorch) {
+TEST(TorchRandperm, MatchesTorch) {
   EXPECT_EQ(torch_randperm(20, 0),
             (Ints{4, 5, 13, 19, 7, 14, 3, 6, 9, 17, 11, 2, 16, 18, 10, 12, 15, 8, 1, 0}));
   EXPECT_EQ(torch_randperm(12, 3), (Ints{10, 9, 1, 6, 4, 11, 3, 7, 2, 0, 8, 5}));
   EXPECT_TRUE(torch_randperm(0, 0).empty());
 }
 
-// Total 20, consumed 4, micro-batch 2, data rank 1 of 2.
-TEST(Sampler, GivesTheRowsOfMegatronsSamplers) {
+// Total 20, consumed 4, micro-batch size 2, data-parallel rank 1 of 2.
+TEST(Sampler, MatchesMegatronsSamplers) {
   Ints run(20);
   std::iota(run.begin(), run.end(), 0);
-  Ints taken;
+  Ints rows;
   const std::span<const std::int64_t> rest = std::span<const std::int64_t>(run).subspan(4);
   for (int k = 0; k < 4; ++k)
-    for (const std::int64_t sample : micro_batch_of(rest, k, 1, 2, 2)) taken.push_back(sample);
-  EXPECT_EQ(taken, (Ints{6, 7, 10, 11, 14, 15, 18, 19}));
+    for (const std::int64_t sample : micro_batch_of(rest, k, 1, 2, 2)) rows.push_back(sample);
+  EXPECT_EQ(rows, (Ints{6, 7, 10, 11, 14, 15, 18, 19}));
   EXPECT_EQ(sharded_cyclic_order(20, 4, 2, 1, 2), (Ints{17, 15, 13, 19, 10, 18, 16, 12}));
   const CyclicOrder cyclic(20, 4);
   const Ints order = cyclic.order(cyclic.epoch(4));
-  taken.clear();  // Megatron deals the unsharded order out to the ranks one by one
-  for (std::size_t i = 4 + 1; i < 20; i += 2) taken.push_back(order[i]);
-  EXPECT_EQ(taken, (Ints{14, 6, 17, 2, 18, 12, 8, 0}));
+  rows.clear();  // Megatron distributes the unsharded order to the ranks one sample at a time
+  for (std::size_t i = 4 + 1; i < 20; i += 2) rows.push_back(order[i]);
+  EXPECT_EQ(rows, (Ints{14, 6, 17, 2, 18, 12, 8, 0}));
   EXPECT_EQ(CyclicOrder(23, 4).epoch(20), 1);
   EXPECT_EQ(CyclicOrder(23, 4).order(1), torch_randperm(20, 1));
 }
@@ -134,9 +134,10 @@ std::vector<Ints> batches_of_four(const Ints& order) {
   return batches;
 }
 
-// Megatron's unsharded sampler, micro-batch 2, 2 data ranks, epoch 0, with torch's randperm: what both ranks
-// read in each step. Of 21 samples a step of 4 leaves out one, less than a micro-batch, of 22 it leaves two.
-TEST(Sampler, CyclicIsMegatronsWhereTheGlobalBatchLeavesLessThanAMicroBatch) {
+// Megatron's unsharded sampler with torch's randperm, micro-batch size 2, 2 data-parallel ranks, epoch 0: the
+// samples of both ranks in each step. With steps of 4, 21 samples leave one over, less than a micro-batch; 22
+// leave two.
+TEST(Sampler, CyclicMatchesMegatronIfTheRemainderIsLessThanAMicroBatch) {
   const std::vector<Ints> of_21{
       {4, 5, 13, 19}, {3, 6, 7, 14}, {2, 9, 11, 17}, {10, 12, 16, 18}, {0, 1, 8, 15}};
   EXPECT_EQ(batches_of_four(CyclicOrder(21, 4).order(0)), of_21);

@@ -1,4 +1,4 @@
-// How workers of a Prefetcher are scheduled; what it gives is tested by the batches that it makes.
+// Scheduling policy of Prefetcher workers; the batches are covered by the tests of batches.
 #include "colonnade/data/prefetcher.h"
 
 #include <gtest/gtest.h>
@@ -9,10 +9,10 @@
 namespace colonnade::data {
 namespace {
 
-// Else a worker that next() wakes takes the processor from its caller.
-TEST(PrefetcherTest, WorkersDoNotPushTheirCallerAside) {
+// Otherwise a worker woken by next() would preempt the caller.
+TEST(PrefetcherTest, WorkersDoNotPreemptTheCaller) {
   const int own = ::sched_getscheduler(0);
-  int here = own;  // what a thread that asks for it gets: some systems have no other policy
+  int here = own;  // the policy that a thread can get: some systems have no other
   std::jthread([&here] {
     const sched_param unused{};
     ::sched_setscheduler(0, SCHED_BATCH, &unused);
@@ -28,7 +28,7 @@ TEST(PrefetcherTest, WorkersDoNotPushTheirCallerAside) {
     const sched_param unused{};
     if (::sched_setscheduler(0, SCHED_IDLE, &unused) == 0) idle = policy_of(2);
   }).join();
-  EXPECT_TRUE(idle == -1 || idle == SCHED_IDLE) << "a policy that was chosen";
+  EXPECT_TRUE(idle == -1 || idle == SCHED_IDLE) << "an explicit policy is kept";
 }
 
 }  // namespace

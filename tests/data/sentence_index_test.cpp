@@ -1,4 +1,4 @@
-// Samples of whole sentences against Megatron's, and documents that no sample can be taken of.
+// Sentence indices against Megatron's, and unusable documents.
 #include "colonnade/data/samples/sentence_index.h"
 
 #include <gmock/gmock.h>
@@ -23,13 +23,13 @@ Ints values(const IntArray& array) {
   return result;
 }
 
-TEST(SentenceIndex, IsMegatronsForASmallExample) {
+TEST(SentenceIndex, MatchesMegatronsForASmallExample) {
   const Sentences source({{5, 6, 7, 8}, {9, 3, 4}, {10, 11, 2, 3, 4}});
   const SentencePlan plan{.documents = {0, 3}, .max_length = 20, .num_samples = 5, .min_sentences = 2};
   const SentenceIndex index = build_sentence_index(source, plan);
   EXPECT_EQ(values(index.sample),
             (Ints{0, 4, 20, 4, 7, 20, 4, 7, 20, 9, 12, 20, 0, 4, 20, 7, 9, 20, 7, 9, 20, 9, 12, 20}));
-  EXPECT_EQ(index.passes, 2);
+  EXPECT_EQ(index.epochs, 2);
 }
 
 struct Case {
@@ -41,7 +41,7 @@ struct Case {
   std::int64_t num_samples = 400;
 };
 
-TEST(SentenceIndex, HasTheBytesOfMegatrons) {
+TEST(SentenceIndex, IsByteIdenticalToMegatrons) {
   const IndexedDataset source(test::vector_path("indexed/bert_uint16"));
   const test::TempFolder folder;
   for (const Case& c :
@@ -56,7 +56,8 @@ TEST(SentenceIndex, HasTheBytesOfMegatrons) {
                             .seed = c.seed,
                             .min_sentences = c.min_sentences};
     const SentenceIndex index = build_sentence_index(source, plan);
-    EXPECT_EQ(check_sentence_index(source, plan, index.sample).unread.cut, index.unread.cut);
+    EXPECT_EQ(check_sentence_index(source, plan, index.sample).unused.truncated_tokens,
+              index.unused.truncated_tokens);
     index.sample.save(folder / "index.npy");
     EXPECT_EQ(read_file(folder / "index.npy"),
               read_file(test::vector_path("indexed/masked/" + c.file + ".npy")))
@@ -64,24 +65,25 @@ TEST(SentenceIndex, HasTheBytesOfMegatrons) {
   }
 }
 
-/// The sentences of all samples, as often as they are taken.
-std::multiset<std::int64_t> taken(const IntArray& sample) {
+/// The sentences of all samples, with repetitions.
+std::multiset<std::int64_t> sentences_of(const IntArray& sample) {
   std::multiset<std::int64_t> sentences;
   for (std::int64_t row = 0; row < sample.rows(); ++row)
     for (std::int64_t i = sample[3 * row]; i < sample[3 * row + 1]; ++i) sentences.insert(i);
   return sentences;
 }
 
-TEST(SentenceIndex, TakesEverySentenceOnceAPass) {
-  // An empty document, one whose long sentence has others beside it, and one that is a long sentence.
+TEST(SentenceIndex, UsesEverySentenceOncePerEpoch) {
+  // Including empty documents, one of several sentences with an overlong one, and one that is a long
+  // sentence.
   const Sentences source({{3, 3, 3, 3, 3, 3, 3}, {}, {4, 513, 4}, {900}, {512, 0, 2}, {}});
   SentencePlan plan{.documents = {0, 6}, .max_length = 8, .num_samples = std::nullopt};
   EXPECT_EQ(count_usable_documents(source, plan), 3);
   const SentenceIndex once = build_sentence_index(source, plan);
-  EXPECT_EQ(once.passes, 1);
-  EXPECT_EQ(once.unread.documents, 3);
-  EXPECT_EQ(once.unread.tokens, 4 + 513 + 4);
-  EXPECT_EQ(taken(once.sample), (std::multiset<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 10, 11, 12, 13}));
+  EXPECT_EQ(once.epochs, 1);
+  EXPECT_EQ(once.unused.documents, 3);
+  EXPECT_EQ(once.unused.tokens, 4 + 513 + 4);
+  EXPECT_EQ(sentences_of(once.sample), (std::multiset<std::int64_t>{0, 1, 2, 3, 4, 5, 6, 10, 11, 12, 13}));
   for (std::int64_t row = 0; row < once.sample.rows(); ++row) {
     EXPECT_GE(once.sample[3 * row + 2], 2);
     EXPECT_LE(once.sample[3 * row + 2], 8);
@@ -89,12 +91,12 @@ TEST(SentenceIndex, TakesEverySentenceOnceAPass) {
   plan.num_samples = 3 * once.sample.rows();
   const SentenceIndex more = build_sentence_index(source, plan);
   for (const std::int64_t sentence : {0, 6, 10, 13})
-    EXPECT_EQ(taken(more.sample).count(sentence), static_cast<std::size_t>(more.passes)) << sentence;
+    EXPECT_EQ(sentences_of(more.sample).count(sentence), static_cast<std::size_t>(more.epochs)) << sentence;
   plan.documents = {3, 6};
-  EXPECT_EQ(*taken(build_sentence_index(source, plan).sample).begin(), 10);
+  EXPECT_EQ(*sentences_of(build_sentence_index(source, plan).sample).begin(), 10);
 }
 
-TEST(SentenceIndex, MakesShortSamplesAsOftenAsAsked) {
+TEST(SentenceIndex, FollowsTheShortSequenceProbability) {
   const Sentences source(std::vector<Ints>(2000, Ints{5}));
   const auto short_ones = [&source](double probability) {
     const SentencePlan plan{.documents = {0, 2000},
@@ -112,8 +114,8 @@ TEST(SentenceIndex, MakesShortSamplesAsOftenAsAsked) {
   EXPECT_NEAR(static_cast<double>(short_ones(1)), 1980, 20);
 }
 
-TEST(SentenceIndex, RefusesDataThatNoSampleCanBeTakenOf) {
-  const auto refusal = [](const std::vector<Ints>& documents) {
+TEST(SentenceIndex, RejectsDataWithoutUsableDocuments) {
+  const auto error_message = [](const std::vector<Ints>& documents) {
     const Sentences source(documents);
     return test::message_of<DataError>([&] {
       const SentencePlan plan{
@@ -121,9 +123,9 @@ TEST(SentenceIndex, RefusesDataThatNoSampleCanBeTakenOf) {
       (void)build_sentence_index(source, plan);
     });
   };
-  EXPECT_THAT(refusal({}), HasSubstr("got none such in documents 0 to 0"));
-  EXPECT_THAT(refusal({{}, {}}), HasSubstr("every text as a list of sentences"));
-  EXPECT_THAT(refusal({{600, 1}}), HasSubstr("none of more than 512 tokens beside others"));
+  EXPECT_THAT(error_message({}), HasSubstr("got no such document among 0 to 0"));
+  EXPECT_THAT(error_message({{}, {}}), HasSubstr("every text as a list of sentences"));
+  EXPECT_THAT(error_message({{600, 1}}), HasSubstr("none of several longer than 512 tokens"));
 }
 
 }  // namespace

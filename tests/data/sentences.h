@@ -1,4 +1,4 @@
-// Documents of sentences for the tests of masked data.
+// Documents of sentences for tests of masked data.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 
 namespace colonnade::data {
 
-/// Documents of sentences of given lengths, whose tokens count upwards over the whole source from 10 on.
+/// Documents of sentences of given lengths; token ids count up from 10 over the whole source.
 class Sentences final : public TokenSource {
  public:
   explicit Sentences(const std::vector<std::vector<std::int64_t>>& documents) {
@@ -48,7 +48,7 @@ class Sentences final : public TokenSource {
   std::vector<std::int64_t> lengths_, starts_;
 };
 
-/// Batches of samples of sentences, of Megatron's vector unless a test writes another data set.
+/// Batches of sentence samples from Megatron's vector, or from a data set that a test writes.
 class SentenceBatchesTest : public ::testing::Test {
  protected:
   SentenceBatchesTest() {
@@ -66,13 +66,13 @@ class SentenceBatchesTest : public ::testing::Test {
 
   [[nodiscard]] virtual Splits open() const = 0;
   template <typename E>
-  [[nodiscard]] std::string refusal() const {
+  [[nodiscard]] std::string error_message() const {
     return test::message_of<E>([this] {
       const Splits splits = open();
       if (splits[0] != nullptr) (void)splits[0]->get(0, 8);
     });
   }
-  /// Writes a data set whose documents have sentences of these lengths, of token 7; its prefix.
+  /// Writes a data set of documents with the given sentence lengths, all of token 7; returns its prefix.
   [[nodiscard]] std::string write(const std::vector<std::vector<std::int32_t>>& documents) const {
     IndexedDatasetBuilder builder(folder_ / "made", TokenType::kInt32);
     for (const std::vector<std::int32_t>& lengths : documents) {
@@ -89,7 +89,7 @@ class SentenceBatchesTest : public ::testing::Test {
   config::Training training_;
 };
 
-/// Which ids of the vectors' vocabulary continue a word.
+/// Per id of the vectors' vocabulary: whether it continues a word.
 inline std::vector<bool> word_pieces() {
   const auto file = nlohmann::json::parse(read_file(test::vector_path("tokenizers/bert_wordpiece.json")));
   const auto& vocabulary = file["model"]["vocab"];
@@ -99,20 +99,21 @@ inline std::vector<bool> word_pieces() {
   return continues;
 }
 
-/// As Megatron's vectors of T5 are made: seed 13, 128 tokens in, 64 out.
+/// The plan of Megatron's T5 vectors: seed 13, encoder length 128, decoder length 64.
 inline T5Plan megatrons_t5_plan(const TokenSource& source) {
-  T5Plan plan{.encoder_length = 128,
-              .decoder_length = 64,
-              .sentences = {.documents = range_of(*parse_split("90,10,0")[0], source.num_documents()),
-                            .max_length = 126,
-                            .num_samples = 400,
-                            .seed = 13},
-              .masking = {.max_words = 10, .geometric = true, .cls = 2, .sep = 3, .continues = word_pieces()},
-              .ids = {.vocab_size = 2102,
-                      .bos = 2100,
-                      .eos = 2101,
-                      .pad = 0,
-                      .sentinels = std::vector<std::int64_t>(100)}};
+  T5Plan plan{
+      .encoder_length = 128,
+      .decoder_length = 64,
+      .sentences = {.documents = range_of(*parse_split("90,10,0")[0], source.num_documents()),
+                    .max_length = 126,
+                    .num_samples = 400,
+                    .seed = 13},
+      .masking = {.max_words = 10, .geometric = true, .cls = 2, .sep = 3, .continues_word = word_pieces()},
+      .ids = {.vocab_size = 2102,
+              .bos = 2100,
+              .eos = 2101,
+              .pad = 0,
+              .sentinels = std::vector<std::int64_t>(100)}};
   std::iota(plan.ids.sentinels.begin(), plan.ids.sentinels.end(), 2000);
   return plan;
 }

@@ -1,4 +1,4 @@
-// Samples of chat messages: packed and single, what has a loss, who sees whom, broken files.
+// Chat samples: packed and single conversations, loss and attention masks, malformed files.
 #include "colonnade/data/samples/sft/sft_batches.h"
 
 #include <gmock/gmock.h>
@@ -9,7 +9,7 @@
 #include <set>
 
 #include "colonnade/base/error.h"
-#include "colonnade/data/sample_use.h"
+#include "colonnade/data/dataset_usage.h"
 #include "colonnade/data/samples/sft/sft_conversations.h"
 #include "colonnade/data/samples/sft/sft_dataset.h"
 #include "support/files.h"
@@ -22,7 +22,7 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-/// A conversation whose first question is its number: 20 to 50 tokens.
+/// A conversation of 20 to 50 tokens whose first question is its number.
 json talk(int number) {
   json messages = json::array();
   for (int turn = 0; turn <= number % 3; ++turn) {
@@ -32,7 +32,7 @@ json talk(int number) {
   return {{"messages", messages}};
 }
 
-/// A folder with a tokenizer, its template and chats of 40 conversations in two files.
+/// A folder with a tokenizer, a chat template, and 40 conversations in two files.
 struct Files {
   Files() {
     std::filesystem::create_directory(folder / "tok");
@@ -73,7 +73,7 @@ struct Files {
 
 using Numbers = std::vector<std::int64_t>;
 
-/// The tokens of a sample and the text of what has a loss in it.
+/// The tokens of a sample, its text, and the text with a loss.
 struct Row {
   Numbers tokens, positions;
   std::string text, learnt;
@@ -91,8 +91,8 @@ Row row_of(const HostBatch& batch, std::size_t row, const tokenizers::Tokenizer&
     if (!batch.position_ids.empty() && batch.position_ids[i] == 0) result.starts.push_back(i - row * s);
     if (batch.loss_mask[i] > 0) learnt.push_back(static_cast<std::int32_t>(batch.labels[i]));
   }
-  result.text = tokenizer.decode_all(ids);
-  result.learnt = tokenizer.decode_all(learnt);
+  result.text = tokenizer.decode_with_special(ids);
+  result.learnt = tokenizer.decode_with_special(learnt);
   return result;
 }
 
@@ -103,17 +103,17 @@ std::string answers(int number) {
   return text;
 }
 
-/// The number that a conversation at `text` is about.
+/// The number of the conversation that starts at `text`.
 int number_at(const std::string& text) {
   constexpr std::string_view kBegin = "<|im_start|>user\n";
   EXPECT_TRUE(text.starts_with(kBegin)) << text;
   return std::stoi(text.substr(kBegin.size()));
 }
 
-TEST(SftBatches, OneConversationEachHasALossOnItsAnswers) {
+TEST(SftBatches, SingleConversationsHaveALossOnTheirAnswers) {
   const Files files;
   const auto batches = std::move(files.open()[0]);
-  ASSERT_EQ(batches->size(), 40) << "one pass is enough for six samples";
+  ASSERT_EQ(batches->size(), 40) << "one epoch is enough for six samples";
   std::set<int> seen;
   const HostBatch batch = batches->get(0, 40);
   EXPECT_TRUE(batch.attention_mask.empty());
@@ -121,13 +121,13 @@ TEST(SftBatches, OneConversationEachHasALossOnItsAnswers) {
     const Row row = row_of(batch, i, *files.tokenizer);
     const int number = number_at(row.text);
     EXPECT_EQ(row.learnt, answers(number));
-    EXPECT_TRUE(row.positions.empty()) << "they go on through the filling";
+    EXPECT_TRUE(row.positions.empty()) << "they continue through the padding";
     seen.insert(number);
   }
   EXPECT_EQ(seen.size(), 40U);
 }
 
-TEST(SftBatches, SaysHowOftenConversationsAreReadAndKeepsThePasses) {
+TEST(SftBatches, ReportsEpochsWithoutChangingTheOrder) {
   Files files;
   const auto order = [&] { return files.open()[0]->samples().orders().at(0); };
   EXPECT_EQ(order().epochs(), 1);
@@ -138,12 +138,12 @@ TEST(SftBatches, SaysHowOftenConversationsAreReadAndKeepsThePasses) {
   EXPECT_GT(order().epochs(), 3);
 }
 
-TEST(SftBatches, PackedConversationsAreWholeAndApart) {
+TEST(SftBatches, PackedConversationsAreCompleteAndSeparate) {
   Files files;
   files.pack();
   const auto batches = std::move(files.open()[0]);
   const std::int64_t samples = batches->size();
-  EXPECT_LT(samples, 20) << "several in each";
+  EXPECT_LT(samples, 20) << "several per sample";
   std::multiset<int> seen;
   const HostBatch batch = batches->get(0, samples);
   for (std::size_t i = 0; i < static_cast<std::size_t>(samples); ++i) {
@@ -152,7 +152,7 @@ TEST(SftBatches, PackedConversationsAreWholeAndApart) {
     for (const std::size_t start : row.starts) {
       const std::vector<std::int32_t> ids(row.tokens.begin() + static_cast<std::ptrdiff_t>(start),
                                           row.tokens.end());
-      const int number = number_at(files.tokenizer->decode_all(ids));
+      const int number = number_at(files.tokenizer->decode_with_special(ids));
       seen.insert(number);
       learnt += answers(number);
     }
@@ -167,15 +167,15 @@ TEST(SftBatches, PackedConversationsAreWholeAndApart) {
     }
   }
   EXPECT_EQ(seen.size(), 40U);
-  EXPECT_EQ(std::set<int>(seen.begin(), seen.end()).size(), 40U) << "each once in a pass";
+  EXPECT_EQ(std::set<int>(seen.begin(), seen.end()).size(), 40U) << "each once per epoch";
 }
 
-TEST(SftBatches, OrderFollowsTheSeedAloneAndGoesOnWhereMoreIsAsked) {
+TEST(SftBatches, OrderDependsOnlyOnTheSeedAndContinuesForMoreSamples) {
   Files files;
   files.pack();
   const auto tokens = [&](std::int64_t count) { return files.open()[0]->get(0, count).tokens; };
   const Numbers few = tokens(10);
-  EXPECT_EQ(tokens(10), few) << "out of the cache";
+  EXPECT_EQ(tokens(10), few) << "from the cache";
   files.training.train_iters = 50;
   const auto more = std::move(files.open()[0]);
   EXPECT_GE(more->size(), 100);
@@ -187,7 +187,7 @@ TEST(SftBatches, OrderFollowsTheSeedAloneAndGoesOnWhereMoreIsAsked) {
   EXPECT_NE(tokens(10), few);
 }
 
-TEST(SftBatches, SplitsAndBlendsAreOfConversations) {
+TEST(SftBatches, SplitsAndBlendsConsistOfConversations) {
   Files files;
   files.data.split = "50,50,0";
   files.training.eval_iters = 1;
@@ -207,7 +207,7 @@ TEST(SftBatches, SplitsAndBlendsAreOfConversations) {
   EXPECT_EQ(of_second, 3);
 }
 
-TEST(SftBatches, BrokenLinesAreNamed) {
+TEST(SftBatches, MalformedLinesAreReported) {
   Files files;
   files.chats(talk(1).dump() + "\n\n{\"messages\": 3}\n");
   EXPECT_THAT(files.fault(),
@@ -220,8 +220,8 @@ TEST(SftBatches, BrokenLinesAreNamed) {
   EXPECT_THAT(files.fault(), AllOf(HasSubstr("line 1: "), HasSubstr("chat_template.jinja: line 1: ")));
   files.chats("\xef\xbb\xbf" + talk(1).dump() + "\n");
   EXPECT_THAT(files.fault(),
-              HasSubstr("chats.jsonl line 1 must be a JSON object; got a byte order mark (U+FEFF) in "
-                        "front of it; remove it with sed"));
+              HasSubstr("chats.jsonl line 1 must be a JSON object; got a byte order mark (U+FEFF) "
+                        "before it; remove it with sed"));
   files.chats("\n");
   EXPECT_THAT(files.fault(), HasSubstr("must hold a conversation"));
   files.data.data_path = {files.folder / "tok"};
@@ -229,13 +229,13 @@ TEST(SftBatches, BrokenLinesAreNamed) {
   std::filesystem::create_symlink("loop", files.folder / "loop");
   files.data.data_path = {files.folder / "loop"};
   EXPECT_THAT(test::message_of<Error>([&] { (void)files.open(); }),
-              HasSubstr("loop: the system must be able to read it; got Too many levels"));
+              HasSubstr("loop must be readable; got Too many levels"));
   files.data.data_path = {files.folder / "nowhere"};
   EXPECT_THAT(files.fault(), HasSubstr("must be a file of chat messages"));
 }
 
-/// More than what is worked on at a time, in conversations of many sizes: the ids of each are its own.
-TEST(SftBatches, LargeFilesAreReadPieceByPiece) {
+/// More text than is in flight at a time, in conversations of many sizes.
+TEST(SftBatches, LargeFilesAreEncodedInChunks) {
   Files f;
   std::string text;
   std::vector<std::string> lines;
@@ -267,13 +267,13 @@ TEST(SftBatches, LargeFilesAreReadPieceByPiece) {
   }
 }
 
-TEST(SftBatches, LinesOfManyMegabytesAreRefused) {
+TEST(SftBatches, LinesOfManyMegabytesAreRejected) {
   Files f;
   f.chats(talk(1).dump() + "\n{\"messages\": \"" + std::string(17 << 20, 'a') + "\"}\n");
   EXPECT_THAT(f.fault(), AllOf(HasSubstr("chats.jsonl line 2"), HasSubstr("at most 16777216 bytes")));
 }
 
-TEST(SftBatches, LongConversationsAreCutAndThoseWithoutAnAnswerLeftOut) {
+TEST(SftBatches, LongConversationsAreTruncatedAndThoseWithoutAnAnswerLeftOut) {
   Files files;
   json question = talk(3), tail = talk(3);
   question["messages"][0]["content"] = std::string(600, 'q');
@@ -285,10 +285,10 @@ TEST(SftBatches, LongConversationsAreCutAndThoseWithoutAnAnswerLeftOut) {
   files.chats(question.dump() + "\n" + tail.dump() + "\n");
   const HostBatch batch = files.open()[0]->get(0, 1);
   EXPECT_EQ(batch.loss_mask.back(), 1.0F);
-  EXPECT_EQ(files.open()[0]->size(), 6) << "the other one alone, six times";
+  EXPECT_EQ(files.open()[0]->size(), 6) << "the other conversation, six times";
 }
 
-TEST(SftBatches, AnEvaluationSplitWithoutAnAnswerIsSaidAndEmpty) {
+TEST(SftBatches, AnEvaluationSplitWithoutAnAnswerIsEmptyWithAWarning) {
   Files files;
   json question = talk(3);
   question["messages"][0]["content"] = std::string(600, 'q');
@@ -298,28 +298,31 @@ TEST(SftBatches, AnEvaluationSplitWithoutAnAnswerIsSaidAndEmpty) {
     files.data.split = split;
     testing::internal::CaptureStderr();
     Splits splits = files.open();
-    const std::string said = testing::internal::GetCapturedStderr();
-    return std::pair{std::move(splits), said};
+    const std::string warning = testing::internal::GetCapturedStderr();
+    return std::pair{std::move(splits), warning};
   };
   files.chats(talk(1).dump() + "\n" + question.dump() + "\n");
-  const auto [splits, said] = open("1,1,0");
+  const auto [splits, warning] = open("1,1,0");
   ASSERT_NE(splits[0], nullptr);
   EXPECT_EQ(splits[1], nullptr);
   EXPECT_THAT(
-      said, HasSubstr("warning: " + files.data.data_path[0] +
-                      ": the valid split must hold a conversation with an answer within 128 tokens; got none "
-                      "among 1 of 2; there will be no valid batches; add data"));
+      warning,
+      HasSubstr("warning: " + files.data.data_path[0] +
+                ": the valid split must hold a conversation with an answer within 128 tokens; got none "
+                "among 1 of 2; there will be no valid batches; add data"));
   const std::string without = files.data.data_path[0], with = files.folder / "chats";
   files.data.data_path.clear();
   files.data.train_data_path = {with};
   files.chats(question.dump() + "\n");
   files.data.data_path.clear();
   files.data.valid_data_path = {"0.5", with, "0.5", without};
-  const auto [blended, told] = open("1,1,0");
+  const auto [blended, blend_warning] = open("1,1,0");
   EXPECT_EQ(blended[1], nullptr);
-  EXPECT_THAT(told, AllOf(HasSubstr("got none among 1 of 1; nothing is validated: a blend must"),
-                          HasSubstr("; leave it out of --valid-data-path"), Not(HasSubstr("--split"))));
-  EXPECT_EQ(told.find("warning: " + without), told.rfind("warning: " + without)) << "one warning of one fact";
+  EXPECT_THAT(blend_warning,
+              AllOf(HasSubstr("got none among 1 of 1; the valid split is not evaluated: a blend must"),
+                    HasSubstr("; remove it from --valid-data-path"), Not(HasSubstr("--split"))));
+  EXPECT_EQ(blend_warning.find("warning: " + without), blend_warning.rfind("warning: " + without))
+      << "a single warning";
   files.data.train_data_path.clear();
   files.data.valid_data_path.clear();
   files.chats(talk(1).dump() + "\n" + question.dump() + "\n");
@@ -329,17 +332,17 @@ TEST(SftBatches, AnEvaluationSplitWithoutAnAnswerIsSaidAndEmpty) {
   files.training.seq_length = 127;
   files.chats(question.dump() + "\n" + talk(1).dump() + "\n");
   files.data.split = "1,1,0";
-  EXPECT_THAT(files.fault(), HasSubstr("the train split must hold")) << "training needs one";
+  EXPECT_THAT(files.fault(), HasSubstr("the train split must hold")) << "training requires one";
 }
 
-TEST(SftBatches, NoTextIsVisitedForTokensThatCarryMarksOfAnswers) {
+TEST(SftBatches, SourcesOfFlaggedTokensAreNotVisited) {
   const Files files;
   int texts = 0;
-  files.open()[0]->samples().for_each_text([&](const TokenSource&, Range) { ++texts; });
+  files.open()[0]->samples().for_each_source([&](const TokenSource&, Range) { ++texts; });
   EXPECT_EQ(texts, 0);
 }
 
-TEST(SftBatches, MoreSamplesThanMemoryHoldsAreRefusedBeforeTheyArePacked) {
+TEST(SftBatches, MoreSamplesThanMemoryHoldsAreRejectedBeforePacking) {
   Files files;
   files.training.train_iters = 1'000'000'000'000;
   for (const bool packed : {false, true}) {
@@ -350,18 +353,18 @@ TEST(SftBatches, MoreSamplesThanMemoryHoldsAreRefusedBeforeTheyArePacked) {
   }
 }
 
-TEST(SftBatches, UseCountsInputsAlone) {
+TEST(SftBatches, UsageCountsInputsOnly) {
   Files files;
   json tail = talk(3);
   tail["messages"][1]["content"] = std::string(600, 'z');
   files.chats(tail.dump() + "\n" + talk(4).dump() + "\n");
   const auto batches = std::move(files.open()[0]);
   const SampleSource& source = batches->samples();
-  SetUse use(source.orders()[0]);
-  const std::vector<SetUse*> sets{&use};
+  DatasetUsage use(source.orders()[0]);
+  const std::vector<DatasetUsage*> sets{&use};
   std::int64_t inputs = 0;
   for (std::int64_t i = 0; i < 2; ++i) {
-    add_use(source, i, i, sets);
+    add_usage(source, i, i, sets);
     Numbers text(128);
     source.tokens(i, -1, text);
     inputs += std::count_if(text.begin(), text.end() - 1, [](std::int64_t token) { return token != -1; });
@@ -370,7 +373,7 @@ TEST(SftBatches, UseCountsInputsAlone) {
   EXPECT_EQ(use.tokens(), inputs);
 }
 
-TEST(SftBatches, AnswersWithoutAnEndAreReportedAtEveryOpening) {
+TEST(SftBatches, AnswersWithoutAnEndOfTurnAreReportedEachTime) {
   Files files;
   const auto reported = [&](const std::string& chat_template) {
     files.data.chat_template = chat_template;
@@ -379,7 +382,7 @@ TEST(SftBatches, AnswersWithoutAnEndAreReportedAtEveryOpening) {
     return testing::internal::GetCapturedStderr();
   };
   const std::string open = "{% for m in messages %}{{ m.role ~ ':' ~ m.content }}{% endfor %}";
-  for (const char* when : {"built", "out of the cache"})
+  for (const char* when : {"built", "from the cache"})
     EXPECT_THAT(reported(open), HasSubstr("warning: " + files.data.data_path[0] +
                                           ": 79 of 79 answers end without a token that ends the turn"))
         << when;
@@ -387,7 +390,7 @@ TEST(SftBatches, AnswersWithoutAnEndAreReportedAtEveryOpening) {
               Not(HasSubstr("answers end")));
 }
 
-TEST(SftBatches, NemotronFormatsNeedTheirTokens) {
+TEST(SftBatches, NemotronFormatsRequireTheirTokens) {
   Files files;
   files.data.sft_tokenizer_prompt_format = "nemotron-h-aligned";
   EXPECT_THAT(test::message_of<ConfigError>([&] { (void)files.open(); }), HasSubstr("<SPECIAL_10>"));

@@ -1,4 +1,4 @@
-// Batches of a T5: orders, splits, blends, mock data, hostile data, errors.
+// Batches of T5: orders, splits, blends, mock data, malformed data, errors.
 #include "colonnade/data/samples/t5/t5_batches.h"
 
 #include <gmock/gmock.h>
@@ -30,7 +30,7 @@ class T5BatchesTest : public SentenceBatchesTest {
   T5Ids ids_ = t5_ids(nullptr, 2100, 100);
 };
 
-TEST_F(T5BatchesTest, TakeTheSamplesThatMegatronTakes) {
+TEST_F(T5BatchesTest, MatchMegatronsSamples) {
   training_.seq_length = 128;
   training_.decoder_seq_length = 64;
   training_.seed = 13;
@@ -47,7 +47,7 @@ TEST_F(T5BatchesTest, TakeTheSamplesThatMegatronTakes) {
     expected.insert(read_file(test::vector_path("indexed/masked/" + name + ".npy")));
   EXPECT_EQ(kept, expected);
 
-  // Megatron's descriptions, but for the path and the tokenizer of this run.
+  // Megatron's descriptions, except for the path and the tokenizer of this run.
   std::set<std::string> described, megatrons;
   for (const auto& file : std::filesystem::directory_iterator(folder_ / "cache"))
     if (file.path().string().ends_with("T5MaskedWordPieceDataset-description.txt"))
@@ -77,13 +77,13 @@ void expect_same(const HostBatch& part, const HostBatch& whole, std::size_t row)
   EXPECT_TRUE(equal(part.samples, whole.samples, 1)) << row;
 }
 
-TEST_F(T5BatchesTest, HoldWhatAnEncoderAndADecoderRead) {
+TEST_F(T5BatchesTest, HoldTheInputsOfEncoderAndDecoder) {
   const Splits splits = open();
   ASSERT_NE(splits[0], nullptr);
   ASSERT_NE(splits[1], nullptr);
   EXPECT_EQ(splits[2], nullptr);
   EXPECT_GE(splits[0]->size(), 240);
-  EXPECT_FALSE(splits[0]->endless());
+  EXPECT_FALSE(splits[0]->is_cyclic());
   const HostBatch batch = splits[0]->get(8, 4);
   EXPECT_EQ(batch.micro_batch, 4);
   EXPECT_EQ(batch.seq, 32);
@@ -108,21 +108,21 @@ TEST_F(T5BatchesTest, HoldWhatAnEncoderAndADecoderRead) {
   }
 }
 
-TEST_F(T5BatchesTest, DependOnTheirNumbersOnly) {
+TEST_F(T5BatchesTest, DependOnlyOnSampleNumbers) {
   for (const char* type : {"single", "cyclic"}) {
     data_.dataloader_type = type;
     const Splits splits = open();
-    EXPECT_EQ(splits[0]->endless(), std::string(type) == "cyclic");
-    const HostBatch whole = splits[0]->get(200, 16);
-    // Resumed at any number, in parts of any size and by other processes' objects.
-    const Splits again = open();
+    EXPECT_EQ(splits[0]->is_cyclic(), std::string(type) == "cyclic");
+    const HostBatch batch = splits[0]->get(200, 16);
+    // Resumed at any number, in micro-batches of any size and by other objects.
+    const Splits reopened = open();
     for (std::size_t row = 0; row < 16; row += 4)
-      expect_same(again[0]->get(200 + static_cast<std::int64_t>(row), 4), whole, row);
-    expect_same(again[0]->get(std::array<std::int64_t, 1>{215}), whole, 15);
+      expect_same(reopened[0]->get(200 + static_cast<std::int64_t>(row), 4), batch, row);
+    expect_same(reopened[0]->get(std::array<std::int64_t, 1>{215}), batch, 15);
     for (const int workers : {0, 1, 4}) {
       Prefetcher<HostBatch> prefetcher([&](std::int64_t i) { return splits[0]->get(200 + 2 * i, 2); },
                                        workers);
-      for (std::size_t row = 0; row < 16; row += 2) expect_same(prefetcher.next(), whole, row);
+      for (std::size_t row = 0; row < 16; row += 2) expect_same(prefetcher.next(), batch, row);
     }
   }
 }
@@ -148,10 +148,10 @@ TEST_F(T5BatchesTest, CyclicEpochsHoldEachSampleOnce) {
   training_.train_iters = 1;
   data_.data_path = {write({{30}, {20}})};
   data_.split = "1,0,0";
-  EXPECT_EQ(refusal<ConfigError>(), "");  // read again and again until there are enough
+  EXPECT_EQ(error_message<ConfigError>(), "");  // repeated until there are enough samples
 }
 
-TEST_F(T5BatchesTest, BlendsAndPathsPerSplit) {
+TEST_F(T5BatchesTest, SupportBlendsAndPathsPerSplit) {
   const std::string first = data_.data_path[0];
   const std::string second = write({{30, 12}, {20, 14, 17}, {60}});
   data_.data_path = {"0.25", first, "0.75", second};
@@ -181,9 +181,8 @@ TEST_F(T5BatchesTest, BlendsAndPathsPerSplit) {
   EXPECT_EQ(splits[2], nullptr);
 }
 
-// The second document is left out for its long sentence; of the third, which fills one sample, two tokens are
-// cut.
-TEST_F(T5BatchesTest, WhatNoSampleShowsIsSaid) {
+// The second document is left out for its long sentence; the third fills one sample, which loses two tokens.
+TEST_F(T5BatchesTest, UnusedTextIsReported) {
   data_.data_path = {write({{30}, {20, 513, 17}, {64}})};
   data_.split = "1,0,0";
   data_.short_seq_prob = 0;
@@ -193,14 +192,15 @@ TEST_F(T5BatchesTest, WhatNoSampleShowsIsSaid) {
     log::set_level(log::Level::kWarning);
     (void)open();
     log::set_level(log::Level::kError);
-    const std::string said = testing::internal::GetCapturedStderr();
-    EXPECT_THAT(said,
+    const std::string warnings = testing::internal::GetCapturedStderr();
+    EXPECT_THAT(warnings,
                 HasSubstr("1 of 3 documents of the train split are left out, with 85.4 % of its tokens"));
-    EXPECT_THAT(said, HasSubstr("2.1 % of the tokens of the train split's samples lie behind their length"));
+    EXPECT_THAT(warnings,
+                HasSubstr("2.1 % of the tokens of the train split's samples exceed the sample length"));
   }
 }
 
-TEST_F(T5BatchesTest, WhatIsPaddingDependsOnPlacesOnly) {
+TEST_F(T5BatchesTest, PaddingDependsOnPositionsNotOnIds) {
   data_.data_path = {write({{30}, {20, 14, 17}})};  // of token 7
   data_.split = "1,0,0";
   const HostBatch other = open()[0]->get(0, 8);
@@ -211,16 +211,16 @@ TEST_F(T5BatchesTest, WhatIsPaddingDependsOnPlacesOnly) {
   EXPECT_EQ(std::ranges::count(batch.encoder_tokens, 7), 0);
 }
 
-TEST_F(T5BatchesTest, TextOfNumbersHasNoSentinels) {
+TEST_F(T5BatchesTest, RejectSentinelsInNumericText) {
   data_.data_path = {write({{30}, {20, 14, 17}})};
   data_.split = "1,0,0";
-  ids_ = t5_ids(nullptr, 108, 100);  // its end of document is 7, which text may have
-  EXPECT_EQ(refusal<DataError>(), "");
+  ids_ = t5_ids(nullptr, 108, 100);  // the end of document is 7, which is allowed in text
+  EXPECT_EQ(error_message<DataError>(), "");
   ids_ = t5_ids(nullptr, 107, 100);
-  EXPECT_THAT(refusal<DataError>(), HasSubstr("must be below 7, the first of the special ids"));
+  EXPECT_THAT(error_message<DataError>(), HasSubstr("must be below 7, the first special id"));
 }
 
-TEST_F(T5BatchesTest, MockDataHoldNoSentinels) {
+TEST_F(T5BatchesTest, MockDataHaveNoSentinelsInText) {
   data_.data_path.clear();
   data_.mock_data = true;
   ids_ = t5_ids(nullptr, 60, 20);  // text of 0 to 39
@@ -249,7 +249,7 @@ TEST_F(T5BatchesTest, SettingsChangeTheSamples) {
   data_.mask_prob = 0.3;
   EXPECT_GT(masked(first()), masked(usual));
   data_.mask_prob = 0;
-  EXPECT_EQ(masked(first()), 16);  // eos alone
+  EXPECT_EQ(masked(first()), 16);  // only eos
   data_.mask_prob = 0.15;
   data_.short_seq_prob = 1;
   EXPECT_NE(first().encoder_tokens, usual.encoder_tokens);
@@ -258,50 +258,50 @@ TEST_F(T5BatchesTest, SettingsChangeTheSamples) {
   EXPECT_NE(first().encoder_tokens, usual.encoder_tokens);
 }
 
-TEST_F(T5BatchesTest, SaysWhatIsWrongWithTheSettings) {
+TEST_F(T5BatchesTest, ReportBadSettings) {
   training_.decoder_seq_length = 0;
-  EXPECT_THAT(refusal<ConfigError>(), HasSubstr("--decoder-seq-length must be 1 to"));
+  EXPECT_THAT(error_message<ConfigError>(), HasSubstr("--decoder-seq-length must be 1 to"));
   training_.decoder_seq_length = 5;
-  EXPECT_THAT(refusal<DataError>(), HasSubstr("--decoder-seq-length 5; raise it"));
+  EXPECT_THAT(error_message<DataError>(), HasSubstr("--decoder-seq-length 5; raise it"));
   training_.decoder_seq_length = 32;
   training_.seq_length = 3;
-  EXPECT_THAT(refusal<ConfigError>(), HasSubstr("--seq-length: the encoder's must be 4 to"));
+  EXPECT_THAT(error_message<ConfigError>(), HasSubstr("--seq-length must be 4 to"));
   training_.seq_length = 64;
   training_.seed = -1;
-  EXPECT_THAT(refusal<ConfigError>(), HasSubstr("--seed"));
+  EXPECT_THAT(error_message<ConfigError>(), HasSubstr("--seed"));
   training_.seed = 99;
   data_.dataloader_type = "external";
-  EXPECT_THAT(refusal<ConfigError>(), HasSubstr("--dataloader-type"));
+  EXPECT_THAT(error_message<ConfigError>(), HasSubstr("--dataloader-type"));
   data_.dataloader_type = "single";
   ids_.sentinels.clear();
-  EXPECT_THAT(refusal<ConfigError>(), HasSubstr("--vocab-extra-ids"));
+  EXPECT_THAT(error_message<ConfigError>(), HasSubstr("--vocab-extra-ids"));
   ids_ = t5_ids(nullptr, 2100, 1);
-  EXPECT_THAT(refusal<DataError>(), HasSubstr("with 1 of 2; raise --vocab-extra-ids"));
+  EXPECT_THAT(error_message<DataError>(), HasSubstr("with 1 of 2; raise --vocab-extra-ids"));
   ids_ = t5_ids(nullptr, 1000, 100);
-  ids_.text_end = 0;  // as of a tokenizer with a file
-  EXPECT_THAT(refusal<DataError>(), HasSubstr("must be 0 to 999"));
+  ids_.text_end = 0;  // as with a tokenizer file
+  EXPECT_THAT(error_message<DataError>(), HasSubstr("must be 0 to 999"));
   data_.mock_data = true;
-  EXPECT_THAT(refusal<ConfigError>(), HasSubstr("exactly one of"));
+  EXPECT_THAT(error_message<ConfigError>(), HasSubstr("exactly one of"));
 }
 
-TEST_F(T5BatchesTest, HostileDataAreRefusedOrPassedOver) {
+TEST_F(T5BatchesTest, MalformedDataAreRejectedOrSkipped) {
   data_.split = "1,0,0";
   data_.data_path = {write({})};
-  EXPECT_THAT(refusal<DataError>(), HasSubstr("a document must have 1 or more sentences"));
+  EXPECT_THAT(error_message<DataError>(), HasSubstr("a document must have 1 or more sentences"));
   data_.data_path = {write({{}, {}})};
-  EXPECT_THAT(refusal<DataError>(), HasSubstr("got none such in documents 0 to 2"));
+  EXPECT_THAT(error_message<DataError>(), HasSubstr("got no such document among 0 to 2"));
   data_.data_path = {write({{600, 3}})};
-  EXPECT_THAT(refusal<DataError>(), HasSubstr("none of more than 512 tokens"));
+  EXPECT_THAT(error_message<DataError>(), HasSubstr("none of several longer than 512 tokens"));
   data_.data_path = {write({{0}, {30}})};
-  EXPECT_THAT(refusal<DataError>(), HasSubstr("a sample must have tokens"));
+  EXPECT_THAT(error_message<DataError>(), HasSubstr("a sample must have tokens"));
   data_.data_path = {write({{}, {600, 3}, {700}, {4, 4}, {}})};
-  EXPECT_EQ(refusal<DataError>(), "");
-  // An evaluation without data is left out, training without data is an error.
+  EXPECT_EQ(error_message<DataError>(), "");
+  // An evaluation split without data is skipped; training without data is an error.
   data_.split = "80,20,0";
   EXPECT_EQ(open()[1], nullptr);
   data_.data_path = {write({{}, {5}})};
   data_.split = "50,50,0";
-  EXPECT_THAT(refusal<DataError>(), HasSubstr("documents 0 to 1"));
+  EXPECT_THAT(error_message<DataError>(), HasSubstr("document among 0 to 1"));
 }
 
 }  // namespace

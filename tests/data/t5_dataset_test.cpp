@@ -1,4 +1,4 @@
-// Samples of a T5 against Megatron's, and what cannot be a sample.
+// T5 samples against Megatron's, and invalid data.
 #include "colonnade/data/samples/t5/t5_dataset.h"
 
 #include <gmock/gmock.h>
@@ -28,14 +28,14 @@ T5Dataset small(const std::vector<Ints>& documents, const std::function<void(T5P
   return {source, plan, IndexCache({}), CacheKey{}};
 }
 
-/// The numbers of one row of a tensor.
+/// Compares `got` with one row of a tensor.
 void expect_row(std::span<const std::int64_t> got, const std::vector<double>& tensor, std::size_t row,
                 const char* what) {
   const auto begin = tensor.begin() + static_cast<std::ptrdiff_t>(row * got.size());
   EXPECT_TRUE(std::equal(got.begin(), got.end(), begin)) << what << " of sample " << row;
 }
 
-TEST(T5Dataset, GivesMegatronsSamples) {
+TEST(T5Dataset, MatchesMegatronsSamples) {
   const auto source = std::make_shared<IndexedDataset>(test::vector_path("indexed/bert_uint16"));
   const auto dataset =
       std::make_shared<T5Dataset>(source, megatrons_t5_plan(*source), IndexCache({}), CacheKey{});
@@ -64,12 +64,12 @@ TEST(T5Dataset, GivesMegatronsSamples) {
   for (std::size_t i = 0; i < 50 * 64; ++i) {
     EXPECT_EQ(static_cast<double>(batch.tokens[i]), expected.at("text_dec")[i]);
     EXPECT_EQ(batch.loss_mask[i], expected.at("loss_mask")[i]);
-    // Megatron's -1, which no vocabulary holds, is 0 here.
+    // Megatron's -1, which is in no vocabulary, is 0 here.
     EXPECT_EQ(static_cast<double>(batch.labels[i]), std::max(expected.at("labels")[i], 0.0));
   }
 }
 
-TEST(T5Dataset, KeepsMegatronsIndexInItsCache) {
+TEST(T5Dataset, CachesMegatronsIndex) {
   log::set_level(log::Level::kError);
   const test::TempFolder folder;
   const auto source = std::make_shared<IndexedDataset>(test::vector_path("indexed/bert_uint16"));
@@ -89,7 +89,7 @@ TEST(T5Dataset, KeepsMegatronsIndexInItsCache) {
                 .orders()[0]
                 .passes,
             2);
-  // Whatever decides the index makes it anew, also where Megatron's description does not say so.
+  // Every parameter of the index triggers a rebuild, even those that are not in Megatron's description.
   std::vector<T5Plan> others(5, megatrons_t5_plan(*source));
   others[0].sentences.seed = 14;
   others[1].sentences.max_length = 100;
@@ -102,7 +102,7 @@ TEST(T5Dataset, KeepsMegatronsIndexInItsCache) {
     (void)T5Dataset(source, megatrons_t5_plan(*source), cache, {.kind = "k", .description = "same"});
     EXPECT_EQ(kept(), megatrons);
   }
-  // Data that the index was not made for.
+  // Data that do not match the index.
   const auto less = std::make_shared<Sentences>(std::vector<Ints>(300, Ints{4}));
   T5Plan plan = megatrons_t5_plan(*source);
   EXPECT_THAT(test::message_of<DataError>([&] {
@@ -113,11 +113,11 @@ TEST(T5Dataset, KeepsMegatronsIndexInItsCache) {
   log::set_level(log::Level::kInfo);
 }
 
-TEST(T5Dataset, SplitsTextBetweenEncoderAndDecoder) {
+TEST(T5Dataset, DistributesTextToEncoderAndDecoder) {
   const T5Dataset dataset = small({Ints(1, 40)});
   Ints numbers(128 + 64 + 64);
   dataset.tokens(0, -5, numbers);
-  Ints text, hidden;
+  Ints text, masked;
   for (const std::int64_t id : std::span(numbers).first(128))
     if (id >= 0 && id < 2000) text.push_back(id);
   const std::span<const std::int64_t> decoder = std::span(numbers).subspan(128, 64);
@@ -126,19 +126,19 @@ TEST(T5Dataset, SplitsTextBetweenEncoderAndDecoder) {
   const auto count = static_cast<std::size_t>(std::ranges::find(labels, 2101) - labels.begin());
   for (std::size_t i = 0; i < count; ++i) {
     EXPECT_EQ(labels[i], decoder[i + 1]) << i;
-    if (labels[i] < 2000) hidden.push_back(labels[i]);
+    if (labels[i] < 2000) masked.push_back(labels[i]);
   }
   EXPECT_TRUE(std::ranges::all_of(decoder.subspan(count + 1), [](auto id) { return id == -5; }));
   EXPECT_TRUE(std::ranges::all_of(labels.subspan(count + 1), [](auto id) { return id == -1; }));
-  EXPECT_EQ(hidden.size(), 6U);  // 15 % of 40
-  text.insert(text.end(), hidden.begin(), hidden.end());
+  EXPECT_EQ(masked.size(), 6U);  // 15 % of 40
+  text.insert(text.end(), masked.begin(), masked.end());
   std::ranges::sort(text);
   Ints whole(40);
   std::iota(whole.begin(), whole.end(), 10);
   EXPECT_EQ(text, whole);
 }
 
-TEST(T5Dataset, CutsTextToItsLength) {
+TEST(T5Dataset, TruncatesTextToTheTargetLength) {
   const T5Dataset dataset = small({{1000000000}, {100, 26}, {100, 27}, {0}},
                                   [](T5Plan& plan) { plan.sentences.short_seq_prob = 0; });
   for (std::int64_t i = 0; i < dataset.size(); ++i) {
@@ -147,30 +147,31 @@ TEST(T5Dataset, CutsTextToItsLength) {
     EXPECT_EQ(text.tokens.size(), first == 5 ? 0U : 126U);
     EXPECT_EQ(text.truncated, first == 0 || first == 3) << first;
   }
-  std::int64_t shown = 0;
-  for (std::int64_t i = 0; i < dataset.size(); ++i) shown += std::ssize(dataset.text(i).tokens);
+  std::int64_t used = 0;
+  for (std::int64_t i = 0; i < dataset.size(); ++i) used += std::ssize(dataset.text(i).tokens);
   const SampleOrder order = dataset.orders()[0];
-  EXPECT_EQ(dataset.index().unread.documents, 0);
-  EXPECT_EQ(dataset.index().unread.cut, order.passes * order.tokens - shown);
+  EXPECT_EQ(dataset.index().unused.documents, 0);
+  EXPECT_EQ(dataset.index().unused.truncated_tokens, order.passes * order.tokens - used);
 }
 
-TEST(T5Dataset, SaysWhatIsTooSmallForItsSpans) {
-  const auto refusal = [](const std::function<void(T5Plan&)>& change) {
+TEST(T5Dataset, ReportsTooFewSentinelsAndShortDecoders) {
+  const auto error_message = [](const std::function<void(T5Plan&)>& change) {
     const T5Dataset dataset = small(std::vector<Ints>(50, Ints{120}), change);
     return test::message_of<DataError>([&] {
       Ints numbers(128 + 2 * 20);
       for (std::int64_t i = 0; i < dataset.size(); ++i) dataset.tokens(i, 0, numbers);
     });
   };
-  EXPECT_THAT(refusal([](T5Plan& plan) { plan.decoder_length = 20; }),
+  EXPECT_THAT(error_message([](T5Plan& plan) { plan.decoder_length = 20; }),
               HasSubstr("--decoder-seq-length 20; raise it"));
-  EXPECT_THAT(refusal([](T5Plan& plan) {
+  EXPECT_THAT(error_message([](T5Plan& plan) {
                 plan.decoder_length = 20;
                 plan.ids.sentinels.resize(2);
               }),
               HasSubstr("raise --vocab-extra-ids"));
   const T5Dataset dataset = small({{5}});
-  EXPECT_THAT(test::message_of<DataError>([&] { (void)dataset.text(1); }), HasSubstr("asked for sample 1"));
+  EXPECT_THAT(test::message_of<DataError>([&] { (void)dataset.text(1); }),
+              HasSubstr("sample numbers must be 0 to 0; got 1"));
 }
 
 }  // namespace

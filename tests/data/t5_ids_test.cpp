@@ -1,4 +1,4 @@
-// The ids of T5's samples, from every kind of tokenizer.
+// T5's special ids for all kinds of tokenizers.
 #include "colonnade/data/samples/t5/t5_ids.h"
 
 #include <gmock/gmock.h>
@@ -16,7 +16,7 @@ namespace {
 using ::testing::HasSubstr;
 using Ints = std::vector<std::int64_t>;
 
-/// A vocabulary of 100 pieces, of which some have a name.
+/// A vocabulary of 100 pieces, some of them named.
 class Model final : public tokenizers::Tokenizer {
  public:
   Model(tokenizers::SpecialIds special, std::map<std::string, std::int32_t, std::less<>> pieces)
@@ -36,7 +36,7 @@ class Model final : public tokenizers::Tokenizer {
   std::map<std::string, std::int32_t, std::less<>> pieces_;
 };
 
-TEST(T5Ids, OfNumbersAreTheLastOnes) {
+TEST(T5Ids, OfNumericTextAreTheLastIds) {
   const auto tokenizer = tokenizers::make_tokenizer({.type = "NullTokenizer", .vocab_size = 50});
   for (const tokenizers::Tokenizer* given :
        std::array<const tokenizers::Tokenizer*, 2>{tokenizer.get(), nullptr}) {
@@ -59,10 +59,10 @@ TEST(T5Ids, OfAModelAreItsPieces) {
   EXPECT_EQ(ids.eos, 1);
   EXPECT_EQ(ids.pad, 0);
   EXPECT_EQ(t5_ids(&t5, 100, 1).sentinels, (Ints{99}));
-  EXPECT_EQ(t5_ids(&t5, 128, 5).sentinels, (Ints{99, 98, 100, 97, 101}));  // what it lacks lies behind
+  EXPECT_EQ(t5_ids(&t5, 128, 5).sentinels, (Ints{99, 98, 100, 97, 101}));  // missing ones follow its pieces
 }
 
-TEST(T5Ids, BehindAModelThatHasNone) {
+TEST(T5Ids, FollowThePiecesOfAModelWithoutSentinels) {
   const auto llama = tokenizers::make_tokenizer(
       {.type = "SentencePieceTokenizer", .model = test::vector_path("tokenizers/llama2_sp_bpe.model")});
   EXPECT_EQ(llama->id_of("<s>"), 1);
@@ -77,19 +77,19 @@ TEST(T5Ids, BehindAModelThatHasNone) {
   EXPECT_EQ(t5_ids(&bare, 200, 1).bos, 5);
 }
 
-TEST(T5Ids, NameTheWayOutWhereThereAreNoSentinels) {
-  const auto refusal = [](const tokenizers::Tokenizer* tokenizer, std::int64_t vocab_size,
-                          std::int64_t extra) {
+TEST(T5Ids, ReportMissingSentinelsWithAFix) {
+  const auto error_message = [](const tokenizers::Tokenizer* tokenizer, std::int64_t vocab_size,
+                                std::int64_t extra) {
     return test::message_of<ConfigError>([&] { (void)t5_ids(tokenizer, vocab_size, extra); });
   };
-  EXPECT_THAT(refusal(nullptr, 50, 0), HasSubstr("--vocab-extra-ids: the last ids of the vocabulary"));
-  EXPECT_THAT(refusal(nullptr, 50, 49), HasSubstr("1 to 48 of 50; got 49"));
+  EXPECT_THAT(error_message(nullptr, 50, 0), HasSubstr("--vocab-extra-ids: the last ids of the vocabulary"));
+  EXPECT_THAT(error_message(nullptr, 50, 49), HasSubstr("1 to 48 of 50; got 49"));
   const Model bare({.eos = 5}, {});
-  EXPECT_THAT(refusal(&bare, 100, 0), HasSubstr("<extra_id_0>"));
-  EXPECT_THAT(refusal(&bare, 100, 2), HasSubstr("102 in all; got 100; give --vocab-size 102"));
-  EXPECT_THAT(refusal(&bare, 50, 0), HasSubstr("--vocab-extra-ids"));
+  EXPECT_THAT(error_message(&bare, 100, 0), HasSubstr("<extra_id_0>"));
+  EXPECT_THAT(error_message(&bare, 100, 2), HasSubstr("102 in all; got 100; set --vocab-size 102"));
+  EXPECT_THAT(error_message(&bare, 50, 0), HasSubstr("--vocab-extra-ids"));
   const Model t5({.eos = 1, .pad = 0}, {{"<extra_id_0>", 99}});
-  EXPECT_THAT(refusal(&t5, 99, 0), HasSubstr("give --vocab-size 100"));
+  EXPECT_THAT(error_message(&t5, 99, 0), HasSubstr("set --vocab-size 100"));
 }
 
 }  // namespace

@@ -1,5 +1,4 @@
-// Flat buffers: how they are laid out, that every way of reducing gives the sum over the replicas,
-// and that owned stretches cover everything once.
+// Flat buffers: layout, equality of all reduction modes with the sum over replicas, and coverage by shards.
 #include "colonnade/data_parallel/grad_buffers.h"
 
 #include <gmock/gmock.h>
@@ -23,7 +22,7 @@ layout::ParamSpec plain(const std::string& name, std::vector<std::int64_t> shape
   return {.name = name, .shape = std::move(shape)};
 }
 
-/// Parameters of two chunks; the last one is never used.
+/// Parameters of two model chunks; the last one is never used.
 struct Toy {
   std::vector<std::unique_ptr<Parameter>> all;
   std::vector<std::vector<Parameter*>> chunks{{}, {}};
@@ -46,7 +45,7 @@ Tensor gradient(const Parameter& p, int rank, int microbatch) {
   return test::named_random(fmt::format("{} {} {}", p.spec.name, rank, microbatch), p.value.sizes());
 }
 
-/// A backward pass over one chunk that gives gradient().
+/// A backward pass over one model chunk with the gradients of gradient().
 void backward(const std::vector<Parameter*>& chunk, int rank, int microbatch) {
   Tensor loss = at::zeros({}, test::options(at::kDouble));
   for (Parameter* p : chunk)
@@ -58,13 +57,13 @@ void run_step(GradBuffers& buffers, const Toy& toy, int rank) {
   buffers.start_step();
   for (int m = 0; m < 2; ++m)
     for (int c = 1; c >= 0; --c) {
-      if (m == 1) buffers.arm(c);
+      if (m == 1) buffers.mark_last_microbatch(c);
       backward(toy.chunks[static_cast<std::size_t>(c)], rank, m);
     }
   buffers.finish();
 }
 
-TEST(GradBuffers, LieAlignedInBackwardOrder) {
+TEST(GradBuffers, AreAlignedAndInBackwardOrder) {
   for (const int replicas : {1, 3}) {
     comm::run_ranks(replicas, [&](comm::Communicators& ranks) {
       Toy toy;
@@ -82,7 +81,8 @@ TEST(GradBuffers, LieAlignedInBackwardOrder) {
       // c closes a bucket at 150 elements, b and a share one, unused and d another.
       ASSERT_EQ(buffers.owned().size(), 3U);
       const std::int64_t step = std::lcm<std::int64_t>(replicas, 128);
-      for (const Owned& owned : buffers.owned()) EXPECT_EQ((owned.end - owned.begin) * replicas % step, 0);
+      for (const OwnedShard& owned : buffers.owned())
+        EXPECT_EQ((owned.end - owned.begin) * replicas % step, 0);
       EXPECT_EQ(buffers.params().numel() % step, 0);
     });
   }
@@ -93,7 +93,7 @@ TEST(GradBuffers, HoldValuesAndGradientsAsViews) {
   const GradBuffers buffers(toy.chunks, {}, {});
   for (const auto& [p, begin] : buffers.entries()) {
     const Tensor flat = buffers.params().narrow(0, begin, p->value.numel());
-    EXPECT_TRUE(at::equal(flat, test::whole_value(p->spec).view(-1))) << p->spec.name;
+    EXPECT_TRUE(at::equal(flat, test::full_value(p->spec).view(-1))) << p->spec.name;
     EXPECT_EQ(flat.const_data_ptr(), p->value.const_data_ptr());
     EXPECT_EQ(buffers.grads().narrow(0, begin, 1).const_data_ptr(), p->main_grad.const_data_ptr());
   }
@@ -125,7 +125,7 @@ TEST(GradBuffers, EveryModeGivesTheSumOverReplicas) {
           for (int i = 0; i < 2 * replicas && p->spec.name != "unused"; ++i)
             expected.narrow(0, begin, p->value.numel()).add_(gradient(*p, i / 2, i % 2).view(-1));
         for (const auto& [p, begin] : buffers.entries())
-          for (const Owned& owned : buffers.owned()) {
+          for (const OwnedShard& owned : buffers.owned()) {
             const auto from = std::max(begin, owned.begin);
             const auto to = std::min(begin + p->value.numel(), owned.end);
             if (from >= to) continue;
@@ -138,7 +138,7 @@ TEST(GradBuffers, EveryModeGivesTheSumOverReplicas) {
   }
 }
 
-TEST(GradBuffers, ReduceWhileTheBackwardPassRunsWhenArmed) {
+TEST(GradBuffers, ReduceDuringTheLastBackwardPass) {
   comm::run_ranks(2, [&](comm::Communicators& ranks) {
     Toy toy;
     GradBuffers buffers(toy.chunks, {.data = ranks.world()},
@@ -146,21 +146,22 @@ TEST(GradBuffers, ReduceWhileTheBackwardPassRunsWhenArmed) {
     buffers.start_step();
     backward(toy.chunks[0], ranks.rank(), 0);
     const Parameter& c = *toy.chunks[0][2];
-    EXPECT_TRUE(at::allclose(c.main_grad, gradient(c, ranks.rank(), 0)));  // its own: nothing was sent
-    buffers.arm(0);
+    EXPECT_TRUE(
+        at::allclose(c.main_grad, gradient(c, ranks.rank(), 0)));  // local gradient only: not reduced yet
+    buffers.mark_last_microbatch(0);
     backward(toy.chunks[0], ranks.rank(), 1);
     Tensor sum = at::zeros_like(c.value);
     for (int i = 0; i < 4; ++i) sum += gradient(c, i / 2, i % 2);
     const Tensor own = gradient(c, ranks.rank(), 0) + gradient(c, ranks.rank(), 1);
     EXPECT_FALSE(at::allclose(c.main_grad, own)) << "thread ranks reduce at once: before finish()";
-    buffers.arm(1);
+    buffers.mark_last_microbatch(1);
     backward(toy.chunks[1], ranks.rank(), 0);
     buffers.finish();
     EXPECT_TRUE(at::allclose(c.main_grad, sum));
   });
 }
 
-TEST(GradBuffers, OwnedStretchesCoverEveryElementOnce) {
+TEST(GradBuffers, ShardsCoverEveryElementOnce) {
   for (const int replicas : {1, 2, 3, 4}) {
     std::mutex mutex;
     std::vector<int> owners;
@@ -170,7 +171,7 @@ TEST(GradBuffers, OwnedStretchesCoverEveryElementOnce) {
                                 {.bucket_elements = 100, .sharding = layout::Sharding::kOptimizer});
       const std::lock_guard lock(mutex);
       owners.resize(static_cast<std::size_t>(buffers.params().numel()), 0);
-      for (const Owned& owned : buffers.owned())
+      for (const OwnedShard& owned : buffers.owned())
         for (auto i = owned.begin; i < owned.end; ++i) ++owners[static_cast<std::size_t>(i)];
     });
     EXPECT_EQ(std::count(owners.begin(), owners.end(), 1), static_cast<std::ptrdiff_t>(owners.size()))
@@ -187,7 +188,7 @@ TEST(GradBuffers, EveryReplicaGetsTheParametersOfTheOwners) {
                            .overlap_param_gather = overlap,
                            .sharding = layout::Sharding::kOptimizer});
       const Tensor numbers = at::arange(buffers.params().numel(), test::options(at::kDouble));
-      for (const Owned& owned : buffers.owned())
+      for (const OwnedShard& owned : buffers.owned())
         buffers.params()
             .narrow(0, owned.begin, owned.end - owned.begin)
             .copy_(numbers.narrow(0, owned.begin, owned.end - owned.begin));
@@ -199,7 +200,7 @@ TEST(GradBuffers, EveryReplicaGetsTheParametersOfTheOwners) {
     });
 }
 
-/// Three buckets on rank 0 of two that owns a half of each, and what it asks of the other.
+/// Three buckets, half-owned by rank 0 of two, with recorded communication.
 struct Gathers {
   explicit Gathers(bool overlap)
       : buffers(toy.chunks, {.data = comm::Group(backend, "dp")},
@@ -213,7 +214,7 @@ struct Gathers {
   GradBuffers buffers;
 };
 
-TEST(GradBuffers, GatheredParametersAreWaitedForChunkByChunk) {
+TEST(GradBuffers, WaitForGatheredParametersChunkByChunk) {
   Gathers g(true);
   g.buffers.gather_params();
   EXPECT_THAT(g.events(), testing::ElementsAre("start all_gather gradient bucket 2 (unused ... d)",
@@ -226,7 +227,7 @@ TEST(GradBuffers, GatheredParametersAreWaitedForChunkByChunk) {
                                                "wait all_gather gradient bucket 0 (c ... c)"));
 }
 
-TEST(GradBuffers, WithoutOverlapEveryGatherIsWaitedForAtOnce) {
+TEST(GradBuffers, WaitForEachGatherWithoutOverlap) {
   Gathers g(false);
   g.buffers.gather_params();
   EXPECT_THAT(g.events(), testing::ElementsAre("start all_gather gradient bucket 2 (unused ... d)",
@@ -237,13 +238,13 @@ TEST(GradBuffers, WithoutOverlapEveryGatherIsWaitedForAtOnce) {
                                                "wait all_gather gradient bucket 0 (c ... c)"));
 }
 
-TEST(GradBuffers, ExpertsAreSummedOverTheirOwnReplicas) {
+TEST(GradBuffers, ReduceExpertsOverTheirOwnReplicas) {
   config::Parallel parallel;
   parallel.world_size = 4;
   parallel.expert_model_parallel_size = 2;
   layout::ParamSpec spec = plain("experts", {4, 3});
-  spec.family = layout::Family::kExpert;
-  spec.cuts = {{.dim = 0, .axis = layout::Axis::kEp, .pieces = {{.size = 4}}}};
+  spec.param_group = layout::ParamGroup::kExpert;
+  spec.sharded_dims = {{.dim = 0, .axis = layout::Axis::kEp, .segments = {{.size = 4}}}};
   for (const bool distributed : {false, true})
     comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
       Parameter dense(plain("dense", {30}), {}, at::dtype(at::kDouble));
@@ -259,7 +260,7 @@ TEST(GradBuffers, ExpertsAreSummedOverTheirOwnReplicas) {
       const double of_experts = ranks.rank() % 2 == 0 ? 101 : 1010;
       double seen = 0;
       for (const auto& [p, begin] : buffers.entries())
-        for (const Owned& owned : buffers.owned()) {
+        for (const OwnedShard& owned : buffers.owned()) {
           const auto from = std::max(begin, owned.begin);
           const auto to = std::min(begin + p->value.numel(), owned.end);
           if (from >= to) continue;
@@ -272,7 +273,7 @@ TEST(GradBuffers, ExpertsAreSummedOverTheirOwnReplicas) {
     });
 }
 
-TEST(GradBuffers, FurtherSumsFollowTheSumOverTheReplicas) {
+TEST(GradBuffers, ExtraReductionsFollowThatOverTheReplicas) {
   const auto backend = std::make_shared<test::RecordingBackend>(2);
   layout::ParamSpec spec = plain("norm", {6});
   spec.partial = {layout::Axis::kTp};
@@ -286,33 +287,33 @@ TEST(GradBuffers, FurtherSumsFollowTheSumOverTheReplicas) {
                                    "wait " + bucket + " / partial"));
 }
 
-TEST(GradBuffers, TiedEmbeddingsAreSummedOverBothStages) {
+TEST(GradBuffers, ReduceTiedEmbeddingsOverBothStages) {
   config::Parallel parallel;
   parallel.world_size = 4;
   parallel.pipeline_model_parallel_size = 2;
   for (const bool distributed : {false, true})
     for (const bool overlap : {false, true})
       comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
-        // The stages differ in what else they hold; the table must still be cut in the same places.
+        // Stages have different other parameters; the table's shards must still match.
         const int stage = ranks.coord(layout::Axis::kPp);
         layout::ParamSpec spec = plain("table", {30, 10});
-        spec.held_by = layout::HeldBy::kEnds;
+        spec.held_by = layout::HeldBy::kTiedEmbeddings;
         Parameter table(spec, {}, at::dtype(at::kDouble));
         Parameter other(plain("other", {stage == 0 ? 17 : 333}), {}, at::dtype(at::kDouble));
-        table.is_copy = stage == 1;
+        table.is_tied_copy = stage == 1;
         GradBuffers buffers(
             {{&table, &other}},
             {.data = ranks.group({layout::Axis::kDp, layout::Axis::kCp}),
-             .stages = {{layout::HeldBy::kEnds, ranks.stages({0, 1}, "embedding")}}},
+             .stages = {{layout::HeldBy::kTiedEmbeddings, ranks.pipeline_group({0, 1}, "embedding")}}},
             {.overlap_grad_reduce = overlap,
              .sharding = distributed ? layout::Sharding::kOptimizer : layout::Sharding::kNone});
-        buffers.arm(0);
+        buffers.mark_last_microbatch(0);
         backward({&table, &other}, ranks.rank(), 0);
         buffers.finish();
         Tensor sum = at::zeros_like(table.value);
         for (int r = 0; r < 4; ++r) sum += gradient(table, r, 0);
         for (const auto& [p, begin] : buffers.entries())
-          for (const Owned& owned : buffers.owned()) {
+          for (const OwnedShard& owned : buffers.owned()) {
             const auto from = std::max(begin, owned.begin);
             const auto to = std::min(begin + p->value.numel(), owned.end);
             if (p != &table || from >= to) continue;
@@ -349,13 +350,13 @@ struct Layers {
   }
 };
 
-TEST(PartialSums, EveryPartialGradientIsSummedOverItsHolders) {
+TEST(PartialSums, AreReducedOverAllHolders) {
   const auto parallel = test::tensor_parallel(4, true);
   comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
     const comm::Group tp = ranks.group({layout::Axis::kTp});
     const Layers layers(layers_of(2), parallel, tp);
     GradBuffers buffers({layers.list}, {.tensor = tp}, {.overlap_grad_reduce = true});
-    buffers.arm(0);
+    buffers.mark_last_microbatch(0);
     backward(layers.list, tp.rank(), 0);
     buffers.finish();
     // Ranks 0, 1 hold group 0 and ranks 2, 3 group 1: rows [q 2 heads | k | v] of 2 each.
@@ -365,14 +366,14 @@ TEST(PartialSums, EveryPartialGradientIsSummedOverItsHolders) {
       Tensor expected = mine.clone();
       if (p->spec.name.find("linear_qkv") != std::string::npos)
         expected.narrow(0, 4, 4).add_(gradient(*p, partner, 0).narrow(0, 4, 4));
-      if (p->spec.cuts.empty())
+      if (p->spec.sharded_dims.empty())
         for (int r = 0; r < 4; ++r) expected = r == 0 ? gradient(*p, r, 0) : expected + gradient(*p, r, 0);
       EXPECT_TRUE(at::equal(p->main_grad, expected)) << p->spec.name;
     }
   });
 }
 
-TEST(PartialSums, OneCallCompletesABucket) {
+TEST(PartialSums, TakeOneCallPerBucket) {
   const auto parallel = test::tensor_parallel(4, true);
   const auto calls = [&](std::int64_t groups, std::int64_t bucket) {
     const auto log = std::make_shared<comm::CallLog>();
@@ -386,11 +387,11 @@ TEST(PartialSums, OneCallCompletesABucket) {
   EXPECT_EQ(calls(8, 1'000'000).calls, 1) << "6 norms and biases in each of 2 layers";
   EXPECT_EQ(calls(2, 1'000'000).calls, 2) << "and the shared rows of weights and biases of both layers";
   EXPECT_EQ(calls(8, 1).calls, 12) << "as many as there are buckets";
-  // Of the fused matrix only keys and values travel: 2 kv rows of 16 weights and a bias, in 2 layers.
+  // Only keys and values of the fused matrix are sent: 2 kv rows of 16 weights and a bias, in 2 layers.
   EXPECT_EQ(calls(2, 1'000'000).bytes - calls(8, 1'000'000).bytes, 2 * (2 * 4) * (16 + 1) * 8);
 }
 
-TEST(GradBuffers, ParametersOfTwoTypesAreRefused) {
+TEST(GradBuffers, RejectParametersOfTwoDtypes) {
   Parameter a(plain("a", {4}), {}, at::dtype(at::kDouble));
   Parameter b(plain("b", {4}), {}, at::dtype(at::kFloat));
   EXPECT_THROW(GradBuffers({{&a, &b}}, {}, {}), Error);

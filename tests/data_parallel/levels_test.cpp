@@ -1,5 +1,5 @@
-// Replicas on two levels: sums, owners and gathered values are those of one level, whatever is cut within the
-// inner groups and between them, and what crosses the outer level does so once a step.
+// Distributed-optimizer instances: sums, shards and gathered values equal those of one level for every
+// sharding within and between instances, and the outer group communicates once a step.
 #include <gmock/gmock.h>
 
 #include <cmath>
@@ -53,7 +53,7 @@ struct LevelToy {
 struct Case {
   int ranks, instances;
   Sharding sharding;
-  bool cut_outer, overlap;
+  bool shard_outer, overlap;
   std::int64_t bucket;
 };
 
@@ -61,15 +61,15 @@ std::vector<Case> cases() {
   std::vector<Case> all;
   for (const auto& [ranks, instances] : {std::pair(4, 1), {4, 2}, {4, 4}, {6, 2}, {6, 3}})
     for (const Sharding sharding : {Sharding::kOptimizer, Sharding::kGradients, Sharding::kParameters})
-      for (const bool cut_outer : {false, true})
+      for (const bool shard_outer : {false, true})
         for (const bool overlap : {false, true})
-          all.push_back({ranks, instances, sharding, cut_outer, overlap, overlap ? 1 : 1 << 20});
+          all.push_back({ranks, instances, sharding, shard_outer, overlap, overlap ? 1 : 1 << 20});
   return all;
 }
 
 std::string text(const Case& c) {
   return fmt::format("{} ranks in {} instances, sharding {}, {}{}", c.ranks, c.instances,
-                     static_cast<int>(c.sharding), c.cut_outer ? "cut between them, " : "",
+                     static_cast<int>(c.sharding), c.shard_outer ? "sharded between them, " : "",
                      c.overlap ? "overlapped" : "");
 }
 
@@ -78,19 +78,20 @@ Options options(const Case& c, LevelToy& toy) {
           .overlap_grad_reduce = c.overlap,
           .overlap_param_gather = c.overlap,
           .sharding = c.sharding,
-          .cut_outer = c.cut_outer,
+          .shard_outer = c.shard_outer,
           .units = units_of({&toy.stage})};
 }
 
-Levels levels(comm::Communicators& ranks, layout::Axis axis, int instances) {
-  auto [inner, outer] = ranks.levels({axis}, ranks.mesh().size(axis) / instances);
+ReplicaGroups levels(comm::Communicators& ranks, layout::Axis axis, int instances) {
+  auto [inner, outer] = ranks.inner_outer_groups({axis}, ranks.mesh().size(axis) / instances);
   return {inner, outer};
 }
 
-/// body(parameter, first element in it, the owned stretch of it, as places in Owned).
+/// Calls body(parameter, first element, shard, offset in shard, length) for every part of a parameter owned
+/// here.
 template <typename Body>
 void each_owned(const GradBuffers& buffers, const Body& body) {
-  for (const Owned& owned : buffers.owned())
+  for (const OwnedShard& owned : buffers.owned())
     for (const auto& [parameter, begin] : buffers.entries()) {
       const std::int64_t from = std::max(owned.begin, begin);
       const std::int64_t to = std::min(owned.end, begin + parameter->value.numel());
@@ -100,10 +101,10 @@ void each_owned(const GradBuffers& buffers, const Body& body) {
 
 constexpr int kMicroBatches = 3;
 
-TEST(Levels, GiveTheSumsOfAllReplicas) {
+TEST(OptimizerInstances, GradientsEqualTheSumOverAllReplicas) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(text(c));
-    LevelToy alone;  // all micro-batches of all ranks
+    LevelToy alone;  // runs all micro-batches of all ranks
     for (int m = 0; m < c.ranks * kMicroBatches; ++m) alone.micro_batch(m);
     comm::run_ranks(c.ranks, [&](comm::Communicators& ranks) {
       LevelToy toy;
@@ -111,14 +112,14 @@ TEST(Levels, GiveTheSumsOfAllReplicas) {
                           options(c, toy));
       buffers.attach(toy.stage);
       const auto parameters = toy.stage.parameters(), whole = alone.stage.parameters();
-      for (int step = 0; step < 2; ++step) {  // the second one begins with what the first has left
+      for (int step = 0; step < 2; ++step) {  // the second step starts with used buffers
         buffers.start_step();
         for (int m = 0; m < kMicroBatches; ++m) {
-          if (m == kMicroBatches - 1) buffers.arm(0);
+          if (m == kMicroBatches - 1) buffers.mark_last_microbatch(0);
           toy.micro_batch(ranks.rank() * kMicroBatches + m);
         }
         buffers.finish();
-        each_owned(buffers, [&](Parameter& p, std::int64_t first, const Owned& owned, std::int64_t at,
+        each_owned(buffers, [&](Parameter& p, std::int64_t first, const OwnedShard& owned, std::int64_t at,
                                 std::int64_t length) {
           const auto number = std::ranges::find(parameters, &p) - parameters.begin();
           const Tensor want =
@@ -130,7 +131,7 @@ TEST(Levels, GiveTheSumsOfAllReplicas) {
   }
 }
 
-TEST(Levels, EveryElementIsCountedAndSavedOnceAndUpdatedByEachInstanceOrByOne) {
+TEST(OptimizerInstances, ElementsAreCountedAndSavedOnceAndUpdatedPerInstance) {
   for (const Case& c : cases()) {
     if (c.overlap) continue;
     SCOPED_TRACE(text(c));
@@ -147,23 +148,24 @@ TEST(Levels, EveryElementIsCountedAndSavedOnceAndUpdatedByEachInstanceOrByOne) {
         sum.narrow(0, first, length).add_(1);
       };
       each_owned(buffers,
-                 [&](Parameter& p, std::int64_t first, const Owned&, std::int64_t, std::int64_t length) {
+                 [&](Parameter& p, std::int64_t first, const OwnedShard&, std::int64_t, std::int64_t length) {
                    mark(owners, p, first, length);
-                   if (buffers.counts(p.spec.family)) mark(counted, p, first, length);
+                   if (buffers.is_primary_replica(p.spec.param_group)) mark(counted, p, first, length);
                  });
       for (const Parameter* p : toy.stage.parameters())
-        if (const Here here = buffers.here(*p); here.saves) mark(saved, *p, here.begin, here.values.numel());
+        if (const LocalSlice here = buffers.local_slice(*p); here.is_saver)
+          mark(saved, *p, here.begin, here.values.numel());
     });
     EXPECT_EQ(owners.size(), 6U);
     for (const auto& [name, sum] : owners) {
-      EXPECT_TRUE((sum == (c.cut_outer ? 1 : c.instances)).all().item<bool>()) << name;
+      EXPECT_TRUE((sum == (c.shard_outer ? 1 : c.instances)).all().item<bool>()) << name;
       EXPECT_TRUE((counted[name] == 1).all().item<bool>()) << name;
       EXPECT_TRUE((saved[name] == 1).all().item<bool>()) << name;
     }
   }
 }
 
-/// Every block reads `value` times 0, 1, 2, ... in each of its parameters.
+/// Checks that every block sees `value` times 0, 1, 2, ... in each of its parameters.
 void expect_numbers(tensor::Stage& stage, double value) {
   for (const auto& block : stage.blocks) {
     if (stage.before_forward) stage.before_forward(*block);
@@ -174,7 +176,7 @@ void expect_numbers(tensor::Stage& stage, double value) {
   }
 }
 
-TEST(Levels, EveryRankGetsTheParametersOfTheOwners) {
+TEST(OptimizerInstances, EveryRankGetsTheParametersOfTheOwners) {
   for (const Case& c : cases()) {
     SCOPED_TRACE(text(c));
     comm::run_ranks(c.ranks, [&](comm::Communicators& ranks) {
@@ -184,7 +186,7 @@ TEST(Levels, EveryRankGetsTheParametersOfTheOwners) {
       buffers.attach(toy.stage);
       const at::NoGradGuard no_grad;
       for (const double value : {1.0, 2.0}) {
-        each_owned(buffers, [&](Parameter&, std::int64_t first, const Owned& owned, std::int64_t at,
+        each_owned(buffers, [&](Parameter&, std::int64_t first, const OwnedShard& owned, std::int64_t at,
                                 std::int64_t length) {
           owned.params.narrow(0, at, length).copy_(at::arange(first, first + length, at::kDouble) * value);
         });
@@ -192,37 +194,37 @@ TEST(Levels, EveryRankGetsTheParametersOfTheOwners) {
         buffers.wait_for(toy.stage.parameters());
         expect_numbers(toy.stage, value);
       }
-      // What a checkpoint writes is what is updated then.
-      for (const Parameter* p : toy.stage.parameters()) buffers.here(*p).values.fill_(7);
-      each_owned(buffers,
-                 [&](Parameter& p, std::int64_t, const Owned& owned, std::int64_t at, std::int64_t length) {
-                   EXPECT_TRUE((owned.params.narrow(0, at, length) == 7).all().item<bool>()) << p.spec.name;
-                 });
+      // Values written as by a checkpoint are those that the optimizer updates.
+      for (const Parameter* p : toy.stage.parameters()) buffers.local_slice(*p).values.fill_(7);
+      each_owned(buffers, [&](Parameter& p, std::int64_t, const OwnedShard& owned, std::int64_t at,
+                              std::int64_t length) {
+        EXPECT_TRUE((owned.params.narrow(0, at, length) == 7).all().item<bool>()) << p.spec.name;
+      });
     });
   }
 }
 
-TEST(Levels, ExpertsHaveInstancesOfTheirOwn) {
+TEST(OptimizerInstances, ExpertsHaveTheirOwnInstances) {
   config::Parallel parallel;
   parallel.world_size = 8;
   parallel.expert_model_parallel_size = 2;
-  layout::ParamSpec spec{.name = "experts", .shape = {4, 3}, .family = layout::Family::kExpert};
-  spec.cuts = {{.dim = 0, .axis = layout::Axis::kEp, .pieces = {{.size = 4}}}};
+  layout::ParamSpec spec{.name = "experts", .shape = {4, 3}, .param_group = layout::ParamGroup::kExpert};
+  spec.sharded_dims = {{.dim = 0, .axis = layout::Axis::kEp, .segments = {{.size = 4}}}};
   for (const int instances : {1, 2, 4})
-    for (const bool cut_outer : {false, true})
+    for (const bool shard_outer : {false, true})
       comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
         Parameter dense({.name = "dense", .shape = {30}}, {}, at::dtype(at::kDouble));
         Parameter experts(spec, ranks.mesh().position(ranks.rank()), at::dtype(at::kDouble));
         GradBuffers buffers({{&dense, &experts}},
                             {.data = levels(ranks, layout::Axis::kDp, instances),
                              .expert_data = levels(ranks, layout::Axis::kEdp, instances)},
-                            {.sharding = Sharding::kOptimizer, .cut_outer = cut_outer});
+                            {.sharding = Sharding::kOptimizer, .shard_outer = shard_outer});
         const double own = std::pow(10, ranks.rank());
         for (Parameter* p : {&dense, &experts}) p->accumulate(at::full_like(p->value, own));
         buffers.finish();
         // Even ranks hold the first two experts, odd ones the others.
         const double of_experts = ranks.rank() % 2 == 0 ? 1010101 : 10101010;
-        each_owned(buffers, [&](Parameter& p, std::int64_t, const Owned& owned, std::int64_t at,
+        each_owned(buffers, [&](Parameter& p, std::int64_t, const OwnedShard& owned, std::int64_t at,
                                 std::int64_t length) {
           const double want = &p == &dense ? 11111111 : of_experts;
           EXPECT_TRUE((owned.grads.narrow(0, at, length) == want).all().item<bool>()) << p.spec.name;
@@ -230,23 +232,23 @@ TEST(Levels, ExpertsHaveInstancesOfTheirOwn) {
       });
 }
 
-TEST(Levels, BucketsAreCutEvenlyByAllWhoShareAnUpdate) {
-  for (const bool cut_outer : {false, true})
+TEST(OptimizerInstances, BucketsDivideEvenlyByAllSharers) {
+  for (const bool shard_outer : {false, true})
     comm::run_ranks(6, [&](comm::Communicators& ranks) {
       LevelToy toy;
       const Case c{.ranks = 6,
                    .instances = 2,
                    .sharding = Sharding::kOptimizer,
-                   .cut_outer = cut_outer,
+                   .shard_outer = shard_outer,
                    .bucket = 1 << 20};
       const GradBuffers buffers(toy.chunks(), {.data = levels(ranks, layout::Axis::kDp, 2)}, options(c, toy));
-      EXPECT_EQ(buffers.params().numel() % (cut_outer ? 6 * 64 : 3 * 128), 0);
-      for (const Owned& owned : buffers.owned())
-        EXPECT_EQ(owned.params.numel() * (cut_outer ? 6 : 3), buffers.params().numel());
+      EXPECT_EQ(buffers.params().numel() % (shard_outer ? 6 * 64 : 3 * 128), 0);
+      for (const OwnedShard& owned : buffers.owned())
+        EXPECT_EQ(owned.params.numel() * (shard_outer ? 6 : 3), buffers.params().numel());
     });
 }
 
-/// Bytes that rank 0 of `ranks` hands to its groups in a step, by axes and operation.
+/// Bytes that rank 0 passes to its groups in a step, by axes and operation.
 comm::CallLog::Table calls_of(const Case& c) {
   config::Parallel parallel;
   parallel.world_size = c.ranks;
@@ -261,8 +263,8 @@ comm::CallLog::Table calls_of(const Case& c) {
   return log->table();
 }
 
-TEST(Levels, OnlyPartsCrossTheOuterLevelAndOnceAStep) {
-  const std::string inner = "dp.2.run", outer = "dp.2.places";
+TEST(OptimizerInstances, OnlyShardsCrossInstancesOnceAStep) {
+  const std::string inner = "dp.2.inner", outer = "dp.2.outer";
   const std::int64_t bytes = (128 + 128 + 256) * 8;  // a bucket for each block, in float64
   Case c{.ranks = 4, .instances = 2, .sharding = Sharding::kParameters, .bucket = 1 << 20};
   auto calls = calls_of(c);
@@ -270,12 +272,12 @@ TEST(Levels, OnlyPartsCrossTheOuterLevelAndOnceAStep) {
   EXPECT_EQ((calls[{inner, "all_gather"}].bytes), 2 * kMicroBatches * bytes);
   EXPECT_EQ((calls[{outer, "all_reduce"}].bytes), bytes / 2);
   EXPECT_EQ((calls[{outer, "all_gather"}].calls), 0);
-  c.cut_outer = true;
+  c.shard_outer = true;
   calls = calls_of(c);
   EXPECT_EQ((calls[{outer, "reduce_scatter"}].bytes), bytes / 2);
   EXPECT_EQ((calls[{outer, "all_gather"}].bytes), bytes / 2);
   EXPECT_EQ((calls[{outer, "all_reduce"}].calls), 0);
-  c.sharding = Sharding::kOptimizer;  // one bucket, 138 numbers and gaps between six parameters
+  c.sharding = Sharding::kOptimizer;  // one bucket: 138 elements and padding between six parameters
   calls = calls_of(c);
   const std::int64_t flat = calls[{inner, "reduce_scatter"}].bytes;
   EXPECT_EQ((calls[{inner, "all_gather"}].bytes), flat);

@@ -1,5 +1,5 @@
-// Wrong settings, data, tokenizers and files: one clear message with the way out, exit code 2 or 3, and
-// nothing half-written.
+// Invalid settings, data, tokenizers and files: one clear message with a fix, exit code 2 or 3, and
+// no partial files.
 #include <arpa/inet.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -55,9 +55,10 @@ Words model() {
           "2"};
 }
 
-/// `words` with --save end with `code`, say all of `parts` within `most_lines`, and leave no run folder.
-void expect_refused(const Words& words, int code, const std::vector<std::string>& parts,
-                    std::size_t most_lines = 1) {
+/// Runs `words` with --save: expects exit code `code`, all of `parts` in at most `most_lines` lines, no run
+/// folder.
+void expect_rejected(const Words& words, int code, const std::vector<std::string>& parts,
+                     std::size_t most_lines = 1) {
   const TempFolder folder;
   const Result result = run(colonnade(words + Words{"--save", (folder / "run").string()}), {}, folder.path());
   EXPECT_EQ(result.code, code) << result.text;
@@ -69,60 +70,60 @@ void expect_refused(const Words& words, int code, const std::vector<std::string>
   EXPECT_FALSE(fs::exists(folder / "runs"));
 }
 
-TEST(BadInput, ImpossibleSizesAreToldAllAtOnce) {
-  expect_refused({"pretrain",
-                  "gpt",
-                  "--num-layers",
-                  "3",
-                  "--hidden-size",
-                  "65",
-                  "--num-attention-heads",
-                  "4",
-                  "--seq-length",
-                  "32",
-                  "--max-position-embeddings",
-                  "16",
-                  "--micro-batch-size",
-                  "3",
-                  "--global-batch-size",
-                  "4",
-                  "--lr",
-                  "1e-3",
-                  "--train-iters",
-                  "2",
-                  "--save-interval",
-                  "2",
-                  "--mock-data",
-                  "--tokenizer-type",
-                  "NullTokenizer",
-                  "--vocab-size",
-                  "128"},
-                 2,
-                 {"settings are wrong", "heads-hidden", "set --hidden-size 68",
-                  "batch:", "set --global-batch-size", "max-positions", "set --max-position-embeddings 32"},
-                 10);
+TEST(BadInput, ImpossibleSizesAreReportedTogether) {
+  expect_rejected({"pretrain",
+                   "gpt",
+                   "--num-layers",
+                   "3",
+                   "--hidden-size",
+                   "65",
+                   "--num-attention-heads",
+                   "4",
+                   "--seq-length",
+                   "32",
+                   "--max-position-embeddings",
+                   "16",
+                   "--micro-batch-size",
+                   "3",
+                   "--global-batch-size",
+                   "4",
+                   "--lr",
+                   "1e-3",
+                   "--train-iters",
+                   "2",
+                   "--save-interval",
+                   "2",
+                   "--mock-data",
+                   "--tokenizer-type",
+                   "NullTokenizer",
+                   "--vocab-size",
+                   "128"},
+                  2,
+                  {"settings are wrong", "heads-hidden", "set --hidden-size 68", "[batch]",
+                   "set --global-batch-size", "max-positions", "set --max-position-embeddings 32"},
+                  10);
 }
 
-TEST(BadInput, LayoutsThatFitNeitherModelNorWorldAreToldAllAtOnce) {
-  expect_refused(
+TEST(BadInput, LayoutsThatFitNeitherModelNorWorldAreReportedTogether) {
+  expect_rejected(
       small_gpt() + Words{"--train-iters", "2", "--num-layers", "3", "--pipeline-model-parallel-size", "2",
                           "--tensor-model-parallel-size", "3"},
-      2, {"settings are wrong", "heads-tensor", "pipeline-split", "world:", "start 6 ranks"}, 10);
+      2, {"settings are wrong", "heads-tensor", "pipeline-split", "[world]", "start 6 ranks"}, 10);
 }
 
-TEST(BadInput, FlagsThatDoNotExistOrContradict) {
+TEST(BadInput, UnknownAndConflictingFlags) {
   const Words good = small_gpt() + Words{"--train-iters", "2"};
-  expect_refused(good + Words{"--hiden-size", "64"}, 2, {"--hiden-size", "did you mean --hidden-size?"});
-  expect_refused(good + Words{"--bf16", "--fp16"}, 2, {"--bf16 and --fp16", "leave one out"});
-  expect_refused(good + Words{"--train-samples", "64"}, 2,
-                 {"--train-iters", "--train-samples", "leave one out"}, 3);
-  expect_refused(good + Words{"--tensor-model-parallel-size", "2"}, 2,
-                 {"must be a multiple of tensor", "start 2 ranks"});
-  expect_refused(good + Words{"--data-path", "somewhere"}, 2,
-                 {"--data-path", "--mock-data", "leave the others out"});
-  expect_refused(good + Words{"--num-layers", "two"}, 2, {"--num-layers", "\"two\"", "integer"}, 3);
-  expect_refused(good + Words{"--num-layers"}, 2, {"--num-layers", "needs a value"}, 3);
-  expect_refused(good + Words{"--context-parallel-size", "2"}, 2, {"context"}, 3);
+  expect_rejected(good + Words{"--hiden-size", "64"}, 2, {"--hiden-size", "did you mean --hidden-size?"});
+  expect_rejected(good + Words{"--bf16", "--fp16"}, 2, {"--bf16 and --fp16", "remove one"});
+  expect_rejected(good + Words{"--train-samples", "64"}, 2,
+                  {"--train-iters", "--train-samples", "remove one of them"}, 3);
+  expect_rejected(good + Words{"--tensor-model-parallel-size", "2"}, 2,
+                  {"must be a multiple of tensor", "start 2 ranks"});
+  expect_rejected(good + Words{"--data-path", "somewhere"}, 2,
+                  {"--data-path", "--mock-data", "remove all but one"});
+  expect_rejected(good + Words{"--num-layers", "two"}, 2, {"--num-layers", "\"two\"", "integer"}, 3);
+  expect_rejected(good + Words{"--num-layers"}, 2, {"--num-layers", "needs a value"}, 3);
+  expect_rejected(good + Words{"--context-parallel-size", "2"}, 2, {"context"}, 3);
 }
 
 TEST(BadInput, BrokenYaml) {
@@ -131,25 +132,25 @@ TEST(BadInput, BrokenYaml) {
     write_text(folder / "run.yaml", text);
     return Words{"pretrain", "--config", (folder / "run.yaml").string()};
   };
-  expect_refused(file("num_layers: [1, 2\nhidden_size: 64\n"), 2,
-                 {"run.yaml:", "must be YAML", "mend that line"});
-  expect_refused(file("- a\n- b\n"), 2, {"run.yaml", "key: value", "a list"});
-  expect_refused(file(std::string(4096, '\xff')), 2, {"run.yaml"});
-  expect_refused({"pretrain", "--config", (folder / "none.yaml").string()}, 2,
-                 {"none.yaml", "No such file", "name another"});
-  expect_refused({"pretrain", "--config", folder.path().string()}, 2, {"a folder", "name a file"});
+  expect_rejected(file("num_layers: [1, 2\nhidden_size: 64\n"), 2,
+                  {"run.yaml:", "must be YAML", "fix that line"});
+  expect_rejected(file("- a\n- b\n"), 2, {"run.yaml", "key: value", "a list"});
+  expect_rejected(file(std::string(4096, '\xff')), 2, {"run.yaml"});
+  expect_rejected({"pretrain", "--config", (folder / "none.yaml").string()}, 2,
+                  {"none.yaml", "No such file", "name another"});
+  expect_rejected({"pretrain", "--config", folder.path().string()}, 2, {"a folder", "name a file"});
   const Words good = small_gpt() + Words{"--train-iters", "2"};
   const auto also = [&](const std::string& text) {
     const Words words = file(text);
     return good + Words(words.begin() + 1, words.end());
   };
-  expect_refused(also("hiden_size: 4\n"), 2, {"run.yaml:1: hiden_size", "did you mean --hidden-size?"});
-  expect_refused(also("optimizer:\n  lr: 1\n"), 2, {"run.yaml:1: optimizer", "must be one value"});
-  expect_refused(also("clip_grad: much\n"), 2, {"run.yaml:1: clip_grad", "\"much\""});
-  expect_refused(also("seed: 1\nseed: 2\n"), 2, {"run.yaml:2: seed", "leave one out"});
+  expect_rejected(also("hiden_size: 4\n"), 2, {"run.yaml:1: hiden_size", "did you mean --hidden-size?"});
+  expect_rejected(also("optimizer:\n  lr: 1\n"), 2, {"run.yaml:1: optimizer", "must be one value"});
+  expect_rejected(also("clip_grad: much\n"), 2, {"run.yaml:1: clip_grad", "\"much\""});
+  expect_rejected(also("seed: 1\nseed: 2\n"), 2, {"run.yaml:2: seed", "remove one"});
 }
 
-TEST(BadInput, AYamlFileThatCannotBeReadIsAllThatIsSaid) {
+TEST(BadInput, UnreadableYamlFileIsTheOnlyFault) {
   const TempFolder folder;
   const fs::path file = folder / "run.yaml";
   write_text(file, "num_layers: [1, 2\n");
@@ -161,7 +162,7 @@ TEST(BadInput, AYamlFileThatCannotBeReadIsAllThatIsSaid) {
   }
 }
 
-/// Data files that a test may damage: numbers in little-endian order as on this machine.
+/// Data files for tests to damage: little-endian numbers, as on this machine.
 class BadInputData : public testing::Test {
  protected:
   [[nodiscard]] Words words(const Words& more = {}) const {
@@ -176,7 +177,7 @@ class BadInputData : public testing::Test {
   void expect_files_refused(const std::string& idx, const std::string& bin,
                             const std::vector<std::string>& parts) const {
     write(idx, bin);
-    expect_refused(words(), 3, parts);
+    expect_rejected(words(), 3, parts);
   }
   template <typename T>
   [[nodiscard]] std::string with(std::size_t at, T value) const {
@@ -211,9 +212,9 @@ class BadInputData : public testing::Test {
 };
 
 TEST_F(BadInputData, MissingFiles) {
-  expect_refused(words(), 3, {"d.idx", "no such file", "colonnade preprocess"});
+  expect_rejected(words(), 3, {"d.idx", "no such file", "colonnade preprocess"});
   write_text(folder_ / "d.idx", idx_);
-  expect_refused(words(), 3, {"d.bin", "no such file"});
+  expect_rejected(words(), 3, {"d.bin", "no such file"});
 }
 
 TEST_F(BadInputData, FilesOfTheWrongLength) {
@@ -226,7 +227,7 @@ TEST_F(BadInputData, FilesOfTheWrongLength) {
   expect_files_refused(idx_, bin_ + "12", {"d.bin", "do not belong together"});
 }
 
-TEST_F(BadInputData, AnIndexThatLies) {
+TEST_F(BadInputData, InconsistentIndex) {
   const std::size_t pointers = 34 + 4 * sequences();
   const std::size_t documents = pointers + 8 * sequences();
   expect_files_refused(with(0, 'X'), bin_, {"MMIDIDX"});
@@ -245,68 +246,69 @@ TEST_F(BadInputData, AnIndexThatLies) {
 
 TEST_F(BadInputData, TooLittleForOneSample) {
   make(1, 3);
-  expect_refused(words(), 3, {"one sample of 33 tokens", "got 3 tokens", "lower --seq-length"});
+  expect_rejected(words(), 3, {"one sample of 33 tokens", "got 3 tokens", "lower --seq-length"});
   make(1, 32);
-  expect_refused(words(), 3, {"got 32 tokens"});
+  expect_rejected(words(), 3, {"got 32 tokens"});
   make(0, 0);
-  expect_refused(words(), 3, {"got 0 tokens"});
+  expect_rejected(words(), 3, {"got 0 tokens"});
 }
 
-TEST_F(BadInputData, ShortDocumentsAndFewTokensAreRepeatedAndSaidSo) {
+TEST_F(BadInputData, ShortDocumentsAndFewTokensAreRepeatedWithANote) {
   make(12, 3);  // 36 tokens: one sample an epoch, 8 are asked for
   const Result result = run(colonnade(words({"--save", (folder_ / "run").string()})));
   EXPECT_EQ(result.code, 0) << result.text;
   EXPECT_EQ(iterations(folder_ / "run").size(), 2U);
   EXPECT_THAT(result.text,
-              HasSubstr("has fewer tokens than the train samples asked of it; it is read for 8 epochs"));
+              HasSubstr("has fewer tokens than the train samples require; it is read for 8 epochs"));
 }
 
 TEST_F(BadInputData, SplitsAndBlends) {
   make(40, 30);
-  expect_refused(words({"--split", "0,1,0"}), 2, {"training split", "got none", "--split"});
-  expect_refused(words({"--split", "a,b"}), 2, {"--split", "a,b", "969,30,1"}, 3);
-  expect_refused(words({"--split", "1,2,x", "--data-path", "0.3", (folder_ / "d").string(), "x"}), 2,
-                 {"--split must be", "('x')", "come in pairs", "the number 0.3 among 3 words"}, 3);
-  expect_refused(words({"--data-path", "-1", (folder_ / "d").string(), "2", (folder_ / "d").string()}), 2,
-                 {"weights must be above 0", "-1"});
+  expect_rejected(words({"--split", "0,1,0"}), 2, {"training split", "got none", "--split"});
+  expect_rejected(words({"--split", "a,b"}), 2, {"--split", "a,b", "969,30,1"}, 3);
+  expect_rejected(words({"--split", "1,2,x", "--data-path", "0.3", (folder_ / "d").string(), "x"}), 2,
+                  {"--split must be", "('x')", "come in pairs", "the number 0.3 among 3 words"}, 3);
+  expect_rejected(words({"--data-path", "-1", (folder_ / "d").string(), "2", (folder_ / "d").string()}), 2,
+                  {"weights must be above 0", "-1"});
 }
 
-TEST_F(BadInputData, ATokenizerThatDoesNotFitTheData) {
+TEST_F(BadInputData, TokenizerThatDoesNotFitTheData) {
   write(idx_, bin_);
-  expect_refused(words({"--vocab-size", "100"}), 3,
-                 {"token ids must be 0 to 99", "another tokenizer", "--vocab-size"}, 3);
+  expect_rejected(words({"--vocab-size", "100"}), 3,
+                  {"token ids must be 0 to 99", "another tokenizer", "--vocab-size"}, 3);
 }
 
-TEST(BadInput, TokenizersThatAreMissingDamagedOrTooLarge) {
+TEST(BadInput, MissingDamagedOrTooLargeTokenizers) {
   const TempFolder folder;
   const Words mock =
       model() + Words{"--mock-data", "--tokenizer-type", "SentencePieceTokenizer", "--tokenizer-model"};
   write_text(folder / "damaged.model", "no model");
-  expect_refused(mock + Words{(folder / "none.model").string()}, 3,
-                 {"none.model", "no such file", "--tokenizer-model"});
-  expect_refused(mock + Words{(folder / "damaged.model").string()}, 3,
-                 {"damaged.model", "SentencePiece", "tokenizer train"});
-  expect_refused(mock + Words{kVectors + "/tokenizers/sp_unigram.model", "--vocab-size", "100"}, 2,
-                 {"2400 pieces", "--vocab-size 100"}, 3);
-  expect_refused(model() + Words{"--mock-data", "--tokenizer-type", "NullTokenizer"}, 2, {"--vocab-size"}, 4);
+  expect_rejected(mock + Words{(folder / "none.model").string()}, 3,
+                  {"none.model", "no such file", "--tokenizer-model"});
+  expect_rejected(mock + Words{(folder / "damaged.model").string()}, 3,
+                  {"damaged.model", "SentencePiece", "tokenizer train"});
+  expect_rejected(mock + Words{kVectors + "/tokenizers/sp_unigram.model", "--vocab-size", "100"}, 2,
+                  {"2400 pieces", "--vocab-size 100"}, 3);
+  expect_rejected(model() + Words{"--mock-data", "--tokenizer-type", "NullTokenizer"}, 2, {"--vocab-size"},
+                  4);
 }
 
-TEST(BadInput, ACheckpointThatDoesNotFit) {
+TEST(BadInput, CheckpointThatDoesNotFit) {
   const TempFolder folder;
   const Words mock{"--mock-data", "--tokenizer-type", "NullTokenizer"};
   const Words llama = model() + mock + Words{"--pretrained-checkpoint", kVectors + "/trajectory/llama"};
-  expect_refused(llama + Words{"--num-layers", "3"}, 2, {"--num-layers", "3", "2", "config.json"}, 4);
-  expect_refused(llama + Words{"--vocab-size", "128"}, 2, {"vocab", "128", "1152"}, 4);
-  expect_refused(
+  expect_rejected(llama + Words{"--num-layers", "3"}, 2, {"--num-layers", "3", "2", "config.json"}, 4);
+  expect_rejected(llama + Words{"--vocab-size", "128"}, 2, {"vocab", "128", "1152"}, 4);
+  expect_rejected(
       model() + mock + Words{"--vocab-size", "128", "--pretrained-checkpoint", (folder / "none").string()}, 3,
       {"none", "check the path"});
-  expect_refused(
+  expect_rejected(
       model() + mock +
           Words{"--vocab-size", "128", "--exit-on-missing-checkpoint", "--load", (folder / "none").string()},
       2, {"none", "--exit-on-missing-checkpoint"}, 2);
 }
 
-TEST(BadInput, ATokenizerThatDoesNotFitTheCheckpoint) {
+TEST(BadInput, TokenizerThatDoesNotFitTheCheckpoint) {
   const TempFolder folder;
   const std::string here = folder.path().string();
   ASSERT_EQ(
@@ -320,12 +322,12 @@ TEST(BadInput, ATokenizerThatDoesNotFitTheCheckpoint) {
   for (const Words& verb : {Words{"evaluate"}, Words{"generate", "--prompt", "In"}}) {
     const Result result = run(colonnade(verb + other));
     EXPECT_EQ(result.code, 2) << result.text;
-    EXPECT_THAT(result.text, AllOf(HasSubstr("2400 pieces"), HasSubstr("--vocab-size 128"),
-                                   HasSubstr("give another tokenizer")));
+    EXPECT_THAT(result.text, AllOf(HasSubstr("2400 tokens"), HasSubstr("--vocab-size 128"),
+                                   HasSubstr("choose another tokenizer")));
   }
 }
 
-TEST(BadInput, DamagedCheckpointsAreNamedAndNeverPicked) {
+TEST(BadInput, DamagedCheckpointsAreReportedAndNeverLoaded) {
   const TempFolder folder;
   const Words words = small_gpt() + Words{"--eval-iters",         "0",      "--save",
                                           folder.path().string(), "--load", folder.path().string()};
@@ -339,7 +341,7 @@ TEST(BadInput, DamagedCheckpointsAreNamedAndNeverPicked) {
   damage("step_00000004");
   const Result older = run(colonnade(words + Words{"--train-iters", "4"}));
   EXPECT_EQ(older.code, 0) << older.text;
-  EXPECT_THAT(older.text, AllOf(HasSubstr("step_00000004"), HasSubstr("the run goes on after iteration 2")));
+  EXPECT_THAT(older.text, AllOf(HasSubstr("step_00000004"), HasSubstr("the run resumes after iteration 2")));
   damage("step_00000004");
   damage("step_00000002");
   const Result none = run(colonnade(words + Words{"--train-iters", "4"}));
@@ -347,7 +349,7 @@ TEST(BadInput, DamagedCheckpointsAreNamedAndNeverPicked) {
   EXPECT_THAT(none.text, AllOf(HasSubstr("step_00000004"), HasSubstr("step_00000002")));
 }
 
-TEST(BadInput, ANewRunIntoTheFolderOfAnother) {
+TEST(BadInput, NewRunInTheFolderOfAnother) {
   const TempFolder folder;
   const std::string here = folder.path().string(), other = (folder / "other").string();
   const Words words = small_gpt() + Words{"--eval-iters", "0", "--save", here};
@@ -384,7 +386,7 @@ TEST(BadInput, RecordsOfARunWithoutCheckpointsAreKept) {
   EXPECT_EQ(lines_of(read_text(folder / "metrics.jsonl.1")), 2U);
 }
 
-TEST(BadInput, ASaveFolderThatCannotBe) {
+TEST(BadInput, ImpossibleSaveFolder) {
   const TempFolder folder;
   write_text(folder / "file", "");
   const Words words = small_gpt() + Words{"--train-iters", "2"};
@@ -399,7 +401,7 @@ TEST(BadInput, ASaveFolderThatCannotBe) {
   EXPECT_EQ(ranks.code, 2) << ranks.text;
 }
 
-/// A port that this process listens on.
+/// A port on which this process listens.
 class TakenPort {
  public:
   TakenPort() : fd_(::socket(AF_INET, SOCK_STREAM, 0)) {
@@ -421,7 +423,7 @@ class TakenPort {
   std::string number_;
 };
 
-TEST(BadInput, AReadOnlyFolder) {
+TEST(BadInput, ReadOnlyFolder) {
   const TempFolder folder;
   fs::permissions(folder.path(), fs::perms::owner_read | fs::perms::owner_exec);
   const Words words = small_gpt() + Words{"--train-iters", "2", "--save", (folder / "run").string()};
@@ -432,7 +434,7 @@ TEST(BadInput, AReadOnlyFolder) {
   fs::permissions(folder.path(), fs::perms::owner_all);
 }
 
-TEST(BadInput, AFolderThatMayNotBeRead) {
+TEST(BadInput, UnreadableFolder) {
   const TempFolder folder;
   for (const char* inside : {"a", "b/checkpoints"}) {
     const fs::path closed = folder / inside;
@@ -450,7 +452,7 @@ TEST(BadInput, AFolderThatMayNotBeRead) {
   }
 }
 
-TEST(BadInput, APortInUse) {
+TEST(BadInput, PortInUse) {
   const TakenPort port;
   const TempFolder folder;
   const Words words = small_gpt() + Words{"--train-iters", "2", "--save", (folder / "run").string()};
@@ -460,7 +462,7 @@ TEST(BadInput, APortInUse) {
   EXPECT_FALSE(fs::exists(folder / "run"));
 }
 
-TEST(BadInput, RanksWithDifferentSettingsAreNamed) {
+TEST(BadInput, RanksWithDifferentSettingsAreReported) {
   const TempFolder folder;
   const std::string script = "exec \"$0\" \"$@\" --seed $((7 + RANK / 2))";
   const Words words =

@@ -1,5 +1,5 @@
-// A BERT over four processes trains, validates and goes on as one process does, on sentences of a real data
-// set.
+// A BERT over four processes trains, validates and resumes as one process does, on sentences of a real
+// dataset.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -32,7 +32,7 @@ Words settings(const TempFolder& folder, const std::string& name) {
 
 const Words kLosses{"lm_loss", "sop_loss"};
 
-TEST(Bert, FourProcessesTrainAsOneAndGoOn) {
+TEST(Bert, FourProcessesTrainAndResumeAsOne) {
   const TempFolder folder;
   const Words full{"--full-validation"};
   const Result one = run(colonnade(settings(folder, "one") + full));
@@ -51,7 +51,7 @@ TEST(Bert, FourProcessesTrainAsOneAndGoOn) {
   const auto validated = [&](const char* name) {
     return validations(folder / name).at(0).at("sop_loss").get<double>();
   };
-  EXPECT_NEAR(validated("one"), std::log(2), 0.1);  // nothing is learned in 20 steps
+  EXPECT_NEAR(validated("one"), std::log(2), 0.1);  // 20 steps learn nothing
   EXPECT_NEAR(validated("four"), validated("one"), 2e-5);
   EXPECT_NE(one.text.find(" samples each time"), std::string::npos) << one.text;
 
@@ -63,8 +63,8 @@ TEST(Bert, FourProcessesTrainAsOneAndGoOn) {
   expect_equal_ends(expected, metrics(folder / "two"), 10, kLosses);
 }
 
-/// `evaluate` says what a validation of the run does, of the same samples, masked alike, in any layout.
-TEST(Bert, EvaluateScoresDataAsAValidationDoes) {
+/// `evaluate` gives the loss of the run's validation, on the same samples and masks, in any layout.
+TEST(Bert, EvaluateMatchesTheValidationOfARun) {
   const TempFolder folder;
   const Words own = settings(folder, "run") + Words{"--train-iters=10", "--seed=77", "--short-seq-prob=0.3"};
   ASSERT_EQ(run(colonnade(own)).code, 0);
@@ -88,17 +88,17 @@ TEST(Bert, EvaluateScoresDataAsAValidationDoes) {
   EXPECT_GT(std::abs(evaluated(colonnade(evaluate + Words{"--seed=78"})).loss -
                      records[0].at("loss").get<double>()),
             1e-4)
-      << "other tokens are hidden";
+      << "other tokens are masked";
 }
 
-TEST(Bert, TheCommandsOfTheGuideWork) {
+TEST(Bert, GuideCommandsWork) {
   const TempFolder folder;
   const Result result = shell(folder, commands_of_guide("bert.md"));
   ASSERT_EQ(result.code, 0) << result.text;
   EXPECT_NE(result.text.find("step   20/20"), std::string::npos) << result.text;
 }
 
-TEST(Bert, ThePlansDryRunAgrees) {
+TEST(Bert, DryRunMatchesThePlan) {
   const Result planned = run(colonnade(Words{"plan", "bert"} + kModel +
                                        Words{"--world-size=8", "--tensor-model-parallel-size=2",
                                              "--sequence-parallel", "--pipeline-model-parallel-size=2",
@@ -106,7 +106,7 @@ TEST(Bert, ThePlansDryRunAgrees) {
   EXPECT_EQ(planned.code, 0) << planned.text;
 }
 
-TEST(Bert, WhatItDoesNotDoIsSaid) {
+TEST(Bert, UnsupportedFeaturesAreReported) {
   const std::string folder = test::vectors() + "/hf/bert";
   const auto refused = [](const Words& words, const char* why) {
     const Result result = run(colonnade(words));
@@ -114,11 +114,13 @@ TEST(Bert, WhatItDoesNotDoIsSaid) {
     EXPECT_NE(result.text.find(why), std::string::npos) << result.text;
   };
   refused({"generate", "--pretrained-checkpoint", folder, "--prompt", "1"},
-          "generate: text is written by models without an encoder; got a bert");
+          "generate supports decoder-only models; got a bert");
   refused(Words{"plan", "bert"} + kModel + Words{"--world-size=2", "--context-parallel-size=2"},
-          "--context-parallel-size must be left out with bert");
-  refused({"evaluate", "--load", folder, "--mock-data", "--sft"}, "sft-model: --sft: is of gpt; got bert");
-  refused(Words{"plan", "gpt"} + kModel + Words{"--num-tokentypes=2"}, "--num-tokentypes: belongs to bert");
+          "--context-parallel-size must not be set with bert");
+  refused({"evaluate", "--load", folder, "--mock-data", "--sft"},
+          "--sft requires a GPT model; got bert; remove the flag [sft-model]");
+  refused(Words{"plan", "gpt"} + kModel + Words{"--num-tokentypes=2"},
+          "--num-tokentypes must be used with a BERT model");
 }
 
 }  // namespace

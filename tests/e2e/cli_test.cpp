@@ -1,4 +1,4 @@
-// The executable as a user meets it: verbs, help, errors and exit codes, and the launcher's flags.
+// The executable from the user's side: verbs, help, errors, exit codes, and the launcher's flags.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <stdlib.h>
@@ -22,7 +22,7 @@ using testing::StartsWith;
 
 struct Result {
   int code = 0;
-  std::string text;  // standard output and errors together
+  std::string text;  // standard output and standard error together
 };
 
 /// `colonnade <arguments>` in a shell, with "NAME=value " pairs before it.
@@ -36,7 +36,7 @@ Result colonnade(const std::string& arguments, const std::string& variables = ""
   return result;
 }
 
-/// How often `part` stands in `text`.
+/// Number of occurrences of `part` in `text`.
 int count(const std::string& text, const std::string& part) {
   int times = 0;
   for (std::size_t at = 0; (at = text.find(part, at)) != std::string::npos; at += part.size()) ++times;
@@ -46,7 +46,7 @@ int count(const std::string& text, const std::string& part) {
 constexpr const char* kModel =
     " --num-layers 4 --hidden-size 8 --num-attention-heads 2 --vocab-size 10 --max-position-embeddings 8 ";
 
-TEST(Cli, SaysWhatItIsAndWhatItCanDo) {
+TEST(Cli, PrintsVersionAndVerbs) {
   EXPECT_THAT(colonnade("--version").text, StartsWith("colonnade 0."));
   const Result help = colonnade("help");
   EXPECT_EQ(help.code, 0);
@@ -68,7 +68,7 @@ TEST(Cli, HelpOfAVerbIsItsOwn) {
   EXPECT_EQ(result.text, colonnade("launch --help").text);
 }
 
-TEST(Cli, HelpTakesWordsAndFlagsOfTheVerb) {
+TEST(Cli, HelpAcceptsSubVerbsAndFlags) {
   EXPECT_THAT(colonnade("help tokenizer encode").text, HasSubstr("--add-special-tokens"));
   EXPECT_EQ(colonnade("help tokenizer encode").text, colonnade("tokenizer encode --help").text);
   EXPECT_THAT(colonnade("help checkpoint verify").text, HasSubstr("--json"));
@@ -77,10 +77,10 @@ TEST(Cli, HelpTakesWordsAndFlagsOfTheVerb) {
   EXPECT_THAT(colonnade("help generate").text, HasSubstr("--seed"));
 }
 
-TEST(Cli, PlanSaysWhatItAssumesAndFindsMistakesOfTraining) {
+TEST(Cli, PlanPrintsItsAssumptionsAndReportsTrainingFaults) {
   const Result plan = colonnade(std::string("plan --pipeline-model-parallel-size 2 --load run") + kModel);
   EXPECT_EQ(plan.code, 0) << plan.text;
-  EXPECT_THAT(plan.text, AllOf(HasSubstr("the smallest world, 2 ranks (data axis 1)"),
+  EXPECT_THAT(plan.text, AllOf(HasSubstr("the smallest world, 2 ranks (data-parallel size 1)"),
                                HasSubstr("training: --seq-length"), HasSubstr("--lr")));
   EXPECT_THAT(colonnade(std::string("plan --world-size 4") + kModel).text, Not(HasSubstr("smallest world")));
   const Result wrong = colonnade(std::string("plan --overlap-param-gather --finetune") + kModel);
@@ -88,16 +88,16 @@ TEST(Cli, PlanSaysWhatItAssumesAndFindsMistakesOfTraining) {
   EXPECT_THAT(wrong.text, AllOf(HasSubstr("param-gather"), HasSubstr("load-given")));
 }
 
-TEST(Cli, PlanIsNeverOneOfNothing) {
+TEST(Cli, PlanFillsInMissingSettings) {
   const Result plan = colonnade(
       std::string("plan --transformer-impl local --lr-decay-style constant --min-lr 1e-5") + kModel);
   EXPECT_EQ(plan.code, 0) << plan.text;
   EXPECT_THAT(
       plan.text,
-      AllOf(StartsWith("batch: --micro-batch-size is not given; planned is a micro-batch of 1 sequence\n"
-                       "batch: --seq-length is not given; planned are the 8 tokens of"),
+      AllOf(StartsWith("batch: --micro-batch-size is not given; assuming 1 sequence\n"
+                       "batch: --seq-length is not given; assuming --max-position-embeddings, 8 tokens\n"),
             HasSubstr("batch: 1 sequence of 8 tokens"), HasSubstr("training: --seq-length, --micro-batch"),
-            HasSubstr("\n--transformer-impl: "), HasSubstr("\n--min-lr: does nothing with")));
+            HasSubstr("\n--transformer-impl: "), HasSubstr("\n--min-lr has no effect with")));
   const Result none = colonnade(
       "plan --num-layers 4 --hidden-size 8 --num-attention-heads 2 --vocab-size 10 "
       "--position-embedding-type rope");
@@ -105,7 +105,7 @@ TEST(Cli, PlanIsNeverOneOfNothing) {
   EXPECT_THAT(none.text, HasSubstr("--seq-length must be given, or --max-position-embeddings; got neither"));
 }
 
-/// The line of `text` that begins with `beginning`, without it.
+/// The line of `text` that starts with `beginning`, without it.
 std::string line_after(const std::string& text, const std::string& beginning) {
   const std::size_t at = text.find(beginning);
   if (at == std::string::npos) return "";
@@ -116,15 +116,15 @@ TEST(Cli, PlanEstimatesAStep) {
   const std::string line = std::string("plan --world-size 4 --tensor-model-parallel-size 2 --bf16") + kModel;
   const Result plan = colonnade(line + " --hardware h100");
   EXPECT_EQ(plan.code, 0) << plan.text;
-  EXPECT_THAT(plan.text, AllOf(HasSubstr("\nestimate on H100 SXM: "), HasSubstr("\ntensor ranks ")));
+  EXPECT_THAT(plan.text, AllOf(HasSubstr("\nestimate on H100 SXM: "), HasSubstr("\ntensor-parallel comm ")));
   EXPECT_THAT(colonnade(line).text, Not(HasSubstr("estimate on")));
   const Result wrong = colonnade(line + " --hardware h1000 --yaml x.yaml --overlap-param-gather");
   EXPECT_EQ(wrong.code, 2);
   EXPECT_THAT(wrong.text, AllOf(HasSubstr("--hardware must be one of a100, b200, h100, h200, or a YAML file"),
-                                HasSubstr("--yaml: belongs to --search"), HasSubstr("param-gather")));
+                                HasSubstr("--yaml requires --search"), HasSubstr("param-gather")));
 }
 
-TEST(Cli, ThePicturesOfAPlanAreWritten) {
+TEST(Cli, PlanWritesItsPictures) {
   const std::string pipeline = ::testing::TempDir() + "pipeline.svg",
                     memory = ::testing::TempDir() + "memory.svg";
   const Result result = colonnade("plan --svg " + pipeline + " --memory-svg " + memory + kModel);
@@ -135,12 +135,12 @@ TEST(Cli, ThePicturesOfAPlanAreWritten) {
     return std::string(std::istreambuf_iterator<char>(in), {});
   };
   EXPECT_THAT(text_of(pipeline), HasSubstr("pipeline schedule"));
-  EXPECT_THAT(text_of(memory), HasSubstr("memory of each pipeline rank"));
+  EXPECT_THAT(text_of(memory), HasSubstr("memory by pipeline rank"));
   std::filesystem::remove(pipeline);
   std::filesystem::remove(memory);
 }
 
-TEST(Cli, ThePlanForProgramsSaysWhoHoldsWhichExperts) {
+TEST(Cli, JsonPlanListsTheExpertsOfEachRank) {
   const std::string file = ::testing::TempDir() + "experts.json";
   const auto json = [&](const std::string& more) {
     const Result result = colonnade("plan --json " + file + kModel + more);
@@ -156,7 +156,8 @@ TEST(Cli, ThePlanForProgramsSaysWhoHoldsWhichExperts) {
   EXPECT_EQ(experts.at("tensor"), 2);
   EXPECT_EQ(experts.at("expert"), 3);
   EXPECT_EQ(experts.at("data"), 2);
-  const nlohmann::json& held = experts.at("held");  // etp is the inner axis, then ep, then their data ranks
+  const nlohmann::json& held =
+      experts.at("held");  // etp is the innermost axis, then ep, then expert data parallelism
   ASSERT_EQ(held.size(), 6U);
   EXPECT_EQ(held[3], nlohmann::json::parse(R"({"expert_rank": 1, "part": 1, "ranks": [3, 9], "first": 2,
                                                "count": 2})"));
@@ -164,7 +165,7 @@ TEST(Cli, ThePlanForProgramsSaysWhoHoldsWhichExperts) {
   std::filesystem::remove(file);
 }
 
-TEST(Cli, WhatTheSearchPrintsRunsAsItIs) {
+TEST(Cli, CommandsOfTheSearchRunUnchanged) {
   const std::string model = std::string(kModel) + " --bf16 --seq-length 8 --global-batch-size 64";
   const std::string folder = std::filesystem::temp_directory_path() / ("search-" + std::to_string(getpid()));
   std::filesystem::create_directories(folder);
@@ -174,7 +175,7 @@ TEST(Cli, WhatTheSearchPrintsRunsAsItIs) {
                                   "--pipeline-model-parallel-size 2" +
                                   model);
   ASSERT_EQ(search.code, 0) << search.text;
-  const std::string flags = line_after(search.text, "the best as flags beside those given: ");
+  const std::string flags = line_after(search.text, "best layout as additional flags: ");
   const std::string estimate = line_after(search.text, "\nestimate on ");
   EXPECT_THAT(
       flags, AllOf(HasSubstr("--micro-batch-size "), HasSubstr("--num-layers-per-virtual-pipeline-stage 0")));
@@ -192,7 +193,7 @@ TEST(Cli, WhatTheSearchPrintsRunsAsItIs) {
   std::filesystem::remove_all(folder);
 }
 
-TEST(Cli, ASearchSaysAllThatItNeeds) {
+TEST(Cli, SearchReportsAllItsRequirements) {
   const Result result = colonnade(std::string("plan --search --json /nowhere/x") + kModel);
   EXPECT_EQ(result.code, 2);
   EXPECT_THAT(result.text,
@@ -200,7 +201,7 @@ TEST(Cli, ASearchSaysAllThatItNeeds) {
                     HasSubstr("--global-batch-size must be given with --search")));
 }
 
-TEST(Cli, FilesThatCannotBeWrittenAreToldBeforeTheWork) {
+TEST(Cli, UnwritableFilesAreReportedBeforeTheWork) {
   for (const std::string& line :
        {std::string("plan --json /nowhere/plan.json") + kModel, std::string("plan --svg /") + kModel,
         std::string("plan --memory-svg /") + kModel,
@@ -218,14 +219,14 @@ TEST(Cli, FilesThatCannotBeWrittenAreToldBeforeTheWork) {
   const Result over = colonnade("tokenizer train --model-type byte-bpe --vocab-size 300 --input " + text +
                                 " --output-prefix " + (folder / "x").string());
   EXPECT_EQ(over.code, 2);
-  EXPECT_THAT(over.text, HasSubstr("which is read"));
+  EXPECT_THAT(over.text, HasSubstr("which is an input"));
   std::string kept;
   std::getline(std::ifstream(text), kept);
   EXPECT_EQ(kept, "some text");
   fs::remove_all(folder);
 }
 
-TEST(Cli, MegatronsFlagsOfPreprocessGetTheTrueReason) {
+TEST(Cli, MegatronsPreprocessFlagsAreRejectedWithTheReason) {
   const Result result = colonnade(
       "preprocess --input x.jsonl --output-prefix x --tokenizer-type GPT2BPETokenizer --vocab-file v "
       "--merge-file m "
@@ -238,32 +239,32 @@ TEST(Cli, MegatronsFlagsOfPreprocessGetTheTrueReason) {
               HasSubstr("did you mean --tokenizer-type?"));
 }
 
-/// How many of the settings typed after `verb` are said to do nothing; the program must end with 2 and say no
-/// more.
-int refused(const std::string& verb, const std::string& typed) {
+/// Number of settings given after `verb` that are reported as without effect; expects exit code 2 and no
+/// other output.
+int rejected(const std::string& verb, const std::string& typed) {
   const Result result = colonnade(verb + " " + typed);
   EXPECT_EQ(result.code, 2) << result.text;
-  const int faults = count(result.text, "does nothing in `");
+  const int faults = count(result.text, "has no effect in `");
   EXPECT_EQ(count(result.text, "\n"), faults == 1 ? 1 : faults + 1) << result.text;
   return faults;
 }
 
-TEST(Cli, EvaluateAndGenerateRefuseTypedSettingsThatTheyDoNotRead) {
+TEST(Cli, EvaluateAndGenerateRejectGivenSettingsThatTheyDoNotRead) {
   const std::string training =
       "--save zz --train-iters 5 --optimizer sgd --clip-grad 3 --log-interval 7 --num-workers 5 --lr 3 "
       "--lr-decay-style cosine --hidden-dropout 0.5 --use-distributed-optimizer --sequence-parallel "
       "--no-load-optim --tensorboard-dir t --loss-scale 2";
   const std::string data = " --data-path nosuch --eval-iters 3 --micro-batch-size 7 --seq-length 8";
-  EXPECT_EQ(refused("generate --load run --prompt x", training + data), 18);
-  EXPECT_EQ(refused("evaluate --load run --tokens f", training + data), 17);
-  EXPECT_EQ(refused("evaluate --load run", training), 14);
-  EXPECT_EQ(refused("evaluate --load run --tokens f", "--seed 3"), 1);
+  EXPECT_EQ(rejected("generate --load run --prompt x", training + data), 18);
+  EXPECT_EQ(rejected("evaluate --load run --tokens f", training + data), 17);
+  EXPECT_EQ(rejected("evaluate --load run", training), 14);
+  EXPECT_EQ(rejected("evaluate --load run --tokens f", "--seed 3"), 1);
   const Result one = colonnade("generate --load run --prompt x --lr 3");
-  EXPECT_THAT(one.text, HasSubstr("--lr: does nothing in `generate`; got 3; leave it out"));
-  EXPECT_EQ(count(colonnade("generate --load run --prompt x --lr much").text, "--lr"), 2) << "said once";
+  EXPECT_THAT(one.text, HasSubstr("--lr has no effect in `generate`; got 3; remove it"));
+  EXPECT_EQ(count(colonnade("generate --load run --prompt x --lr much").text, "--lr"), 2) << "reported once";
 }
 
-TEST(Cli, AYamlFileMayHoldWhatAVerbDoesNotRead) {
+TEST(Cli, YamlFileMayContainSettingsThatAVerbDoesNotRead) {
   const fs::path file = fs::temp_directory_path() / ("cli-" + std::to_string(::getpid()) + ".yaml");
   std::ofstream(file) << "lr: 3\nsave: zz\nuse_distributed_optimizer: true\n";
   for (const std::string verb : {"evaluate --mock-data", "generate --prompt x"}) {
@@ -283,13 +284,13 @@ TEST(Cli, HelpOfAVerbShowsTheSettingsThatItReads) {
   EXPECT_THAT(colonnade("generate --help-all").text,
               AllOf(HasSubstr("\n  --ckpt-step"), Not(HasSubstr("\n  --clip-grad"))));
   EXPECT_THAT(colonnade("plan --help-all").text, HasSubstr("\n  --clip-grad"));
-  EXPECT_THAT(colonnade("help generate --prompt").text, HasSubstr("the text to continue"));
+  EXPECT_THAT(colonnade("help generate --prompt").text, HasSubstr("prompt text"));
   EXPECT_EQ(colonnade("help generate --seed").text, colonnade("help --seed").text);
   for (const std::string line : {"help generate --max-length", "generate --load run --max-length 3"})
     EXPECT_THAT(colonnade(line).text, HasSubstr("did you mean --max-new-tokens?")) << line;
 }
 
-/// `line` ends with 2 and one error line per fault.
+/// Expects exit code 2 and one error line per fault.
 void expect_faults(const std::string& line, const std::vector<std::string>& faults,
                    const std::string& variables = "") {
   const Result result = colonnade(line, variables);
@@ -298,15 +299,15 @@ void expect_faults(const std::string& line, const std::vector<std::string>& faul
   EXPECT_EQ(count(result.text, "; got "), static_cast<int>(faults.size())) << result.text;
 }
 
-TEST(Cli, MistakesInAVerbsOwnFlagsAreToldAsAllOthers) {
+TEST(Cli, FaultsInAVerbsOwnFlagsHaveTheCommonForm) {
   expect_faults("launch --nnodes abc --grace-period soon -- pretrain",
                 {"--nnodes or PET_NNODES must be an integer; got 'abc'; write e.g. --nnodes 1",
                  "--grace-period must be a number; got 'soon'; write e.g. --grace-period 10"});
   expect_faults("launch -- pretrain", {"--nnodes or PET_NNODES must be an integer; got 'abc'"},
                 "PET_NNODES=abc ");
   expect_faults("launch --max-restarts 99999999999 -- pretrain",
-                {"--max-restarts must be an integer of usual size; got '99999999999'"});
-  expect_faults("launch --max-restarts", {"--max-restarts: needs a value; got none"});
+                {"--max-restarts must be an integer of normal size; got '99999999999'"});
+  expect_faults("launch --max-restarts", {"--max-restarts requires a value; got none"});
   expect_faults("launch --nproc-per-node x -- pretrain",
                 {"must be a number or auto; got 'x'; write e.g. --nproc-per-node 4"});
   expect_faults("preprocess --input x --output-prefix y --workers 0",
@@ -314,18 +315,18 @@ TEST(Cli, MistakesInAVerbsOwnFlagsAreToldAsAllOthers) {
   expect_faults("preprocess", {"--input must be given; got none; write --input TEXT",
                                "--output-prefix must be given; got none; write --output-prefix TEXT"});
   expect_faults(
-      "preprocess --input x --output-prefix y --split-sentences --punkt-model nosuch --on-error mend",
-      {"--on-error must be stop or skip; got 'mend'"});
+      "preprocess --input x --output-prefix y --split-sentences --punkt-model nosuch --on-error repair",
+      {"--on-error must be stop or skip; got 'repair'"});
   expect_faults(
       "preprocess --input x --output-prefix y --split-sentences --punkt-model nosuch",
-      {"--split-sentences: needs a folder with a model of Punkt; got nosuch, which is none; get one with "
+      {"--split-sentences requires a folder with a Punkt model; got nosuch, which is no folder; get one with "
        "`python3 -m nltk.downloader punkt_tab`"});
   expect_faults("data inspect x --seq-length none", {"--seq-length must be an integer; got \"none\""});
-  expect_faults("checkpoint", {"checkpoint: a sub-verb must follow; got none; write one of inspect"});
+  expect_faults("checkpoint", {"checkpoint requires a sub-verb; got none; write one of inspect"});
   expect_faults("checkpoint verify", {"PATH must be given; got none"});
 }
 
-TEST(Cli, DryRunsHoldThePlanAgainstTheCode) {
+TEST(Cli, DryRunsCompareThePlanWithTheCode) {
   const std::string model =
       " --num-layers 2 --hidden-size 32 --num-attention-heads 4 --vocab-size 61 --seq-length 16 "
       "--max-position-embeddings 16 --tensor-model-parallel-size 2 --pipeline-model-parallel-size 2 --world-size 4";
@@ -334,17 +335,17 @@ TEST(Cli, DryRunsHoldThePlanAgainstTheCode) {
   EXPECT_THAT(one.text, HasSubstr("on each of 1 ranks"));
   const Result all = colonnade("plan --dry-run --all" + model);
   ASSERT_EQ(all.code, 0) << all.text;
-  EXPECT_THAT(all.text, HasSubstr("every send meets its receive"));
+  EXPECT_THAT(all.text, HasSubstr("every send matches its receive"));
   const Result none = colonnade("plan --dry-run" + model);
   EXPECT_EQ(none.code, 2);
-  EXPECT_THAT(none.text, HasSubstr("--dry-run must be told which ranks"));
+  EXPECT_THAT(none.text, HasSubstr("--dry-run requires one of --rank and --all; got neither"));
   const Result far = colonnade("plan --dry-run --rank 4" + model);
   EXPECT_EQ(far.code, 2);
   EXPECT_THAT(far.text, HasSubstr("--rank must be a rank of the world; got 4 of 4"));
-  EXPECT_THAT(colonnade("plan --all" + model).text, HasSubstr("--all: says which ranks --dry-run builds"));
+  EXPECT_THAT(colonnade("plan --all" + model).text, HasSubstr("--all requires --dry-run"));
 }
 
-TEST(Cli, APlanAssumesHowUnevenExpertsAre) {
+TEST(Cli, PlanAssumesAnExpertImbalance) {
   const std::string model =
       kModel + std::string("--moe-ffn-hidden-size 16 --moe-router-topk 2 --num-experts 8 ");
   const std::string file = ::testing::TempDir() + "uneven.json";
@@ -353,27 +354,28 @@ TEST(Cli, APlanAssumesHowUnevenExpertsAre) {
       colonnade("plan --dry-run --all --expert-imbalance 1.5 --json " + file + " " + model + ranks);
   ASSERT_EQ(result.code, 0) << result.text;
   EXPECT_THAT(result.text,
-              HasSubstr("assumed: the fullest expert rank of a layer gets 1.5 times the mean number"));
-  EXPECT_THAT(result.text, HasSubstr("assumed: in every layer the first expert rank gets 1.5 times"));
+              HasSubstr("assumed: the most loaded expert rank of a layer receives 1.5 times the mean"));
+  EXPECT_THAT(result.text, HasSubstr("assumed: in every layer the first expert rank receives 1.5 times"));
   const auto json = nlohmann::json::parse(std::ifstream(file));
   EXPECT_EQ(json.at("experts").at("assumed_imbalance"), 1.5);
   const nlohmann::json& seen = json.at("dry_run");
   EXPECT_GT(seen.at(0).at("peak_bytes"), seen.at(1).at("peak_bytes"));
   const std::string flag = "plan --expert-imbalance ";
-  expect_faults(flag + "1.5" + kModel, {"--expert-imbalance: is about experts; got a model without any"});
-  expect_faults(flag + "1.5 " + model, {"--expert-imbalance: is about ranks that share experts"});
-  expect_faults(flag + "0.5 " + model + ranks, {"over the mean, from 1 to 4, for a rank"});
-  expect_faults(flag + "4.5 " + model + ranks, {"over the mean, from 1 to 4, for a rank"});
+  expect_faults(flag + "1.5" + kModel, {"--expert-imbalance requires an MoE model (--num-experts)"});
+  expect_faults(flag + "1.5 " + model, {"--expert-imbalance requires expert parallelism"});
+  for (const char* value : {"0.5 ", "4.5 "})
+    expect_faults(flag + value + model + ranks, {"must be from 1 to 4, the largest possible load of an"});
   expect_faults(flag + "much " + model + ranks, {"--expert-imbalance must be a number; got 'much'"});
   expect_faults(
       flag + "1.5 --moe-expert-capacity-factor 1.2 " + model + ranks,
-      {"from 1 to 1.2, for a rank receives a row of a token once for each of its experts and no more"});
+      {"must be from 1 to 1.2, the largest possible load of an expert rank relative to the mean, limited by "
+       "--moe-expert-capacity-factor"});
   expect_faults(
       flag + "1.1 --moe-expert-capacity-factor 1.2 --moe-pad-expert-input-to-capacity " + model + ranks,
-      {"--expert-imbalance: changes nothing where every expert is filled up"});
+      {"--expert-imbalance has no effect with padded expert inputs"});
 }
 
-TEST(Cli, FlagsOfMegatronsPreprocessAreReadAlwaysSoOrRefused) {
+TEST(Cli, MegatronsPreprocessFlagsAreReadNoOpsOrRejected) {
   const fs::path folder = fs::temp_directory_path() / ("cli-flags-" + std::to_string(::getpid()));
   fs::create_directories(folder);
   std::ofstream(folder / "in.jsonl") << "{\"text\": \"1 2\"}\n";
@@ -384,17 +386,17 @@ TEST(Cli, FlagsOfMegatronsPreprocessAreReadAlwaysSoOrRefused) {
                 "--dataset-impl mmap --lang english --workers-to-check 16 32 64 --max-documents 100000 "
                 "--partitions 1");
   EXPECT_EQ(defaults.code, 0) << defaults.text;
-  EXPECT_EQ(count(defaults.text, "\n"), 1) << "only what it did: " << defaults.text;
+  EXPECT_EQ(count(defaults.text, "\n"), 1) << "only its result: " << defaults.text;
   const Result newlines = colonnade(line + "--keep-newlines");
   EXPECT_EQ(newlines.code, 0) << newlines.text;
-  EXPECT_THAT(newlines.text, HasSubstr("--keep-newlines: texts keep their line breaks, always so without"));
+  EXPECT_THAT(newlines.text, HasSubstr("--keep-newlines: has no effect without --split-sentences"));
   expect_faults(
       line + "--dataset-impl lazy --lang german --workers-to-check 4 8 --max-documents 7 --punkt-model m",
-      {"--dataset-impl must be mmap, the one format that data sets are read in; got lazy",
-       "--lang must be left out, for only --split-sentences reads it; got german",
-       "--workers-to-check: only --find-optimal-num-workers reads it; got 4 8 without",
-       "--max-documents: only --find-optimal-num-workers reads it; got 7",
-       "--punkt-model: only --split-sentences reads it; got m without"});
+      {"--dataset-impl must be mmap, the only data set format; got lazy",
+       "--lang requires --split-sentences; got german without it",
+       "--workers-to-check requires --find-optimal-num-workers; got 4 8 without",
+       "--max-documents requires --find-optimal-num-workers; got 7",
+       "--punkt-model requires --split-sentences; got m without"});
   const Result measured = colonnade(line + "--find-optimal-num-workers --workers-to-check 1 2");
   EXPECT_EQ(measured.code, 0) << measured.text;
   EXPECT_THAT(measured.text, AllOf(HasSubstr("1 workers: "), HasSubstr("2 workers: "),
@@ -404,7 +406,7 @@ TEST(Cli, FlagsOfMegatronsPreprocessAreReadAlwaysSoOrRefused) {
   fs::remove_all(folder);
 }
 
-TEST(Cli, CompletionKnowsEveryVerbsOwnFlags) {
+TEST(Cli, CompletionOffersEveryVerbsOwnFlags) {
   const auto offers = [](const std::string& words, const std::string& wanted) {
     const std::string test =
         "source <(" COLONNADE_EXECUTABLE " completion bash); COMP_WORDS=(colonnade " + words +
@@ -426,17 +428,17 @@ TEST(Cli, CompletionKnowsEveryVerbsOwnFlags) {
   EXPECT_TRUE(offers("help preproc", "preprocess"));
 }
 
-TEST(Cli, LaunchRefusesWrongFlagsWithExitCode2) {
+TEST(Cli, LaunchRejectsInvalidFlagsWithExitCode2) {
   const Result unknown = colonnade("launch --nproc-per-nod 2 -- pretrain");
   EXPECT_EQ(unknown.code, 2);
   EXPECT_THAT(unknown.text, HasSubstr("did you mean --nproc-per-node?"));
   const Result empty = colonnade("launch --nproc-per-node 2");
   EXPECT_EQ(empty.code, 2);
-  EXPECT_THAT(empty.text, HasSubstr("there must be something to start"));
+  EXPECT_THAT(empty.text, HasSubstr("launch needs a command to start"));
   EXPECT_EQ(colonnade("launch --nproc-per-node two -- pretrain").code, 2);
 }
 
-/// A folder for logs that is removed with the test.
+/// A log folder that is removed after the test.
 class CliLaunch : public testing::Test {
  protected:
   void SetUp() override {
@@ -448,14 +450,14 @@ class CliLaunch : public testing::Test {
   fs::path folder_;
 };
 
-TEST_F(CliLaunch, StartsAProgramAndShowsRankZero) {
+TEST_F(CliLaunch, StartsAProgramAndPrintsTheOutputOfRankZero) {
   const Result result = colonnade(flags() + " -- " COLONNADE_FAKE_RANK " --steps 2");
   EXPECT_EQ(result.code, 0) << result.text;
   EXPECT_THAT(result.text, AllOf(HasSubstr("rank 0: step 2 done"), HasSubstr("launch: 2 ranks, world of 2")));
   EXPECT_EQ(colonnade(flags() + " --no-verb -- true").code, 0);
 }
 
-TEST_F(CliLaunch, StartsAVerbOfItsOwnAndPassesItsExitCodeOn) {
+TEST_F(CliLaunch, StartsAVerbAndReturnsItsExitCode) {
   const Result result = colonnade(flags() + " -- no-such-verb");
   EXPECT_EQ(result.code, 2);
   EXPECT_THAT(result.text, HasSubstr("ranks 0, 1 ended with exit code 2 (settings wrong)"));
@@ -463,7 +465,7 @@ TEST_F(CliLaunch, StartsAVerbOfItsOwnAndPassesItsExitCodeOn) {
   EXPECT_THAT(result.text, AllOf(Not(HasSubstr("lost")), Not(HasSubstr("last lines of"))));
 }
 
-TEST_F(CliLaunch, LooksIntoTheRanksYamlForItsLogs) {
+TEST_F(CliLaunch, ReadsTheLogFolderFromTheRanksYaml) {
   std::ofstream(folder_ / "run.yaml") << "save: " << (folder_ / "run").string() << "\nnum_layers: none\n";
   const Result result = colonnade("launch -- pretrain gpt --config " + (folder_ / "run.yaml").string());
   EXPECT_EQ(result.code, 2) << result.text;
@@ -471,7 +473,7 @@ TEST_F(CliLaunch, LooksIntoTheRanksYamlForItsLogs) {
   EXPECT_EQ(count(result.text, "num_layers must be an integer"), 1) << result.text;
 }
 
-TEST_F(CliLaunch, RankZeroSaysItsPlaceAndItsThreads) {
+TEST_F(CliLaunch, RankZeroLogsItsRankAndThreads) {
   const std::string run =
       "pretrain gpt --seq-length 8 --micro-batch-size 1 --train-iters 1 --lr 1e-3 --mock-data "
       "--eval-iters 0 --save-interval 9 --save " +
@@ -479,10 +481,10 @@ TEST_F(CliLaunch, RankZeroSaysItsPlaceAndItsThreads) {
   const Result placed = colonnade(run, "RANK=0 WORLD_SIZE=1 OMP_NUM_THREADS=1 ");
   EXPECT_EQ(placed.code, 0) << placed.text;
   EXPECT_THAT(placed.text,
-              HasSubstr("rank 0 of 1 (RANK, WORLD_SIZE), local rank 0 (the only rank); 1 threads a rank"));
+              HasSubstr("rank 0 of 1 (RANK, WORLD_SIZE), local rank 0 (the only rank); 1 threads per rank"));
 }
 
-TEST_F(CliLaunch, TakesKubeflowsVariables) {
+TEST_F(CliLaunch, ReadsKubeflowsVariables) {
   const std::string logs = "launch --log-dir " + folder_.string() + " -- " COLONNADE_FAKE_RANK;
   const Result placed = colonnade(
       logs, "PET_NNODES=2 PET_NPROC_PER_NODE=2 PET_NODE_RANK=0 PET_MASTER_ADDR=head PET_MASTER_PORT=4711 ");

@@ -1,4 +1,4 @@
-// What `data inspect` and `data audit` say of data, and of runs as processes: killed, resumed, changed.
+// `data inspect` and `data audit` on data, and on runs as real processes: killed, resumed, changed.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -55,9 +55,9 @@ Result audit(const TempFolder& folder, const std::string& name, const Words& mor
       Words{"data", "audit", (folder / name).string(), "--json", (folder / "a.json").string()} + more));
 }
 
-TEST(DataVerbs, AnAuditKnowsWhatAKilledRunLost) {
+TEST(DataVerbs, AuditReportsTheLostSamplesOfAKilledRun) {
   const TempFolder folder;
-  // Dies in its fourth step: the checkpoint after the second one is the newest, step 3 is computed again.
+  // Killed in its fourth step: the newest checkpoint is that of step 2, and step 3 is repeated.
   const Result killed = run(colonnade(gpt(folder, "run", 6)), {{"COLONNADE_FAULT", "at=step-begin step=4"}});
   ASSERT_NE(killed.code, 0);
   ASSERT_EQ(iterations(folder / "run"), (std::vector{1, 2, 3})) << killed.text;
@@ -66,7 +66,7 @@ TEST(DataVerbs, AnAuditKnowsWhatAKilledRunLost) {
   ASSERT_EQ(resumed.code, 0) << resumed.text;
   EXPECT_THAT(
       audit(folder, "run", {"--samples", "9999"}).text,
-      HasSubstr("--samples must lie among the samples 0 to 23 that the run has used; got 9999 to 9999"));
+      HasSubstr("--samples must be among the samples 0 to 23 that the run has used; got 9999 to 9999"));
   const Result result = audit(folder, "run", {"--samples", "11..12"});
   EXPECT_EQ(result.code, 0) << result.text;
   const json a = read_json(folder / "a.json");
@@ -80,10 +80,10 @@ TEST(DataVerbs, AnAuditKnowsWhatAKilledRunLost) {
   EXPECT_EQ(a["files"].size(), 2U);
   EXPECT_EQ(a["shown"].size(), 2U);
   EXPECT_EQ(a["shown"][1]["step"], 4);
-  EXPECT_THAT(result.text, HasSubstr("samples 8 to 11 were computed 2 times; the weights hold the last"));
+  EXPECT_THAT(result.text, HasSubstr("samples 8 to 11 were computed 2 times; the weights contain the last"));
 }
 
-/// `count` answers "It is N" with the end of their turn, at the places of the sample that they name.
+/// Expects `count` answers "It is N" with their end of turn, at the stated positions of the sample.
 void expect_answers(const json& sample, std::size_t count) {
   std::vector<json> tokens;
   for (const json& piece : sample["pieces"])
@@ -97,7 +97,7 @@ void expect_answers(const json& sample, std::size_t count) {
   }
 }
 
-TEST(DataVerbs, AnAuditReadsWhatAT5Uses) {
+TEST(DataVerbs, AuditOfAT5) {
   const TempFolder folder;
   const Words t5 = model("t5") + Words{"--encoder-num-layers=1",
                                        "--decoder-seq-length=32",
@@ -116,7 +116,7 @@ TEST(DataVerbs, AnAuditReadsWhatAT5Uses) {
   EXPECT_EQ(read_json(folder / "a.json")["data_sets"][0]["samples"], 8);
 }
 
-TEST(DataVerbs, AnAuditReadsWhatChatsUse) {
+TEST(DataVerbs, AuditOfChats) {
   const TempFolder folder;
   std::filesystem::create_directories(folder / "tok");
   std::filesystem::copy_file(kVectors + "/tokenizers/qwen2_bpe.json", folder / "tok/tokenizer.json");
@@ -169,16 +169,16 @@ TEST(DataVerbs, AnAuditReadsWhatChatsUse) {
                           "--reset-attention-mask", "--json", (folder / "i.json").string()} +
                     tokenizer));
   EXPECT_EQ(packed.code, 0) << packed.text;
-  EXPECT_THAT(packed.text, HasSubstr("  learns from "));
+  EXPECT_THAT(packed.text, HasSubstr("  answer from token "));
   const json one = read_json(folder / "i.json")["samples"][0];
   EXPECT_GT(one["pieces"].size(), 2U);
   expect_answers(one, one["pieces"].size());
 
-  EXPECT_THAT(tuned.text, HasSubstr("fewer conversations than the train samples asked of it"));
+  EXPECT_THAT(tuned.text, HasSubstr("fewer conversations than the train samples require"));
   std::ofstream(folder / "tok/chat_template.jinja", std::ios::app) << "{# edited #}";
   const Result edited = audit(folder, "sft");
   EXPECT_EQ(edited.code, 3) << edited.text;
-  EXPECT_THAT(edited.text, HasSubstr("the text of the chat template must be the one of the session"));
+  EXPECT_THAT(edited.text, HasSubstr("the text of the chat template must be that of the session"));
 
   std::ofstream(folder / "chats.jsonl", std::ios::app) << "\n";
   const Result changed = audit(folder, "sft");
@@ -186,27 +186,27 @@ TEST(DataVerbs, AnAuditReadsWhatChatsUse) {
   EXPECT_THAT(changed.text, HasSubstr("chats.jsonl: changed"));
 }
 
-TEST(DataVerbs, ARunThatCannotWriteItsLedgerDoesNotBegin) {
+TEST(DataVerbs, RunThatCannotWriteItsLedgerDoesNotStart) {
   const TempFolder folder;
   std::filesystem::create_directories(folder / "run/ledger.jsonl/in the way");
   const Result result = run(launch(2, folder.path(), gpt(folder, "run", 6)));
   EXPECT_NE(result.code, 0);
-  EXPECT_THAT(result.text, HasSubstr("ledger.jsonl must take a line about this session"));
+  EXPECT_THAT(result.text, HasSubstr("ledger.jsonl must record this session"));
   EXPECT_FALSE(std::filesystem::exists(folder / "run/metrics.jsonl"));
 }
 
-TEST(DataVerbs, AnAuditSaysWhatItLacks) {
+TEST(DataVerbs, AuditReportsMissingFilesAndInvalidRanges) {
   const TempFolder folder;
   const Result none = audit(folder, "none");
   EXPECT_EQ(none.code, 3);
-  EXPECT_THAT(none.text, HasSubstr("ledger.jsonl must be there"));
+  EXPECT_THAT(none.text, HasSubstr("ledger.jsonl must exist"));
   const Result range = audit(folder, "none", {"--samples", "4.."});
   EXPECT_EQ(range.code, 2);
   EXPECT_THAT(range.text, HasSubstr("--samples must be a number or A..B; got '4..'"));
 }
 
-/// Expects each inspection of one data set with `shared` and these flags to end with exit code 2 and a text.
-void expect_refused(const Words& shared, const std::vector<std::pair<Words, std::string>>& cases) {
+/// Expects each inspection of a dataset with `shared` and these flags to end with exit code 2 and a message.
+void expect_rejected(const Words& shared, const std::vector<std::pair<Words, std::string>>& cases) {
   const std::string set = kVectors + "/indexed/gpt_uint16";
   for (const auto& [flags, rule] : cases) {
     const bool named = std::ranges::count(flags, "--mock-data") > 0;
@@ -217,73 +217,71 @@ void expect_refused(const Words& shared, const std::vector<std::pair<Words, std:
   }
 }
 
-TEST(DataVerbs, AnInspectionRefusesFlagsThatItWouldNotRead) {
-  expect_refused(
-      {},
-      {{{"--samples=5"}, "--samples: is read with --seq-length; got none"},
-       {{"--from=5"}, "--from: is read with --seq-length; got none"},
-       {{"--split-name=valid"}, "--split-name: is read with --seq-length; got none"},
-       {{"--split=1"}, "--split: is read with --seq-length; got none"},
-       {{"--family=bert"}, "--model: is read with --seq-length; got none"},
-       {{"--train-iters=5"}, "--train-iters: is read with --seq-length; got none"},
-       {{"--chat-template=x"}, "--chat-template: does nothing without --sft"},
-       {{"--fim-rate=0.2"}, "--fim-rate: does nothing without --fim-data"},
-       {{"--tokenizer-model=x"}, "--tokenizer-model: does nothing without a --tokenizer-type"},
-       {{"--vocab-size=5"}, "--vocab-size: is read with --tokenizer-type or --check-tokens; got none"},
-       {{"--lr=0.1"}, "--lr: does nothing in `data inspect`; got 0.1; leave it out, or give it in a YAML"},
-       {{"--mock-data", "--vocab-size=99"}, "--mock-data: is read with --seq-length; got none"}});
-  expect_refused(
+TEST(DataVerbs, InspectionRejectsFlagsThatItDoesNotRead) {
+  expect_rejected(
+      {}, {{{"--samples=5"}, "--samples requires --seq-length; got none"},
+           {{"--from=5"}, "--from requires --seq-length; got none"},
+           {{"--split-name=valid"}, "--split-name requires --seq-length; got none"},
+           {{"--split=1"}, "--split requires --seq-length; got none"},
+           {{"--family=bert"}, "--model requires --seq-length; got none"},
+           {{"--train-iters=5"}, "--train-iters requires --seq-length; got none"},
+           {{"--chat-template=x"}, "--chat-template has no effect without --sft"},
+           {{"--fim-rate=0.2"}, "--fim-rate has no effect without --fim-data"},
+           {{"--tokenizer-model=x"}, "--tokenizer-model must be given with a --tokenizer-type"},
+           {{"--vocab-size=5"}, "--vocab-size requires --tokenizer-type or --check-tokens; got none"},
+           {{"--lr=0.1"}, "--lr has no effect in `data inspect`; got 0.1; remove it, or set it in a YAML"},
+           {{"--mock-data", "--vocab-size=99"}, "--mock-data requires --seq-length; got none"}});
+  expect_rejected(
       {"--seq-length=32"},
-      {{{"--mask-prob=0.2"}, "--mask-prob: does nothing without --model t5 or bert"},
-       {{"--vocab-extra-ids=5", "--family=bert"}, "--vocab-extra-ids: needs --model t5"},
-       {{"--bert-no-binary-head"}, "--bert-no-binary-head: belongs to bert"},
-       {{"--sft", "--family=t5"}, "--sft: is of gpt; got t5"},
+      {{{"--mask-prob=0.2"}, "--mask-prob has no effect without --model t5 or bert"},
+       {{"--vocab-extra-ids=5", "--family=bert"}, "--vocab-extra-ids requires --model t5"},
+       {{"--bert-no-binary-head"}, "--bert-no-binary-head must be used with a BERT model"},
+       {{"--sft", "--family=t5"}, "--sft requires a GPT model; got t5"},
        {{"--family=llama"}, "--family must be one of gpt, t5, bert; got \"llama\""},
        {{"--family=bert", "--mask-prob=2"}, "--mask-prob must lie between 0 and 1; got \"2\""},
-       {{"--fim-data"},
-        "--tokenizer-type: with --fim-data it must read texts, which are cut at characters; got none"},
-       {{"--fim-data", "--sft"}, "--fim-data: cuts the texts of a gpt's data files; got --sft"},
+       {{"--fim-data"}, "--tokenizer-type must be one that reads text with --fim-data; got none"},
+       {{"--fim-data", "--sft"}, "--fim-data requires a GPT model and data files of text; got --sft"},
        {{"--sft", "--reset-position-ids"},
-        "--reset-attention-mask: with --sft packs conversations only beside"},
-       {{"--reset-position-ids"}, "--reset-position-ids: is read with --sft; got none"},
-       {{"--split=a"}, "--split must be one to three numbers >= 0"},
-       {{"--num-workers=3"}, "--num-workers: does nothing in `data inspect`; got 3"},
-       {{"--data-path", "x"}, "--data-path must not meet data paths in front"},
-       {{"--mock-data"}, "--vocab-size: the size of the vocabulary must be known"},
+        "--reset-attention-mask must be set with --sft and --reset-position-ids"},
+       {{"--reset-position-ids"}, "--reset-position-ids requires --sft; got none"},
+       {{"--split=a"}, "--split must be one to three non-negative numbers"},
+       {{"--num-workers=3"}, "--num-workers has no effect in `data inspect`; got 3"},
+       {{"--data-path", "x"}, "--data-path must not be used with positional data paths"},
+       {{"--mock-data"}, "--vocab-size must be set without a tokenizer that reads a file"},
        {{"--mock-data", "--vocab-size=99", "--check-tokens"},
-        "--check-tokens: reads data files; got --mock-data"},
-       {{"--valid-data-path", "x"}, "data: exactly one of --data-path"},
+        "--check-tokens requires data files; got --mock-data"},
+       {{"--valid-data-path", "x"}, "data must come from exactly one of --data-path"},
        {{"--dataloader-type=cyclic"},
-        "--global-batch-size must be given, as an epoch of --dataloader-type cyclic"},
-       {{"--train-iters=3"}, "--global-batch-size must be given, as that many samples are read in a step"},
+        "--global-batch-size must be given: an epoch of --dataloader-type cyclic"},
+       {{"--train-iters=3"}, "--global-batch-size must be given: a step reads that many samples"},
        {{"--split-name=all"}, "--split-name must be train, valid or test; got 'all'"},
        {{"--samples=0"}, "--samples must be at least 1; got 0"},
        {{"--show=-1"}, "--show must be at least 0; got -1"},
-       {{"--eval-iters=3"}, "--eval-iters: is read with --split-name valid or test; got none"},
-       {{"--samples=5", "--train-iters=3"}, "--train-iters must not meet --samples"},
-       {{"--samples=5", "--global-batch-size=3"}, "--global-batch-size must not meet --samples"},
+       {{"--eval-iters=3"}, "--eval-iters requires --split-name valid or test; got none"},
+       {{"--samples=5", "--train-iters=3"}, "--train-iters must not be used with --samples"},
+       {{"--samples=5", "--global-batch-size=3"}, "--global-batch-size must not be used with --samples"},
        {{"--split-name=valid", "--global-batch-size=2", "--eval-iters=0"},
-        "--samples must be given where the run"}});
+        "--samples must be given; got a run without"}});
   const Result nothing = run(colonnade({"data", "inspect"}));
   EXPECT_EQ(nothing.code, 2);
-  EXPECT_THAT(nothing.text, HasSubstr("data must be named; got none"));
+  EXPECT_THAT(nothing.text, HasSubstr("data paths must be given; got none"));
 }
 
-TEST(DataVerbs, TrainingATokenizerRefusesFlagsOfTheOtherKind) {
+TEST(DataVerbs, TokenizerTrainingRejectsFlagsOfTheOtherKind) {
   const Words train{"tokenizer", "train", "--input=x", "--output-prefix=x", "--vocab-size=300"};
   for (const char* flag : {"--character-coverage=0.5", "--input-sentence-size=5", "--no-byte-fallback"}) {
     const Result result = run(colonnade(train + Words{"--model-type=byte-bpe", flag}));
     EXPECT_EQ(result.code, 2) << flag;
-    EXPECT_THAT(result.text, HasSubstr("is read with --model-type bpe or unigram")) << flag;
+    EXPECT_THAT(result.text, HasSubstr("requires --model-type bpe or unigram")) << flag;
   }
   for (const char* flag : {"--split-rule=gpt2", "--special-tokens=x", "--min-frequency=3"}) {
     const Result result = run(colonnade(train + Words{flag}));
     EXPECT_EQ(result.code, 2) << flag;
-    EXPECT_THAT(result.text, HasSubstr("is read with --model-type byte-bpe")) << flag;
+    EXPECT_THAT(result.text, HasSubstr("requires --model-type byte-bpe")) << flag;
   }
 }
 
-TEST(DataVerbs, AnInspectionShowsAnySample) {
+TEST(DataVerbs, InspectionShowsAnySample) {
   const TempFolder folder;
   const Words words{"data",
                     "inspect",
@@ -302,26 +300,25 @@ TEST(DataVerbs, AnInspectionShowsAnySample) {
   EXPECT_GT(all["data_sets"][0]["epochs"], 1);
   EXPECT_TRUE(all["data_sets"][0]["first_again"].is_number());
   EXPECT_EQ(run(colonnade(words + Words{"--from=100000"})).code, 2);
-  // An epoch has more of them than a run of five reads.
+  // An epoch has more samples than a run of five reads.
   const Words five = words + Words{"--samples=5"};
   ASSERT_EQ(run(colonnade(five + Words{"--from=4"})).code, 0);
   EXPECT_EQ(read_json(folder / "i.json")["samples"].size(), 1U);
   EXPECT_EQ(read_json(folder / "i.json")["samples"][0]["sample"], 4);
   const Result none = run(colonnade(five + Words{"--from=5"}));
   EXPECT_EQ(none.code, 2);
-  EXPECT_THAT(none.text,
-              HasSubstr("--from must be one of the samples that are asked for and there, 0 to 4; got 5;"));
+  EXPECT_THAT(none.text, HasSubstr("--from must be one of the requested samples, 0 to 4; got 5;"));
   Words unsaid = words + Words{"--from=9", "--show=2"};
   std::erase(unsaid, "--samples=1000");
   const Result told = run(colonnade(unsaid));
   ASSERT_EQ(told.code, 0) << told.text;
-  EXPECT_THAT(told.text, HasSubstr("nothing says how many; 11 are asked for, as --from and --show say"));
+  EXPECT_THAT(told.text, HasSubstr("is not set; using 11, from --from and --show"));
   EXPECT_EQ(read_json(folder / "i.json")["asked"], 11);
   EXPECT_EQ(read_json(folder / "i.json")["samples"].size(), 2U);
 }
 
-/// What an inspection with the flags of a run says is what the audit of that run says.
-TEST(DataVerbs, AnInspectionShowsTheSamplesThatARunReads) {
+/// An inspection with the flags of a run agrees with the audit of that run.
+TEST(DataVerbs, InspectionShowsTheSamplesThatARunReads) {
   const TempFolder folder;
   const Words sentences{"--data-path", kVectors + "/indexed/bert_uint16"};
   const Words texts{"--data-path", kVectors + "/indexed/gpt2_uint16"};
@@ -364,8 +361,8 @@ TEST(DataVerbs, AnInspectionShowsTheSamplesThatARunReads) {
     }
     EXPECT_EQ(a["data_sets"][0]["epochs"], i["data_sets"][0]["epochs"]);
     EXPECT_EQ(a["data_sets"][0]["first_again"], i["data_sets"][0]["first_again"]);
-    EXPECT_THAT(inspected.text, HasSubstr(key == "hidden" ? "hidden at "
-                                          : key == "gaps" ? "gap of "
+    EXPECT_THAT(inspected.text, HasSubstr(key == "hidden" ? "masked at "
+                                          : key == "gaps" ? "masked span of sentinel "
                                                           : "middle, "));
   }
 }

@@ -1,5 +1,5 @@
-// Runs find their data by files of paths, keep what these said, and know a pad that is no pad; an inspection
-// finds what a run reads by the run's own settings.
+// Runs with files of data paths, whose contents they keep, and with an ambiguous pad token; inspections that
+// find the samples of a run from its settings.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,7 +33,7 @@ TEST(DataWays, FilesOfPathsAreReadOnceAndKept) {
   const Result read = run(colonnade(small(folder, "read", numbers + file)));
   ASSERT_EQ(read.code, 0) << read.text;
   EXPECT_EQ(losses(folder, "read"), losses(folder, "typed"));
-  // Its own settings name the data: the file is not needed again.
+  // The run's settings now contain the data paths: the file is not needed any more.
   std::filesystem::remove(folder / "words");
   EXPECT_NE(read_text(folder / "read/config.yaml").find(blend[3]), std::string::npos);
   const Result again = run(colonnade({"pretrain", "--config", (folder / "read/config.yaml").string()}));
@@ -53,35 +53,35 @@ TEST(DataWays, FilesOfPathsAreReadOnceAndKept) {
   EXPECT_NE(twice.text.find("2 of them"), std::string::npos) << twice.text;
 }
 
-TEST(DataWays, IdsBeyondTheVocabularyAreFoundBeforeTheirSampleIsRead) {
+TEST(DataWays, OutOfVocabularyIdsAreFoundBeforeTraining) {
   const TempFolder folder;
   const std::string set = (folder / "d").string();
   std::string tokens = read_text(kVectors + "/indexed/gpt_uint16.bin");
   const std::uint16_t id = 2'000;
   for (std::size_t at = tokens.size() * 19 / 20 / 2 * 2; at < tokens.size(); at += sizeof id)
-    std::memcpy(tokens.data() + at, &id, sizeof id);  // in the validation data alone
+    std::memcpy(tokens.data() + at, &id, sizeof id);  // in the validation data only
   write(set + ".bin", tokens);
   write(set + ".idx", read_text(kVectors + "/indexed/gpt_uint16.idx"));
   const auto words = [&](const std::string& name, const Words& more) {
     return small(folder, name,
                  Words{"--tokenizer-type=NullTokenizer", "--eval-iters=1", "--split=9,1,0"} + more);
   };
-  const auto expect_refused = [&](const Result& result, const std::string& name) {
+  const auto expect_rejected = [&](const Result& result, const std::string& name) {
     EXPECT_EQ(result.code, 3) << result.text;
     EXPECT_THAT(result.text,
                 AllOf(HasSubstr("d: token ids must be 0 to 1151; got 2000 in document "),
                       HasSubstr("another tokenizer, give that one or --vocab-size 2001 or more;"),
                       HasSubstr("--check-tokens --vocab-size 1152` counts them")));
     EXPECT_THAT(result.text, Not(HasSubstr(" step ")));
-    EXPECT_FALSE(fs::exists(folder / name / "ledger.jsonl")) << "the session did not begin";
+    EXPECT_FALSE(fs::exists(folder / name / "ledger.jsonl")) << "the session did not start";
   };
   const Words bad{"--vocab-size=1152", "--data-path", set};
-  expect_refused(run(colonnade(words("a", bad))), "a");
-  expect_refused(run(colonnade(Words{"launch", "--nproc-per-node", "2", "--"} +
-                               words("b", bad + Words{"--tensor-model-parallel-size=2"}))),
-                 "b");
+  expect_rejected(run(colonnade(words("a", bad))), "a");
+  expect_rejected(run(colonnade(Words{"launch", "--nproc-per-node", "2", "--"} +
+                                words("b", bad + Words{"--tensor-model-parallel-size=2"}))),
+                  "b");
   const Words blend{"--vocab-size=1152", "--data-path", "0.9", kVectors + "/indexed/gpt_uint16", "0.1", set};
-  expect_refused(run(colonnade(words("c", blend))), "c");
+  expect_rejected(run(colonnade(words("c", blend))), "c");
   const Result fits = run(colonnade(words("d", {"--vocab-size=2001", "--data-path", set})));
   EXPECT_EQ(fits.code, 0) << fits.text;
   // The last four ids of numbers are a BERT's own.
@@ -90,10 +90,10 @@ TEST(DataWays, IdsBeyondTheVocabularyAreFoundBeforeTheirSampleIsRead) {
   const Result special = run(colonnade(bert));
   EXPECT_EQ(special.code, 3) << special.text;
   EXPECT_THAT(special.text,
-              HasSubstr("bert_uint16: text of numbers must be 0 to 1020, below the special ids"));
+              HasSubstr("bert_uint16: token ids of text must be 0 to 1020, below the special ids"));
 }
 
-TEST(DataWays, SamplesWhoseIndicesNoMemoryHoldsAreRefused) {
+TEST(DataWays, IndicesThatExceedTheMemoryAreRejected) {
   const TempFolder folder;
   const Words numbers{"--tokenizer-type=NullTokenizer", "--vocab-size=1152", "--split=1,0,0",
                       "--train-iters=1000000000000"};
@@ -113,7 +113,7 @@ TEST(DataWays, SamplesWhoseIndicesNoMemoryHoldsAreRefused) {
   }
 }
 
-TEST(DataWays, APadThatEndsTextsHidesThemWhenAskedTo) {
+TEST(DataWays, AmbiguousPadMasksTextEndsOnRequest) {
   const TempFolder folder;
   std::filesystem::create_directory(folder / "tokenizer");
   std::filesystem::copy_file(kVectors + "/tokenizers/gpt2_bpe.json", folder / "tokenizer/tokenizer.json");
@@ -129,7 +129,7 @@ TEST(DataWays, APadThatEndsTextsHidesThemWhenAskedTo) {
   ASSERT_EQ(run(colonnade(small(folder, "ends", data))).code, 0);
   const Result hidden = run(colonnade(small(folder, "hidden", data + Words{"--allow-ambiguous-pad-tokens"})));
   ASSERT_EQ(hidden.code, 0) << hidden.text;
-  EXPECT_NE(hidden.text.find("is its end of text too, which has no loss now"), std::string::npos);
+  EXPECT_NE(hidden.text.find("is also its end of text, which now has no loss"), std::string::npos);
   EXPECT_NE(losses(folder, "hidden"), losses(folder, "ends"));
   const Result numbers =
       run(colonnade(small(folder, "numbers",
@@ -139,9 +139,9 @@ TEST(DataWays, APadThatEndsTextsHidesThemWhenAskedTo) {
   EXPECT_EQ(losses(folder, "ends"), losses(folder, "numbers"));  // where there is no pad
 }
 
-TEST(DataWays, EvaluationsWithoutDataAreSaid) {
+TEST(DataWays, EvaluationsWithoutDataAreReported) {
   const TempFolder folder;
-  const std::string note = "--eval-iters 1: nothing is evaluated";
+  const std::string note = "--eval-iters 1: no validation runs";
   const Words numbers{"--tokenizer-type=NullTokenizer", "--vocab-size=1025", "--train-iters=1",
                       "--eval-iters=1", "--eval-interval=1"};
   const std::string data = kVectors + "/indexed/gpt_uint16";
@@ -162,7 +162,7 @@ using nlohmann::json;
 const std::string kOne = kVectors + "/indexed/gpt_uint16", kTwo = kVectors + "/indexed/gpt2_uint16";
 const Words kNumbers{"--tokenizer-type=NullTokenizer", "--vocab-size=1025"};
 
-/// Expects of each data set the samples, epochs and repeats that the audit, which was the last, has counted.
+/// Expects the samples, epochs and repeats of each dataset to equal those of the last audit.
 void expect_counts_of_audit(const TempFolder& folder, const json& inspection) {
   const json counted = read_json(folder / "a.json").at("data_sets");
   ASSERT_EQ(inspection.at("data_sets").size(), counted.size());
@@ -175,8 +175,8 @@ void expect_counts_of_audit(const TempFolder& folder, const json& inspection) {
   }
 }
 
-/// A run of 6 steps of 4 samples with settings that decide samples: those of its config.yaml, and the same
-/// ones typed, show the samples that the run has read, and how many it asks for.
+/// Runs 6 steps of 4 samples with settings that decide samples. Inspections with its config.yaml, and with
+/// the same settings as flags, show the samples that the run has read, and the number that it requests.
 void expect_inspection_of_a_run(const TempFolder& folder, const std::string& name, const Words& deciding) {
   const Words words = small(folder, name, deciding + Words{"--global-batch-size=4", "--save-interval=6"});
   const Words length =
@@ -202,7 +202,7 @@ void expect_inspection_of_a_run(const TempFolder& folder, const std::string& nam
       << name;
 }
 
-TEST(DataWays, AnInspectionReadsTheSettingsOfARun) {
+TEST(DataWays, InspectionReadsTheSettingsOfARun) {
   const TempFolder folder;
   write(folder / "words", "0.3 " + kOne + " 0.7 " + kTwo + "\n");
   write(folder / "splits.json", R"({"train": [0.6, ")" + kOne + R"(", 0.4, ")" + kTwo + R"("], "valid": ")" +
@@ -223,19 +223,19 @@ TEST(DataWays, AnInspectionReadsTheSettingsOfARun) {
   EXPECT_NE(audited_samples(folder, "cyclic", 0, 24),
             named_samples(inspected(
                 folder, config_of(folder, "cyclic") + kAll + Words{"24", "--dataloader-type=single"})))
-      << "cyclic has an order of its own";
-  // Other data in front, with the run's other settings.
+      << "cyclic has its own order";
+  // Other data before it, with the run's other settings.
   const json other = inspected(folder, Words{kTwo} + config_of(folder, "one") + kAll + Words{"24"});
   EXPECT_EQ(other["data_sets"].size(), 1U);
   EXPECT_EQ(other["data_sets"][0]["prefix"], kTwo);
   const json made_up = inspected(folder, config_of(folder, "mock") + kAll + Words{"1"});
   EXPECT_EQ(made_up["data_sets"][0]["prefix"], "mock data");
   const json first = made_up["samples"][0]["pieces"][0];
-  const std::int64_t from = first["offset"].get<std::int64_t>() + 1;  // sequences count from 1
+  const std::int64_t from = first["offset"].get<std::int64_t>() + 1;  // sequence indices start at 1
   EXPECT_EQ(first["tokens"][0], from % 1025);
 }
 
-TEST(DataWays, AnInspectionReadsTheSettingsOfOtherFamilies) {
+TEST(DataWays, InspectionReadsTheSettingsOfOtherModels) {
   const TempFolder folder;
   std::filesystem::create_directories(folder / "tok");
   std::filesystem::copy_file(kVectors + "/tokenizers/qwen2_bpe.json", folder / "tok/tokenizer.json");
@@ -282,9 +282,9 @@ TEST(DataWays, AnInspectionReadsTheSettingsOfOtherFamilies) {
   }
 }
 
-/// The validation of one run reads what the training of another one does that asks the same data for as many
-/// samples: of Megatron's rule, (steps / interval + 1) * eval iterations * batch.
-TEST(DataWays, AnInspectionShowsWhatValidationAndTestRead) {
+/// The validation of one run reads the same as the training of another that requests as many samples of the
+/// same data: by Megatron's rule, (steps / interval + 1) * eval iterations * batch.
+TEST(DataWays, InspectionShowsTheSamplesOfValidationAndTest) {
   const TempFolder folder;
   const Words settings{"--train-data-path", kOne, "--valid-data-path", kTwo,
                        "--test-data-path",  kOne, "--eval-iters=2",    "--eval-interval=3"};
@@ -309,7 +309,7 @@ TEST(DataWays, AnInspectionShowsWhatValidationAndTestRead) {
   EXPECT_EQ(whole["asked"], (whole["data_sets"][0]["tokens"].get<std::int64_t>() - 1) / 32);
   const Result both = run(colonnade(Words{"data", "inspect"} + pass + Words{"--samples=4"}));
   EXPECT_EQ(both.code, 2);
-  EXPECT_NE(both.text.find("one pass of its data"), std::string::npos) << both.text;
+  EXPECT_NE(both.text.find("must not be used with --full-validation"), std::string::npos) << both.text;
   const Words shares{kOne, "--seq-length=32", "--samples=4", "--data-cache-path",
                      (folder / "cache").string()};
   const json last = inspected(folder, shares + Words{"--split=1,1,1", "--split-name=test", "--show=4"});
@@ -330,9 +330,9 @@ json session_of(const TempFolder& folder, const std::string& name) {
   return last;
 }
 
-/// Runs that differ in --test-data-path alone: the test pass alone differs, and it is of the samples that the
-/// ledger and an inspection name.
-TEST(DataWays, TheTestIsOfItsOwnData) {
+/// Runs that differ only in --test-data-path: only the test loss differs, and its samples are those that the
+/// ledger and an inspection give.
+TEST(DataWays, TestReadsItsOwnData) {
   const TempFolder folder;
   for (const char* end : {".bin", ".idx"})
     std::filesystem::copy_file(kOne + end, (folder / "held_out").string() + end);
@@ -375,13 +375,12 @@ TEST(DataWays, TheTestIsOfItsOwnData) {
   EXPECT_GT(std::abs(one["test"] - two["test"]), 1e-4);
   for (const char* end : {".bin", ".idx"})
     std::filesystem::copy_file(kTwo + end, held_out + end, std::filesystem::copy_options::overwrite_existing);
-  EXPECT_EQ(tested("other_file", held_out)["test"], two["test"])
-      << "what lies under the path is what is read";
+  EXPECT_EQ(tested("other_file", held_out)["test"], two["test"]) << "the current file under the path is read";
 }
 
-/// A recipe says less than config.yaml: a checkpoint it begins with says the rest, and what nothing says is
-/// told.
-TEST(DataWays, AnInspectionOfARecipeIsThatOfTheRunItWouldStart) {
+/// A recipe has fewer settings than config.yaml: the others come from the checkpoint it starts from, and
+/// missing ones are reported.
+TEST(DataWays, InspectionOfARecipeMatchesTheRunItWouldStart) {
   const TempFolder folder;
   const Words bert{"--tokenizer-type=NullTokenizer",  "--vocab-size=2100", "--data-path",
                    kVectors + "/indexed/bert_uint16", "--seq-length=96",   "--max-position-embeddings=96"};
@@ -398,7 +397,7 @@ TEST(DataWays, AnInspectionOfARecipeIsThatOfTheRunItWouldStart) {
   write(recipe, begins + rest + "global_batch_size: 2\n");
   EXPECT_EQ(named_samples(inspected(folder, {"--config", recipe, "--show=4", "--show-tokens=64"})),
             audited_samples(folder, "bert", 0, 4));
-  // A whole run needs no checkpoint to tell its samples.
+  // The samples of a complete run are known without a checkpoint.
   const Words goes_on{"pretrain",
                       "--config",
                       (folder / "bert/config.yaml").string(),

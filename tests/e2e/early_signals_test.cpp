@@ -1,5 +1,5 @@
-// A signal at any moment of a rank's start, also while LibTorch is loaded: the rank ends with 5 and nobody is
-// lost.
+// A signal at any moment of a rank's start, even while LibTorch is loading: the rank ends with 5 and no rank
+// is reported as lost.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Loading takes about 300 ms; the last ones arrive after it.
+/// Loading takes about 300 ms; the last signals arrive after it.
 constexpr int kStarts = 10, kApartMs = 37;
 
 void sleep_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
@@ -29,7 +29,7 @@ bool blocks_sigterm(pid_t process) {
          (std::stoull(status.substr(mask + 7), nullptr, 16) >> (SIGTERM - 1) & 1U) != 0;
 }
 
-/// Without the pauses of Program::wait_until.
+/// Busy waiting, without the pauses of Program::wait_until.
 template <typename Done>
 void wait_for(const Done& done) {
   for (const double end = now_s() + 20; !done() && now_s() < end;) std::this_thread::yield();
@@ -38,10 +38,10 @@ void wait_for(const Done& done) {
 
 Words long_run() { return small_gpt() + Words{"--train-iters", "100000", "--eval-iters", "0"}; }
 
-TEST(EarlySignals, EndARankThatNobodyWatchesWithFive) {
+TEST(EarlySignals, EndAnUnsupervisedRankWithFive) {
   for (int i = 0; i < kStarts; ++i) {
     Program rank(colonnade(long_run()));
-    wait_for([&] { return blocks_sigterm(rank.pid()); });  // exec is over
+    wait_for([&] { return blocks_sigterm(rank.pid()); });  // exec has finished
     sleep_ms(i * kApartMs);
     rank.send(std::array{SIGTERM, SIGINT, SIGHUP}[static_cast<std::size_t>(i % 3)]);
     const Result result = rank.finish();
@@ -75,7 +75,7 @@ TEST(EarlySignals, EndTheLauncherWithFive) {
   }
 }
 
-/// A verb that has nothing to save ends as any program does, also where it waits.
+/// A verb without anything to save ends as any program does, even while it waits.
 TEST(EarlySignals, EndOtherVerbs) {
   const TempFolder folder;
   const std::string pipe = (folder / "settings.yaml").string();

@@ -1,5 +1,5 @@
-// A T5 over four processes, stages of its encoder and of its decoder among them, trains, validates and goes
-// on as one process does, on sentences of a real data set.
+// A T5 over four processes, with pipeline stages of its encoder and decoder, trains, validates and
+// resumes as one process does, on sentences of a real dataset.
 #include <gtest/gtest.h>
 
 #include <fstream>
@@ -36,7 +36,7 @@ Words settings(const TempFolder& folder, const std::string& name) {
                (folder / name).string()};
 }
 
-TEST(Encoder, FourProcessesTrainAsOneAndGoOn) {
+TEST(Encoder, FourProcessesTrainAndResumeAsOne) {
   const TempFolder folder;
   const Words full{"--full-validation"};
   const Result one = run(colonnade(settings(folder, "one") + full));
@@ -62,8 +62,8 @@ TEST(Encoder, FourProcessesTrainAsOneAndGoOn) {
   expect_equal_ends(expected, metrics(folder / "two"), 10);
 }
 
-/// Of one of our checkpoints in another layout, and of a folder of Hugging Face.
-TEST(Encoder, EvaluateScoresDataAsAValidationDoes) {
+/// For a native checkpoint in another layout, and for a Hugging Face folder.
+TEST(Encoder, EvaluateMatchesTheValidationOfARun) {
   const TempFolder folder;
   const Words own = settings(folder, "run") + Words{"--train-iters=10", "--seed=77", "--mask-prob=0.2"};
   ASSERT_EQ(run(colonnade(own)).code, 0);
@@ -93,23 +93,22 @@ TEST(Encoder, EvaluateScoresDataAsAValidationDoes) {
           data, "from_hf");
 }
 
-TEST(Encoder, TheCommandsOfTheGuideWork) {
+TEST(Encoder, GuideCommandsWork) {
   const TempFolder folder;
   const Result result = shell(folder, commands_of_guide("encoder_decoder.md"));
   ASSERT_EQ(result.code, 0) << result.text;
   EXPECT_NE(result.text.find("step   20/20"), std::string::npos) << result.text;
 }
 
-TEST(Encoder, ThePlanNamesTheLayersOfEachAndItsDryRunAgrees) {
+TEST(Encoder, PlanListsTheLayersOfBothAndItsDryRunAgrees) {
   const Result planned =
       run(colonnade(Words{"plan", "t5"} + kModel + kFour + Words{"--world-size=4", "--dry-run", "--all"}));
   EXPECT_EQ(planned.code, 0) << planned.text;
-  EXPECT_NE(planned.text.find("layer of the encoder 2, layer of the decoder 0"), std::string::npos)
-      << planned.text;
+  EXPECT_NE(planned.text.find("encoder layer 2, decoder layer 0"), std::string::npos) << planned.text;
 }
 
-/// What cannot be read of a model is told once: not its sizes too, which it would have said.
-TEST(Encoder, AFolderOfAnotherModelIsOneFault) {
+/// An unreadable model is one fault: its missing sizes are not reported in addition.
+TEST(Encoder, FolderOfAnotherModelIsOneFault) {
   const TempFolder folder;
   std::filesystem::copy(test::vectors() + "/hf/t5", folder / "mt5");
   nlohmann::json config = nlohmann::json::parse(std::ifstream(folder / "mt5/config.json"));
@@ -142,14 +141,14 @@ TEST(Encoder, AFolderOfAnotherModelIsOneFault) {
       faults(Words{"pretrain", "gpt", "--pretrained-checkpoint", test::vectors() + "/hf/t5",
                    "--seq-length=96", "--micro-batch-size=2", "--lr=1e-3", "--train-iters=2", "--mock-data"});
   EXPECT_EQ(other.find("error: model must agree with "), 0U) << other;
-  EXPECT_NE(other.find("write t5 in its place"), std::string::npos) << other;
+  EXPECT_NE(other.find("write t5 instead"), std::string::npos) << other;
 }
 
-TEST(Encoder, WhatIsMissingIsSaid) {
+TEST(Encoder, MissingSettingsAreReported) {
   const std::string folder = test::vectors() + "/hf/t5";
   const Result text = run(colonnade({"generate", "--pretrained-checkpoint", folder, "--prompt", "1"}));
   EXPECT_EQ(text.code, 2) << text.text;
-  EXPECT_NE(text.text.find("generate: text is written by models without an encoder"), std::string::npos);
+  EXPECT_NE(text.text.find("generate supports decoder-only models"), std::string::npos);
   Words data{"evaluate", "--pretrained-checkpoint", folder, "--mock-data", "--vocab-extra-ids=20"};
   for (const char* length : {"--seq-length", "--decoder-seq-length"}) {
     const Result result = run(colonnade(data));

@@ -1,4 +1,4 @@
-// The summary at the end of a run, and that its commands run as they are printed: after the last step, after
+// The summary at the end of a run, whose commands can be run as printed: after the last step, after
 // a stop, and after the loss of a rank.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,7 +18,8 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-/// small_gpt() with a tokenizer of text, saved in `my run` of the working folder. Its schedule ends with it.
+/// small_gpt() with a text tokenizer, saved in `my run` of the working folder. Its schedule ends with the
+/// run.
 Words text_gpt(int steps) {
   Words words = small_gpt();
   const auto decay = std::ranges::find(words, "--lr-decay-iters");
@@ -28,19 +29,19 @@ Words text_gpt(int steps) {
   return words + Words{"--train-iters", std::to_string(steps)};
 }
 
-/// `colonnade launch` of two ranks that share tensors.
+/// `colonnade launch` of two tensor-parallel ranks.
 Words two_ranks(const Words& words) {
   return colonnade({"launch", "--nproc-per-node=2", "--log-dir=the logs", "--"}) + words +
          Words{"--tensor-model-parallel-size=2"};
 }
 
-/// What stands behind `name` in the summary; expects that it is there once.
+/// Value of the row `name` in the summary; expects exactly one such row.
 std::string row(const std::string& text, const std::string& name) {
   const std::string beginning = "\n  " + name + std::string(12 - name.size(), ' ');
   const std::size_t at = text.find(beginning);
   EXPECT_NE(at, std::string::npos) << name << " in\n" << text;
   if (at == std::string::npos) return "false";
-  EXPECT_EQ(text.find(beginning, at + 1), std::string::npos) << name << " is there twice";
+  EXPECT_EQ(text.find(beginning, at + 1), std::string::npos) << name << " is duplicated";
   const std::size_t begin = at + beginning.size();
   return text.substr(begin, text.find('\n', begin) - begin);
 }
@@ -49,7 +50,7 @@ Result as_printed(const std::string& command, const TempFolder& folder) {
   return run({"sh", "-c", command}, {}, folder.path());
 }
 
-TEST(RunEnds, TheCommandsOfACompleteRunRunAsPrinted) {
+TEST(RunEnds, CommandsOfACompleteRunRunAsPrinted) {
   const TempFolder folder;
   const Result done = run(two_ranks(text_gpt(2)), {}, folder.path());
   ASSERT_EQ(done.code, 0) << done.text;
@@ -74,7 +75,7 @@ TEST(RunEnds, TheCommandsOfACompleteRunRunAsPrinted) {
   EXPECT_THAT(iterations(folder / "my run"), ElementsAre(1, 2, 3, 4));
 }
 
-TEST(RunEnds, AStopSaysHowToGoOn) {
+TEST(RunEnds, StopPrintsHowToResume) {
   const TempFolder folder;
   Program program(two_ranks(text_gpt(4)), {{"COLONNADE_FAULT", "at=losses step=2 rank=0 sleep=1"}},
                   folder.path());
@@ -91,7 +92,7 @@ TEST(RunEnds, AStopSaysHowToGoOn) {
   EXPECT_THAT(iterations(folder / "my run"), ElementsAre(1, 2, 3, 4));
 }
 
-TEST(RunEnds, TheLauncherSaysHowToGoOnWhenARankIsLost) {
+TEST(RunEnds, LauncherPrintsHowToResumeWhenARankIsLost) {
   const TempFolder folder;
   const Result lost =
       run(two_ranks(text_gpt(4)), {{"COLONNADE_FAULT", "at=forward step=4 rank=1"}}, folder.path());
@@ -105,11 +106,11 @@ TEST(RunEnds, TheLauncherSaysHowToGoOnWhenARankIsLost) {
   EXPECT_EQ(evaluated.code, 0) << evaluated.text;
   const Result resumed = as_printed(row(lost.text, "resume"), folder);
   EXPECT_EQ(resumed.code, 0) << resumed.text;
-  EXPECT_THAT(resumed.text, HasSubstr("goes on after iteration 2"));
+  EXPECT_THAT(resumed.text, HasSubstr("the run resumes after iteration 2"));
   EXPECT_THAT(iterations(folder / "my run"), ElementsAre(1, 2, 3, 4));
 }
 
-TEST(RunEnds, WithoutACheckpointALostRunBeginsAnew) {
+TEST(RunEnds, WithoutACheckpointALostRunStartsFromScratch) {
   const TempFolder folder;
   const Result lost =
       run(two_ranks(text_gpt(2)), {{"COLONNADE_FAULT", "at=forward step=1 rank=1"}}, folder.path());
@@ -120,7 +121,7 @@ TEST(RunEnds, WithoutACheckpointALostRunBeginsAnew) {
   EXPECT_THAT(iterations(folder / "my run"), ElementsAre(1, 2));
 }
 
-TEST(RunEnds, ARunWithoutTextAndWithoutASaveHasFewerLines) {
+TEST(RunEnds, RunWithoutTextAndWithoutASaveHasFewerLines) {
   const TempFolder folder;
   Words words = small_gpt() + Words{"--train-iters=2", "--save=run"};
   const Result numbers = run(colonnade(words), {}, folder.path());

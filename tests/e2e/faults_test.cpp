@@ -1,5 +1,5 @@
-// Ranks that are killed, asked to stop, or cannot save: what a run resumes to, who is named, and what is
-// said.
+// Ranks that are killed, stopped, or cannot save: the resumed state, the named rank, and the
+// messages.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -53,8 +53,8 @@ fs::path step_folder(const fs::path& run, int step) {
   return run / "checkpoints" / ("step_0000000" + std::to_string(step));
 }
 
-/// The run that nothing disturbs, made once per layout.
-const fs::path& undisturbed(const Layout& layout) {
+/// Folder of the uninterrupted run, trained once per layout.
+const fs::path& uninterrupted(const Layout& layout) {
   static std::map<std::string, std::unique_ptr<TempFolder>> made;
   auto& folder = made[layout.name];
   if (!folder) {
@@ -65,11 +65,11 @@ const fs::path& undisturbed(const Layout& layout) {
   return folder->path();
 }
 
-/// The run in `folder` is over and looks as if nothing had happened.
-void expect_undisturbed(const Layout& layout, const fs::path& folder) {
-  EXPECT_THAT(differences(step_folder(undisturbed(layout), 5), step_folder(folder, 5)), IsEmpty());
+/// Expects the run in `folder` to be complete and equal to the uninterrupted one.
+void expect_as_uninterrupted(const Layout& layout, const fs::path& folder) {
+  EXPECT_THAT(differences(step_folder(uninterrupted(layout), 5), step_folder(folder, 5)), IsEmpty());
   EXPECT_THAT(iterations(folder), ElementsAre(1, 2, 3, 4, 5));
-  const auto expected = metrics(undisturbed(layout));
+  const auto expected = metrics(uninterrupted(layout));
   const auto got = metrics(folder);
   for (std::size_t i = 0; i < std::min(expected.size(), got.size()); ++i)
     for (const char* key : {"lm_loss", "grad_norm", "learning_rate", "consumed_samples"})
@@ -79,10 +79,10 @@ void expect_undisturbed(const Layout& layout, const fs::path& folder) {
 void expect_resumes(const Layout& layout, const fs::path& folder) {
   const Result result = run(launch(kRanks, folder, resumed(layout, folder)));
   ASSERT_EQ(result.code, 0) << result.text;
-  expect_undisturbed(layout, folder);
+  expect_as_uninterrupted(layout, folder);
 }
 
-/// A rank dies at a point, in a step; 0: before the first step of a resumed run.
+/// Kills a rank at a point in a step; step 0: before the first step of a resumed run.
 struct Death {
   std::string point;
   int rank;
@@ -92,7 +92,7 @@ struct Death {
 
 void PrintTo(const Death& death, std::ostream* out) { *out << death.point << " on rank " << death.rank; }
 
-/// Every point once. Ranks and layouts take turns; what rank 0 alone reaches dies there.
+/// Every point once, with ranks and layouts in turn; rank 0 for the points that only it reaches.
 std::vector<Death> deaths() {
   const std::set<std::string_view> first_rank_only{"save-manifest", "save-rename", "save-renamed",
                                                    "save-latest"};
@@ -112,7 +112,7 @@ std::vector<Death> deaths() {
 
 class Faults : public testing::TestWithParam<Death> {};
 
-TEST_P(Faults, ARankKilledAnywhereIsNamedAndTheRunResumesToTheSameBits) {
+TEST_P(Faults, KilledRankIsNamedAndTheRunResumesBitwise) {
   const Death& death = GetParam();
   const TempFolder folder;
   std::string fault = "at=" + death.point + " rank=" + std::to_string(death.rank);
@@ -139,8 +139,8 @@ INSTANTIATE_TEST_SUITE_P(Points, Faults, testing::ValuesIn(deaths()), [](const a
   return name + "OfRank" + std::to_string(info.param.rank);
 });
 
-TEST(FaultRestarts, TheLauncherStartsTheRanksAgain) {
-  // The command of a job that may be restarted: what it loads is what it saves.
+TEST(FaultRestarts, LauncherRestartsTheRanks) {
+  // The command of a restartable job: it loads from its save folder.
   const TempFolder folder;
   const Result result =
       run(launch(kRanks, folder.path(), resumed(kGrid, folder.path()), {"--max-restarts", "1"}),
@@ -148,10 +148,10 @@ TEST(FaultRestarts, TheLauncherStartsTheRanksAgain) {
   EXPECT_EQ(result.code, 0) << result.text;
   EXPECT_THAT(result.text,
               AllOf(HasSubstr("rank 3 was lost: killed by SIGKILL"), HasSubstr("restart 1 of 1")));
-  expect_undisturbed(kGrid, folder.path());
+  expect_as_uninterrupted(kGrid, folder.path());
 }
 
-TEST(FaultRestarts, ARankThatDiesAgainAndAgainEndsTheRun) {
+TEST(FaultRestarts, RankThatDiesRepeatedlyEndsTheRun) {
   const TempFolder folder;
   const Result result = run(launch(2, folder.path(),
                                    small_gpt() + Words{"--train-iters", "2", "--save", folder.path().string(),
@@ -162,7 +162,7 @@ TEST(FaultRestarts, ARankThatDiesAgainAndAgainEndsTheRun) {
   EXPECT_THAT(result.text, ContainsRegex("restart 1 of 1(.|\n)*rank 1 was lost"));
 }
 
-TEST(FaultHang, ARankThatSleepsIsNamedByTheOthersTimeOut) {
+TEST(FaultHang, HungRankIsNamedByTheTimeoutOfTheOthers) {
   const TempFolder folder;
   const Result result = run(launch(2, folder.path(),
                                    small_gpt() + Words{"--train-iters", "4", "--save", folder.path().string(),
@@ -170,7 +170,7 @@ TEST(FaultHang, ARankThatSleepsIsNamedByTheOthersTimeOut) {
                                    {"--hang-timeout", "15", "--grace-period", "1"}),
                             {{"COLONNADE_FAULT", "at=forward rank=1 step=2 sleep=200"}});
   EXPECT_EQ(result.code, 4) << result.text;
-  EXPECT_THAT(result.text, AllOf(HasSubstr("rank 1 does not answer"),
+  EXPECT_THAT(result.text, AllOf(HasSubstr("rank 1 does not respond"),
                                  ContainsRegex("rank 0 waits in '[^']+'.*rank 1 is missing there")));
 }
 
@@ -185,7 +185,7 @@ void PrintTo(const Request& request, std::ostream* out) { *out << request.name; 
 
 class FaultStops : public testing::TestWithParam<Request> {};
 
-TEST_P(FaultStops, SavesExitsWith5AndResumesToTheSameBits) {
+TEST_P(FaultStops, SavesExitsWith5AndResumesBitwise) {
   const Request& request = GetParam();
   const TempFolder folder;
   const std::string rank = std::to_string(std::max(request.rank, 0));
@@ -213,10 +213,10 @@ INSTANTIATE_TEST_SUITE_P(Signals, FaultStops,
                                          Request{"IntToARank", SIGINT, 1}),
                          [](const auto& info) { return std::string(info.param.name); });
 
-/// All ranks wait at a point before the first step until they are asked to stop.
+/// All ranks wait at a point before the first step until they are stopped.
 class FaultEarlyStops : public testing::TestWithParam<const char*> {};
 
-TEST_P(FaultEarlyStops, EndsAtOnceWith5AndLeavesNothingHalfDone) {
+TEST_P(FaultEarlyStops, EndsAtOnceWith5AndLeavesNoPartialFiles) {
   const TempFolder folder;
   const std::string point = GetParam();
   Program program(launch(2, folder.path(), training(kReplicas, folder.path())),
@@ -254,7 +254,7 @@ TEST(FaultEarlyStop, OneRankAloneIsEnough) {
               AllOf(HasSubstr("rank 1 was asked to stop before the first step"), Not(HasSubstr("was lost"))));
 }
 
-TEST(FaultEarlyStop, ARankThatWaitsForTheOthersEndsAtOnce) {
+TEST(FaultEarlyStop, RankThatWaitsForTheOthersEndsAtOnce) {
   for (const char* rank : {"0", "1"}) {  // rank 0 waits in its store, rank 1 for the store
     const TempFolder folder;
     Program program(colonnade(training(kReplicas, folder.path())), {{"RANK", rank},
@@ -271,7 +271,7 @@ TEST(FaultEarlyStop, ARankThatWaitsForTheOthersEndsAtOnce) {
   }
 }
 
-TEST(FaultEarlyStop, ARunThatWasAboutToResumeIsUntouched) {
+TEST(FaultEarlyStop, RunThatWasAboutToResumeIsUnchanged) {
   const TempFolder folder;
   const Words words = alone(folder.path()) + Words{"--load", folder.path().string()};
   ASSERT_EQ(run(colonnade(words + Words{"--exit-interval", "1"})).code, 0);
@@ -283,7 +283,7 @@ TEST(FaultEarlyStop, ARunThatWasAboutToResumeIsUntouched) {
   EXPECT_THAT(iterations(folder.path()), ElementsAre(1, 2, 3));
 }
 
-TEST(FaultInterval, AnExitIntervalSavesAndIsDone) {
+TEST(FaultInterval, ExitIntervalSavesAndEnds) {
   const TempFolder folder;
   const Words words = training(kGrid, folder.path());
   EXPECT_EQ(run(launch(kRanks, folder.path(), words + Words{"--exit-interval", "3"})).code, 0);
@@ -291,26 +291,26 @@ TEST(FaultInterval, AnExitIntervalSavesAndIsDone) {
   expect_resumes(kGrid, folder.path());
 }
 
-/// One rank whose files may not grow beyond `kilobytes`, as on a full disk.
+/// One rank with a file size limit of `kilobytes`, which simulates a full disk.
 Result with_small_files(int kilobytes, const Words& words) {
   std::string command = "ulimit -f " + std::to_string(kilobytes) + "; exec";
   for (const std::string& word : colonnade(words)) command += " '" + word + "'";
   return run({"bash", "-c", command});
 }
 
-TEST(FaultDisk, AFullDiskDoesNotStopTraining) {
+TEST(FaultDisk, FullDiskDoesNotStopTraining) {
   const TempFolder folder;
   const Result result = with_small_files(200, alone(folder.path()));
   EXPECT_EQ(result.code, 2) << result.text;
   EXPECT_THAT(result.text,
               AllOf(HasSubstr("saving the checkpoint of iteration 2 failed"), HasSubstr("File too large"),
-                    HasSubstr("training goes on with the last good one"), HasSubstr("step    3/3"),
+                    HasSubstr("training continues, the last good checkpoint stays"), HasSubstr("step    3/3"),
                     HasSubstr("error: the weights after iteration 3 are not saved")));
   EXPECT_THAT(iterations(folder.path()), ElementsAre(1, 2, 3));
   EXPECT_TRUE(fs::is_empty(folder / "checkpoints"));
 }
 
-TEST(FaultDisk, TheLastGoodCheckpointIsKept) {
+TEST(FaultDisk, LastGoodCheckpointIsKept) {
   const TempFolder folder;
   ASSERT_EQ(run(colonnade(alone(folder.path()) + Words{"--exit-interval", "1"})).code, 0);
   const Result full = with_small_files(200, alone(folder.path()) + Words{"--load", folder.path().string()});
@@ -318,11 +318,11 @@ TEST(FaultDisk, TheLastGoodCheckpointIsKept) {
   const Result again = run(colonnade(alone(folder.path()) + Words{"--load", folder.path().string()}));
   EXPECT_EQ(again.code, 0);
   EXPECT_THAT(again.text,
-              AllOf(HasSubstr("the run goes on after iteration 1"), Not(HasSubstr("saving the checkpoint"))));
+              AllOf(HasSubstr("the run resumes after iteration 1"), Not(HasSubstr("saving the checkpoint"))));
   EXPECT_THAT(iterations(folder.path()), ElementsAre(1, 2, 3));
 }
 
-TEST(FaultDisk, AFolderThatTurnsReadOnlyDoesNotStopTraining) {
+TEST(FaultDisk, FolderThatBecomesReadOnlyDoesNotStopTraining) {
   const TempFolder folder;
   Program program(as_plain_user(colonnade(alone(folder.path()))),
                   {{"COLONNADE_FAULT", "at=forward step=1 sleep=1"}});
@@ -333,12 +333,12 @@ TEST(FaultDisk, AFolderThatTurnsReadOnlyDoesNotStopTraining) {
   EXPECT_EQ(result.code, 1) << result.text;
   EXPECT_THAT(result.text,
               AllOf(HasSubstr("saving the checkpoint of iteration 2 failed"), HasSubstr("Permission denied"),
-                    HasSubstr("training goes on with the last good one"), HasSubstr("step    3/3"),
+                    HasSubstr("training continues, the last good checkpoint stays"), HasSubstr("step    3/3"),
                     HasSubstr("error: the weights after iteration 3 are not saved")));
   EXPECT_TRUE(fs::is_empty(folder / "checkpoints"));
 }
 
-TEST(FaultDisk, AFolderThatTurnsIntoAFileDoesNotStopTraining) {
+TEST(FaultDisk, FolderReplacedByAFileDoesNotStopTraining) {
   const TempFolder folder;
   Program program(colonnade(alone(folder.path())), {{"COLONNADE_FAULT", "at=forward step=1 sleep=1"}});
   ASSERT_TRUE(program.wait_until([&] { return fs::exists(folder / "metrics.jsonl"); }));
@@ -350,7 +350,7 @@ TEST(FaultDisk, AFolderThatTurnsIntoAFileDoesNotStopTraining) {
                                  HasSubstr("checkpoints"), HasSubstr("step    3/3")));
 }
 
-TEST(FaultNumbers, AStepThatIsNotFiniteStopsTheRunOrIsSkippedAndSaidToBe) {
+TEST(FaultNumbers, NonFiniteStepStopsTheRunOrIsSkippedWithANote) {
   const TempFolder folder;
   const Words words = alone(folder.path()) + Words{"--lr", "1e30", "--lr-decay-style", "constant"};
   const Result stopped = run(colonnade(words));
@@ -364,10 +364,10 @@ TEST(FaultNumbers, AStepThatIsNotFiniteStopsTheRunOrIsSkippedAndSaidToBe) {
   std::vector<std::string> different =
       differences(step_folder(folder.path(), 2), step_folder(folder.path(), 3));
   std::erase_if(different, [](const std::string& what) { return what.starts_with("state: "); });
-  EXPECT_THAT(different, IsEmpty()) << "weights and moments stay";
+  EXPECT_THAT(different, IsEmpty()) << "weights and moments are unchanged";
 }
 
-TEST(FaultWords, AFaultThatCannotBeReadIsRefused) {
+TEST(FaultWords, InvalidFaultSpecificationIsRejected) {
   const TempFolder folder;
   const Result result = run(colonnade(alone(folder.path())), {{"COLONNADE_FAULT", "at=optimiser"}});
   EXPECT_EQ(result.code, 2);
@@ -375,7 +375,7 @@ TEST(FaultWords, AFaultThatCannotBeReadIsRefused) {
   EXPECT_TRUE(fs::is_empty(folder.path()));
 }
 
-TEST(Deterministic, FourReplicasSumInTheSameOrderEveryTime) {
+TEST(Deterministic, FourReplicasReduceInAFixedOrder) {
   const TempFolder a;
   const TempFolder b;
   for (const TempFolder* folder : {&a, &b}) {

@@ -1,4 +1,4 @@
-// Fill-in-the-middle: which texts are cut, by the flags and after a resume, and what evaluations make of it.
+// Fill-in-the-middle: permuted texts by the flags, after a resume, and in evaluations.
 #include <gtest/gtest.h>
 
 #include <filesystem>
@@ -43,7 +43,7 @@ TEST(FillInTheMiddle, IsTheSameAfterAResume) {
         .loss;
   };
   EXPECT_NEAR(score({}), validations(folder / "scored").at(0).at("loss"), 3e-6);
-  EXPECT_GT(std::abs(score({"--no-fim-data"}) - score({})), 1e-4) << "texts as they are";
+  EXPECT_GT(std::abs(score({"--no-fim-data"}) - score({})), 1e-4) << "texts are not permuted";
   EXPECT_FALSE(std::filesystem::exists(kVectors + "/indexed/gpt_uint16"))
       << "indices belong to --data-cache-path";
   const Result unknown = run(colonnade(small(folder, "unknown", fim + Words{"--fim-pad-token=<fim_pad>"})));
@@ -54,7 +54,7 @@ TEST(FillInTheMiddle, IsTheSameAfterAResume) {
   EXPECT_NE(mock.text.find("--fim-data"), std::string::npos) << mock.text;
 }
 
-/// Documents of three or four files with ';' between them; every third one begins with "Keep".
+/// Documents of three or four files separated by ';'; every third file starts with "Keep".
 std::string repositories() {
   std::string lines;
   for (int i = 0; i < 60; ++i) {
@@ -66,11 +66,12 @@ std::string repositories() {
   return lines;
 }
 
-/// How many parts of each kind samples have, of which those of texts begin with "Keep" where `keep` is given.
+/// Number of parts of each kind in samples; with `keep`, expects parts of unpermuted texts to start with
+/// "Keep".
 std::map<std::string, int> parts_of(const json& samples, bool keep) {
   std::map<std::string, int> parts;
   for (const json& sample : samples) {
-    bool first = true;  // may be the end of a text that begins in another sample
+    bool first = true;  // may be the end of a text that starts in another sample
     for (const json& part : sample.at("written")) {
       ++parts[part.at("part")];
       if (keep && !first && part.at("part") == "text") {
@@ -82,7 +83,7 @@ std::map<std::string, int> parts_of(const json& samples, bool keep) {
   return parts;
 }
 
-TEST(FillInTheMiddle, CutsFilesAndLeavesWhatItIsTold) {
+TEST(FillInTheMiddle, PermutesFilesAndLeavesOutPrefixes) {
   const TempFolder folder;
   write_text(folder / "texts.jsonl", repositories());
   const Words tokenizer{"--tokenizer-type=HuggingFaceTokenizer", "--tokenizer-model",
@@ -94,7 +95,7 @@ TEST(FillInTheMiddle, CutsFilesAndLeavesWhatItIsTold) {
   const Words data = fill_in_the_middle() + Words{"--fim-rate=1", "--split=1", "--data-path",
                                                   (folder / "texts_text_document").string()};
   const Words files{"--fim-split-sample=;"}, length{"--seq-length=256", "--max-position-embeddings=256"};
-  // What a run has read, which is what an inspection of its settings shows.
+  // The samples that a run has read, equal to those of an inspection with its settings.
   const auto read = [&](const std::string& name, const Words& more) {
     const Result result = run(colonnade(small(folder, name, data + more + length)));
     EXPECT_EQ(result.code, 0) << result.text;
@@ -105,10 +106,10 @@ TEST(FillInTheMiddle, CutsFilesAndLeavesWhatItIsTold) {
   const auto whole = parts_of(read("whole", {}), false);
   EXPECT_EQ(whole.count("text"), 0U);
   auto parts = parts_of(read("files", files), false);
-  EXPECT_EQ(parts.count("text"), 0U) << "unset, the share of files is that of texts";
-  EXPECT_GT(parts["middle"], 2 * whole.at("middle")) << "each file is cut on its own";
+  EXPECT_EQ(parts.count("text"), 0U) << "when unset, the rate per file is that per text";
+  EXPECT_GT(parts["middle"], 2 * whole.at("middle")) << "each file is permuted separately";
   parts = parts_of(read("no_file", files + Words{"--fim-fragment-rate=0"}), false);
-  EXPECT_LE(parts["middle"], 2 * 4) << "only what a sample's ends leave of a text, where it is one file";
+  EXPECT_LE(parts["middle"], 2 * 4) << "a text of one file is permuted only at sample boundaries";
   EXPECT_GT(parts["text"], whole.at("middle"));
   parts = parts_of(read("some_files", files + Words{"--fim-fragment-rate=0.5"}), false);
   EXPECT_GT(parts["text"], 5);
@@ -120,7 +121,8 @@ TEST(FillInTheMiddle, CutsFilesAndLeavesWhatItIsTold) {
       folder, "kept", data + length + Words{"--fim-no-prefix=Cut", "--load", (folder / "kept").string()})));
   EXPECT_EQ(changed.code, 2);
   EXPECT_NE(changed.text.find(
-                "--fim-no-prefix: a run that goes on must keep which texts are cut in three; got Cut"),
+                "--fim-no-prefix must keep its value when a run resumes, because it decides which texts are "
+                "permuted for fill-in-the-middle; got Cut"),
             std::string::npos)
       << changed.text;
 }

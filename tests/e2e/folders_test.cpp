@@ -1,4 +1,4 @@
-// Published folders as they are: every verb reads what Transformers reads, or says what the folder is.
+// Published folders: every verb reads the folders that Transformers reads, or reports the kind of folder.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ const std::string kCases = test::vectors() + "/cases/";
 const std::string kPointer =
     "version https://git-lfs.github.com/spec/v1\noid sha256:4d7a21\nsize 440449768\n";
 
-/// A recorded folder, and what is printed about it.
+/// A recorded folder, and the expected message.
 struct Case {
   const char* name;
   const char* note;
@@ -110,7 +110,7 @@ std::vector<Words> verbs(const std::string& folder) {
           {"checkpoint", "inspect", folder}};
 }
 
-TEST(Folders, OfOtherFormatsAreNamedByEveryVerb) {
+TEST(Folders, UnsupportedFormatsAreNamedByEveryVerb) {
   const TempFolder folder;
   const auto put = [&](const std::string& name, const std::string& text) {
     fs::create_directories((folder / name).parent_path());
@@ -137,7 +137,7 @@ TEST(Folders, OfOtherFormatsAreNamedByEveryVerb) {
     }
 }
 
-TEST(Folders, ALfsPointerIsSaidWhereverItLies) {
+TEST(Folders, LfsPointersAreReportedForEveryFile) {
   for (const char* file :
        {"model.safetensors", "config.json", "model.safetensors.index.json", "tokenizer.json"}) {
     const TempFolder folder;
@@ -156,7 +156,7 @@ TEST(Folders, ALfsPointerIsSaidWhereverItLies) {
   }
 }
 
-TEST(Folders, ALfsPointerInPlaceOfDataIsSaid) {
+TEST(Folders, LfsPointersInPlaceOfDataAreReported) {
   const TempFolder folder;
   for (const char* name : {"d.idx", "d.bin", "text.jsonl"}) write_text(folder / name, kPointer);
   Words train = small_gpt() + Words{"--train-iters", "1", "--data-path", (folder / "d").string()};
@@ -170,7 +170,7 @@ TEST(Folders, ALfsPointerInPlaceOfDataIsSaid) {
   }
 }
 
-TEST(Folders, StrangeFilesForSettingsAreNamed) {
+TEST(Folders, UnexpectedFilesForSettingsAreNamed) {
   const TempFolder folder;
   for (const auto& [text, says] : {std::pair{"[model]\nnum_layers = 2\n", "got a TOML or INI file"},
                                    std::pair{kPointer.c_str(), "got a Git LFS pointer"},
@@ -186,7 +186,7 @@ TEST(Folders, StrangeFilesForSettingsAreNamed) {
   }
 }
 
-TEST(Folders, ABaseModelWithoutItsOutputLayerIsRefused) {
+TEST(Folders, BaseModelWithoutItsOutputLayerIsRejected) {
   const TempFolder folder;
   auto config = nlohmann::json::parse(read_text(kCases + "llama_base/config.json"));
   config["tie_word_embeddings"] = false;

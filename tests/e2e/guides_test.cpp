@@ -1,4 +1,4 @@
-// The chapters of the guide on data and for users of Megatron: their commands, typed one after the other.
+// The guide chapters on data and for users of Megatron: their commands, run one after the other.
 #include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,7 +19,8 @@ namespace fs = std::filesystem;
 
 const fs::path kVectors = test::vectors();
 
-/// A folder of Hugging Face's: a tokenizer.json of the vectors with more special tokens, and its end of text.
+/// Writes a Hugging Face folder: a tokenizer.json of the vectors with more special tokens, and its end of
+/// text.
 void make_tokenizer_folder(const fs::path& folder, const std::string& name, const Words& special,
                            const std::string& eos) {
   fs::create_directories(folder);
@@ -31,7 +32,7 @@ void make_tokenizer_folder(const fs::path& folder, const std::string& name, cons
   std::ofstream(folder / "tokenizer_config.json") << nlohmann::json{{"eos_token", eos}};
 }
 
-/// `count` documents of some thousand words.
+/// Writes `count` documents of a few thousand words.
 void write_books(const fs::path& path, int count) {
   std::ofstream file(path);
   for (int i = 0; i < count; ++i) {
@@ -42,7 +43,7 @@ void write_books(const fs::path& path, int count) {
   }
 }
 
-/// BERT's file of words, a line for each id.
+/// Writes BERT's vocabulary file, one line per id.
 void write_bert_vocab(const fs::path& path) {
   const auto bert = nlohmann::json::parse(read_text(kVectors / "tokenizers/bert_wordpiece.json"));
   std::vector<std::string> words(bert["model"]["vocab"].size());
@@ -51,7 +52,7 @@ void write_bert_vocab(const fs::path& path) {
   for (const std::string& word : words) vocab << word << "\n";
 }
 
-/// What data.md and tokenizers.md name.
+/// Creates the files that data.md and tokenizers.md use.
 void make_files_of_guides(const TempFolder& folder) {
   make_tokenizer_folder(folder / "llama-3", "llama3_bpe", {}, "<|end_of_text|>");
   fs::copy_file(kVectors / "chat/templates/chatml.jinja", folder / "llama-3/chat_template.jinja");
@@ -73,7 +74,7 @@ void make_files_of_guides(const TempFolder& folder) {
   write_bert_vocab(folder / "vocab.txt");
 }
 
-/// Data sets and a run that data.md names and does not make.
+/// Creates the datasets and the run that data.md uses without creating them.
 const char* const kBeforeData = R"(
 export HOME=$PWD
 colonnade preprocess --input code.jsonl --output-prefix code --append-eod \
@@ -110,7 +111,7 @@ eval-interval: 60
 END
 )";
 
-TEST(Guides, TheCommandsOnDataWork) {
+TEST(Guides, DataCommandsWork) {
   const TempFolder folder;
   make_files_of_guides(folder);
   const Result result = shell(folder, kBeforeData + commands_of_guide("data.md"));
@@ -120,7 +121,7 @@ TEST(Guides, TheCommandsOnDataWork) {
   EXPECT_THAT(result.text, testing::Not(HasSubstr("does nothing")));
 }
 
-TEST(Guides, TheCommandsOnTokenizersWork) {
+TEST(Guides, TokenizerCommandsWork) {
   const TempFolder folder;
   make_files_of_guides(folder);
   std::string commands = commands_of_guide("tokenizers.md");
@@ -141,7 +142,7 @@ TEST(Guides, FromAFolderOfTextToARun) {
   const Result result = shell(folder, commands);
   ASSERT_EQ(result.code, 0) << result.text;
   EXPECT_THAT(result.text, HasSubstr("done: 120 documents"));
-  EXPECT_THAT(result.text, HasSubstr("the run goes on after iteration 20"));
+  EXPECT_THAT(result.text, HasSubstr("the run resumes after iteration 20"));
   EXPECT_THAT(result.text, HasSubstr("runs/texts: 60 steps, 240 samples"));
   EXPECT_THAT(result.text, HasSubstr("all 2 unchanged"));
   const auto lines = metrics(folder / "runs/texts");
@@ -149,7 +150,7 @@ TEST(Guides, FromAFolderOfTextToARun) {
   EXPECT_LT(lines.back().at("lm_loss"), 0.4 * lines.front().at("lm_loss").get<double>());
 }
 
-/// The block of a page that opens with "```bash NAME".
+/// The code block of a page that starts with "```bash NAME".
 std::string file_of_guide(const std::string& page, const std::string& name) {
   const std::string text = read_text(fs::path(COLONNADE_DOCS) / "guide" / page);
   const std::string fence = "```bash " + name + "\n";
@@ -157,7 +158,7 @@ std::string file_of_guide(const std::string& page, const std::string& name) {
   return text.substr(begin, text.find("```", begin) - begin);
 }
 
-/// GPT-2's two files, with the ids of the recorded data.
+/// Writes GPT-2's two tokenizer files, with the ids of the recorded data.
 void write_gpt2_files(const TempFolder& folder) {
   const auto file = nlohmann::json::parse(read_text(kVectors / "tokenizers/gpt2_bpe.json"));
   auto vocab = file["model"]["vocab"];
@@ -169,7 +170,7 @@ void write_gpt2_files(const TempFolder& folder) {
     merges << merge[0].get<std::string>() << " " << merge[1].get<std::string>() << "\n";
 }
 
-/// Lines as Megatron's training_log prints them, of the recorded curve.
+/// Writes the recorded curve as lines of Megatron's training_log.
 void write_megatron_log(const fs::path& path) {
   std::ofstream log(path);
   const auto recorded = test::recorded_curve("tp1", "llama");
@@ -194,7 +195,7 @@ max_position_embeddings: 64
 vocab_size: 1152
 )";
 
-/// Stand-ins for Slurm: a job starts at once with the sizes of the trial, and has two tasks on this machine.
+/// Stubs for Slurm: a job starts at once with the sizes of the test, and has two tasks on this machine.
 const char* const kSbatch = R"(#!/bin/bash
 while [[ $1 == -* ]]; do shift; done
 exec bash "$1" $TRIAL
@@ -213,7 +214,8 @@ void write_script(const fs::path& path, const std::string& text) {
   fs::permissions(path, fs::perms::owner_all);
 }
 
-/// What from_megatron.md names: the script, tokenizers' files, data, a nested YAML, launchers, the sources.
+/// Creates the files of from_megatron.md: the script, tokenizer files, data, a nested YAML, launchers, the
+/// sources.
 void make_files_of_megatron(const TempFolder& folder) {
   write_text(folder / "train_gpt.sh", file_of_guide("from_megatron.md", "train_gpt.sh"));
   write_gpt2_files(folder);
@@ -231,7 +233,7 @@ void make_files_of_megatron(const TempFolder& folder) {
   fs::create_directory_symlink("curve", folder / "runs/mine");
 }
 
-TEST(Guides, ALaunchScriptOfMegatronRuns) {
+TEST(Guides, MegatronLaunchScriptRuns) {
   const TempFolder folder;
   make_files_of_megatron(folder);
   const std::string commands = commands_of_guide("from_megatron.md");
@@ -254,7 +256,7 @@ TEST(Guides, ALaunchScriptOfMegatronRuns) {
   }
 }
 
-TEST(Guides, WhatIsMissingForUsersOfMegatronIsRejectedByName) {
+TEST(Guides, UnsupportedMegatronFlagsAreRejectedByName) {
   const std::string page = read_text(fs::path(COLONNADE_DOCS) / "guide/from_megatron.md");
   const std::size_t begin = page.find("### What is missing");
   ASSERT_NE(begin, std::string::npos);

@@ -1,5 +1,5 @@
-// Hugging Face folders as a user meets them: recorded logits, dropout of a continued training, the class that
-// a run exports to, files that are no config.json.
+// Hugging Face folders from the user's side: recorded logits, dropout of continued training, the class that
+// a run exports to, invalid config.json files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,7 @@ using testing::HasSubstr;
 
 const std::string kVectors = test::vectors();
 
-/// A copy of a recorded folder whose config.json has a change.
+/// Copies a recorded folder with a changed config.json.
 void copy_with(const fs::path& to, const std::string& folder, const json& change) {
   fs::copy(kVectors + "/hf/" + folder, to);
   json config = json::parse(read_text(to / "config.json"));
@@ -34,9 +34,9 @@ Words pretrain(const fs::path& folder, const Words& more) {
                    more);
 }
 
-// What transformers 5.23 computed for folders that name their positions in another place: rope_theta within
-// rope_scaling, the old context length at the top.
-TEST(HuggingFace, PositionsOutsideTheirUsualPlaceGiveTheRecordedLogits) {
+// Logits of transformers 5.23 for folders with position settings in unusual places: rope_theta within
+// rope_scaling, the old context length at the top level.
+TEST(HuggingFace, PositionSettingsInUnusualPlacesGiveTheRecordedLogits) {
   const TempFolder folder;
   for (const char* name : {"theta-in-rope-scaling", "deepseek-theta-in-rope-scaling", "llama3-length-at-top",
                            "yarn-length-at-top"}) {
@@ -53,7 +53,7 @@ TEST(HuggingFace, PositionsOutsideTheirUsualPlaceGiveTheRecordedLogits) {
   }
 }
 
-TEST(HuggingFace, TheFoldersDropoutHoldsUnlessAFlagIsGiven) {
+TEST(HuggingFace, DropoutOfTheFolderIsUsedUnlessAFlagIsGiven) {
   const TempFolder folder;
   const std::string llama = kVectors + "/hf/llama_plain";
   const fs::path saved = folder / "run";
@@ -65,7 +65,7 @@ TEST(HuggingFace, TheFoldersDropoutHoldsUnlessAFlagIsGiven) {
   EXPECT_THAT(result.text, HasSubstr("exports to: LlamaForCausalLM\n"));
   EXPECT_EQ(json::parse(read_text(saved / "checkpoints/step_00000001/config.json")).at("attention_dropout"),
             0);
-  // The run goes on with it where no folder says so any more.
+  // The run resumes with it without the folder.
   result = run(colonnade({"pretrain",    "gpt",
                           "--load",      saved.string(),
                           "--save",      saved.string(),
@@ -81,7 +81,7 @@ TEST(HuggingFace, TheFoldersDropoutHoldsUnlessAFlagIsGiven) {
             0);
   EXPECT_EQ(result.text.find("-dropout: was"), std::string::npos) << result.text;
 
-  // So has a training that begins with the weights of the run.
+  // So does training from the run's weights.
   for (const Words& more : {Words{}, Words{"--load", saved.string(), "--finetune"}}) {
     result = run(pretrain(saved, more));
     ASSERT_EQ(result.code, 0) << result.text;
@@ -92,14 +92,14 @@ TEST(HuggingFace, TheFoldersDropoutHoldsUnlessAFlagIsGiven) {
   EXPECT_THAT(result.text, HasSubstr("--attention-dropout 0.25 from the command line"));
 }
 
-TEST(HuggingFace, TwoDropoutsOfOneSettingAreRejectedForATrainingOnly) {
+TEST(HuggingFace, TwoDropoutsOfOneSettingAreRejectedForTrainingOnly) {
   const TempFolder folder;
   copy_with(folder / "gpt2", "gpt2", {{"embd_pdrop", 0.2}});
   Result result = run(pretrain(folder / "gpt2", {}));
   EXPECT_EQ(result.code, 2);
   EXPECT_THAT(result.text,
-              HasSubstr("(embd_pdrop) and of layers (resid_pdrop) must be equal for a training; got "
-                        "0.2 and 0; give --hidden-dropout"));
+              HasSubstr("(embd_pdrop) and of layers (resid_pdrop) must be equal for training; got "
+                        "0.2 and 0; set --hidden-dropout"));
   result = run(pretrain(folder / "gpt2", {"--hidden-dropout", "0.1"}));
   EXPECT_EQ(result.code, 0) << result.text;
   result = run(colonnade(
@@ -107,14 +107,14 @@ TEST(HuggingFace, TwoDropoutsOfOneSettingAreRejectedForATrainingOnly) {
   EXPECT_EQ(result.code, 0) << result.text;
 }
 
-TEST(HuggingFace, ARunWithoutAClassNamesTheFlagThatPreventsIt) {
+TEST(HuggingFace, RunWithoutAClassNamesTheFlagThatPreventsIt) {
   const Result result = run(colonnade(small_gpt() + Words{"--qk-layernorm", "--train-iters", "1"}));
   ASSERT_EQ(result.code, 0) << result.text;
   EXPECT_THAT(result.text, HasSubstr("exports to: no Hugging Face class: "));
   EXPECT_THAT(result.text, HasSubstr("without --qk-layernorm"));
 }
 
-TEST(HuggingFace, AKeyThatStandsTwiceIsRejected) {
+TEST(HuggingFace, DuplicateKeyIsRejected) {
   const TempFolder folder;
   copy_with(folder / "llama", "llama_plain", json::object());
   std::string text = read_text(folder / "llama/config.json");
@@ -122,10 +122,10 @@ TEST(HuggingFace, AKeyThatStandsTwiceIsRejected) {
   write_text(folder / "llama/config.json", text);
   const Result result = run(pretrain(folder / "llama", {}));
   EXPECT_EQ(result.code, 3);
-  EXPECT_THAT(result.text, HasSubstr("config.json must name each key once; got \"rope_theta\" twice"));
+  EXPECT_THAT(result.text, HasSubstr("config.json must have each key once; got \"rope_theta\" twice"));
 }
 
-TEST(HuggingFace, AModelTypeThatIsNoTextIsNamedByEveryVerb) {
+TEST(HuggingFace, InvalidModelTypeIsReportedByEveryVerb) {
   const TempFolder folder;
   copy_with(folder / "llama", "llama_plain", {{"model_type", nullptr}});
   for (const auto& words :
@@ -137,8 +137,8 @@ TEST(HuggingFace, AModelTypeThatIsNoTextIsNamedByEveryVerb) {
   }
 }
 
-// Megatron's latent attention takes YaRN unless --rope-type says rope.
-TEST(HuggingFace, ScalingBesideLatentAttentionIsYarn) {
+// Megatron's multi-latent attention uses YaRN unless --rope-type is rope.
+TEST(HuggingFace, ScalingWithLatentAttentionIsYarn) {
   Words words = {"plan",
                  "--num-layers",
                  "2",

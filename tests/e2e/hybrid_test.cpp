@@ -1,5 +1,5 @@
-// Four processes that share each sequence by its length train, validate and resume as one that computes whole
-// samples with masks of documents.
+// Four processes with hybrid context parallelism train, validate and resume as one process with packed
+// samples and document masks.
 #include <gtest/gtest.h>
 
 #include "program.h"
@@ -31,19 +31,19 @@ Words settings(const TempFolder& folder, const std::string& name) {
           "--data-cache-path",
           (folder / "cache").string(),
           "--tokenizer-type=NullTokenizer",
-          "--vocab-size=1025",  // its last id is the data's end of document
+          "--vocab-size=1025",  // the last id is the data's end of document
           "--reset-position-ids",
           "--reset-attention-mask",
           "--calculate-per-token-loss",
           "--eval-interval=4",
-          "--eval-iters=1",  // of the test
+          "--eval-iters=1",  // for the test split
           "--full-validation",
           "--save-interval=2",
           "--save",
           (folder / name).string()};
 }
 
-TEST(Hybrid, FourProcessesComputeWhatOneDoes) {
+TEST(Hybrid, FourProcessesComputeTheSameAsOne) {
   const TempFolder folder;
   const Result one = run(colonnade(settings(folder, "one")));
   ASSERT_EQ(one.code, 0) << one.text;
@@ -74,11 +74,11 @@ TEST(Hybrid, FourProcessesComputeWhatOneDoes) {
   ASSERT_EQ(resumed.size(), 2U);
   for (std::size_t i = 0; i < resumed.size(); ++i) {
     const double loss = got[i + 2].at("lm_loss");
-    EXPECT_NEAR(resumed[i].at("lm_loss"), loss, 2e-5 * loss) << "two ranks go on with the same samples";
+    EXPECT_NEAR(resumed[i].at("lm_loss"), loss, 2e-5 * loss) << "two ranks resume with the same samples";
   }
 }
 
-TEST(Hybrid, ThePlanSaysWhatItAssumesAndItsDryRunAgrees) {
+TEST(Hybrid, PlanPrintsItsAssumptionsAndItsDryRunAgrees) {
   const TempFolder folder;
   Words words = settings(folder, "plan") + kHybrid + Words{"--world-size=8", "--dry-run", "--all"};
   words.erase(words.begin(), words.begin() + 2);

@@ -27,7 +27,7 @@ void write_pictures(const TempFolder& folder) {
   }
 }
 
-TEST(Images, TheCommandsOfTheGuideWork) {
+TEST(Images, GuideCommandsWork) {
   const TempFolder folder;
   write_pictures(folder);
   const std::string commands = commands_of_guide("image_data.md");
@@ -39,7 +39,7 @@ TEST(Images, TheCommandsOfTheGuideWork) {
                     HasSubstr("\"text\":\"this is called "), HasSubstr("skipped                 0")));
 }
 
-TEST(Images, AShardThatIsCutEndsWithItsNameOrIsSkipped) {
+TEST(Images, TruncatedShardIsNamedOrSkipped) {
   const TempFolder folder;
   write_pictures(folder);
   const Result result = shell(folder,
@@ -55,7 +55,7 @@ TEST(Images, AShardThatIsCutEndsWithItsNameOrIsSkipped) {
   EXPECT_EQ(report["data"]["samples"], 2);
 }
 
-TEST(Images, AnImageThatCannotBeReadIsNamedWithItsSample) {
+TEST(Images, UnreadableImageIsNamedWithItsSample) {
   const TempFolder folder;
   write_pictures(folder);
   const std::string tokenizer = test::vectors() + "/tokenizers/gpt2_bpe.json";
@@ -73,27 +73,27 @@ TEST(Images, AnImageThatCannotBeReadIsNamedWithItsSample) {
                                  HasSubstr("got something else; convert it\n")));
 }
 
-TEST(Images, FlagsThatContradictAreRefused) {
+TEST(Images, ConflictingFlagsAreRejected) {
   const Result result = run(colonnade({"data", "images", "x", "--batches", "3", "--context", "txt",
                                        "--image-size", "3", "--image-processor", "p.json"}));
   EXPECT_EQ(result.code, 2);
   EXPECT_THAT(result.text,
-              AllOf(HasSubstr("--batches: needs --seq-length"), HasSubstr("--context must be given with"),
-                    HasSubstr("--image-size must be left out")));
+              AllOf(HasSubstr("--batches requires --seq-length"), HasSubstr("--context requires --answers"),
+                    HasSubstr("--image-size must not be combined")));
 }
 
-TEST(Images, FlagsOfBatchesNeedThem) {
+TEST(Images, FlagsOfBatchesRequireBatches) {
   for (const char* flag :
        {"--seq-length=8", "--micro-batch-size=2", "--step-ms=1", "--image-size=32", "--image-processor=x",
         "--image-tokens=2", "--image-token=7", "--pad-token=3", "--max-image-pixels=9", "--tokenizer-type=x",
         "--tokenizer-model=x", "--vocab-size=9", "--merge-file=x"}) {
     const Result result = run(colonnade({"data", "images", "x", flag}));
     EXPECT_EQ(result.code, 2) << flag;
-    EXPECT_THAT(result.text, HasSubstr("is read with --batches; got none")) << flag;
+    EXPECT_THAT(result.text, HasSubstr("requires --batches; got none")) << flag;
   }
 }
 
-TEST(Images, NumbersOfSamplesStayIntegers) {
+TEST(Images, NumbersOfSamplesMustBeIntegers) {
   const TempFolder folder;
   write_pictures(folder);
   const Result result = shell(folder,
@@ -129,7 +129,7 @@ class PreparedImages : public testing::Test {
               "for i in 0 1 2; do tar --create --sort=name --directory parts/$i --file set/s-$i.tar .; done");
     ASSERT_EQ(packed.code, 0) << packed.text;
   }
-  /// What `data images SHARDS FLAGS --json` says.
+  /// JSON result of `data images SHARDS FLAGS`.
   nlohmann::json report(const std::string& words) {
     const Result result = shell(folder_, "colonnade data images " + words + " --json r.json --workers 2");
     EXPECT_EQ(result.code, 0) << result.text;
@@ -177,7 +177,7 @@ TEST_F(PreparedImages, AreShuffledAsTheFlagsSay) {
   EXPECT_EQ(order("--seed 1234"), usual);
   EXPECT_NE(order("--seed 5"), usual);
   std::vector<int> blocks = order("--shuffle-block 4 --shuffle-window 1");
-  for (std::size_t i = 0; i < 24; i += 4) {  // four neighbours, the last one has the first behind it
+  for (std::size_t i = 0; i < 24; i += 4) {  // four adjacent samples; the last one wraps around to the first
     std::vector<int> block(blocks.begin() + static_cast<std::ptrdiff_t>(i),
                            blocks.begin() + static_cast<std::ptrdiff_t>(i) + 4);
     std::sort(block.begin(), block.end());
@@ -187,7 +187,7 @@ TEST_F(PreparedImages, AreShuffledAsTheFlagsSay) {
   }
 }
 
-TEST_F(PreparedImages, BeginBehindTheConsumedSamples) {
+TEST_F(PreparedImages, StartAfterTheConsumedSamples) {
   const std::vector<int> all = order("");
   const auto resumed = report("'set/s-*.tar' --consumed-samples 7 --show 3");
   for (std::size_t i = 0; i < 3; ++i) {
@@ -196,7 +196,7 @@ TEST_F(PreparedImages, BeginBehindTheConsumedSamples) {
   }
 }
 
-/// A run of three sessions, of 1, 2 and 4 ranks, reads what one rank alone would have read, each sample once.
+/// A run of three sessions on 1, 2 and 4 ranks reads the samples of one rank, each once.
 TEST_F(PreparedImages, AreReadOnceByRanksOfAnyNumberWithResumes) {
   const std::vector<int> all = order("");
   struct Session {

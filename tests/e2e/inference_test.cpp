@@ -1,4 +1,4 @@
-// The verbs evaluate and generate as a user meets them: recorded logits, text in any layout, bad input.
+// The verbs evaluate and generate from the user's side: recorded logits, text in any layout, bad input.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -22,7 +22,7 @@ using testing::StartsWith;
 
 const std::string kLlama = test::vectors() + "/hf/llama";
 
-/// A tensor as it lies in a safetensors file.
+/// A tensor as stored in a safetensors file.
 struct Tensor {
   std::string name, type;
   std::vector<std::int64_t> shape;
@@ -92,7 +92,7 @@ TEST(Inference, EvaluateWritesTheRecordedLogitsInEveryLayout) {
   }
 }
 
-TEST(Inference, ContextRanksReadWholeSequencesAndSayThat) {
+TEST(Inference, ContextRanksReadFullSequencesWithANote) {
   const TempFolder folder;
   write_text(folder / "tokens",
              safetensors({{"input_ids", "I32", {2, 32}, bytes_of(recorded("in.input_ids"))},
@@ -100,10 +100,10 @@ TEST(Inference, ContextRanksReadWholeSequencesAndSayThat) {
   const Words words = evaluate(folder / "tokens", {"--context-parallel-size", "2"});
   const Result result = run(launch(2, folder.path(), words));
   ASSERT_EQ(result.code, 0) << result.text;
-  const std::string note = "--context-parallel-size: cuts no sequences that are only read; got 2";
+  const std::string note = "--context-parallel-size: does not shard sequences in inference; got 2";
   EXPECT_THAT(result.text, HasSubstr("loss 5.9974"));
   EXPECT_THAT(result.text, HasSubstr(note));
-  EXPECT_EQ(result.text.find(note), result.text.rfind(note)) << "rank 0 alone says it";
+  EXPECT_EQ(result.text.find(note), result.text.rfind(note)) << "only rank 0 prints it";
 }
 
 TEST(Inference, EvaluateGivesLossAndPerplexityOfData) {
@@ -115,8 +115,8 @@ TEST(Inference, EvaluateGivesLossAndPerplexityOfData) {
   EXPECT_THAT(result.text, HasSubstr("tokens 128"));
 }
 
-/// What is printed before the line that says how fast it was.
-std::string made(const Words& words, int ranks = 1) {
+/// Output before the line with the speed.
+std::string generated_text(const Words& words, int ranks = 1) {
   const TempFolder folder;
   const Result result = run(ranks == 1 ? colonnade(words) : launch(ranks, folder.path(), words));
   EXPECT_EQ(result.code, 0) << result.text;
@@ -124,26 +124,26 @@ std::string made(const Words& words, int ranks = 1) {
   return at == std::string::npos ? "" : result.text.substr(at, result.text.find('\n', at) - at);
 }
 
-TEST(Inference, GenerateContinuesAPromptAlikeInEveryLayout) {
+TEST(Inference, GenerateContinuesAPromptEquallyInEveryLayout) {
   const Words words = generate({"--prompt", "104 310 7", "--max-new-tokens", "12", "--temperature", "0.8",
                                 "--top-k", "40", "--top-p", "0.9", "--seed", "5"});
-  const std::string text = made(words);
+  const std::string text = generated_text(words);
   EXPECT_GT(text.size(), std::string("104 310 7").size() + 12);
-  EXPECT_EQ(made(words), text);
-  EXPECT_EQ(made(words + kTp2, 2), text);
-  EXPECT_EQ(made(words + kPp2, 2), text);
-  EXPECT_NE(made(words + Words{"--seed", "6"}), text);
+  EXPECT_EQ(generated_text(words), text);
+  EXPECT_EQ(generated_text(words + kTp2, 2), text);
+  EXPECT_EQ(generated_text(words + kPp2, 2), text);
+  EXPECT_NE(generated_text(words + Words{"--seed", "6"}), text);
 }
 
 TEST(Inference, GenerateReadsAPromptFromAFile) {
   const TempFolder folder;
   write_text(folder / "prompt", "104 310 7");
   const Words greedy = {"--max-new-tokens", "4", "--temperature", "0"};
-  EXPECT_EQ(made(generate(greedy + Words{"--prompt-file", (folder / "prompt").string()})),
-            made(generate(greedy + Words{"--prompt", "104 310 7"})));
+  EXPECT_EQ(generated_text(generate(greedy + Words{"--prompt-file", (folder / "prompt").string()})),
+            generated_text(generate(greedy + Words{"--prompt", "104 310 7"})));
 }
 
-TEST(Inference, GenerationConfigEndsTextsAndSaysWhatIsNotApplied) {
+TEST(Inference, GenerationConfigEndsTextsAndReportsUnsupportedKeys) {
   const TempFolder folder;
   for (const char* name : {"config.json", "model.safetensors"})
     fs::copy_file(fs::path(kLlama) / name, folder / name);
@@ -163,14 +163,14 @@ TEST(Inference, GenerationConfigEndsTextsAndSaysWhatIsNotApplied) {
   const std::string line = limited.text.substr(limited.text.find("104 310 7"));
   EXPECT_EQ(std::count(line.begin(), line.end(), ' '), 5) << "three tokens follow: " << line;
   const Result longer = text({{"eos_token_id", nullptr}, {"max_new_tokens", 3}}, {"--max-new-tokens", "4"});
-  EXPECT_EQ(std::count(longer.text.begin(), longer.text.end(), ' '), 6) << "flags win: " << longer.text;
+  EXPECT_EQ(std::count(longer.text.begin(), longer.text.end(), ' '), 6) << "flags override: " << longer.text;
   const Result damaged = text({{"eos_token_id", "</s>"}});
   EXPECT_EQ(damaged.code, 3) << damaged.text;
   EXPECT_THAT(damaged.text, HasSubstr("eos_token_id must be a token id"));
 }
 
-/// `words` end with `code` and one line that says `part`.
-void expect_refused(const Words& words, int code, const std::string& part) {
+/// Expects `words` to end with `code` and one line that contains `part`.
+void expect_rejected(const Words& words, int code, const std::string& part) {
   const TempFolder folder;
   const Result result = run(colonnade(words), {}, folder.path());
   EXPECT_EQ(result.code, code) << result.text;
@@ -179,48 +179,48 @@ void expect_refused(const Words& words, int code, const std::string& part) {
   EXPECT_EQ(std::count(result.text.begin(), result.text.end(), '\n'), 1) << result.text;
 }
 
-TEST(Inference, WrongSettingsExitWith2) {
-  expect_refused({"evaluate", "--mock-data"}, 2, "--load or --pretrained-checkpoint");
-  expect_refused({"evaluate", "--load", kLlama, "--mock-data", "--tokns", "x"}, 2, "did you mean --tokens?");
-  expect_refused({"evaluate", "--load", kLlama, "--logits-out", "x"}, 2, "needs --tokens");
-  expect_refused({"evaluate", "--load", kLlama, "--mock-data", "--split-name", "dev"}, 2,
-                 "train, valid or test");
-  expect_refused({"evaluate", "--load", kLlama}, 2, "data:");
-  expect_refused({"evaluate", "--load", kLlama, "--hidden-size", "128", "--mock-data"}, 2, "--hidden-size");
-  expect_refused(generate({}), 2, "--prompt");
-  expect_refused(generate({"--prompt", "1", "--prompt-file", "x"}), 2, "exactly one of");
-  expect_refused(generate({"--prompt", "1", "--temprature", "1"}), 2, "did you mean --temperature?");
-  expect_refused(generate({"--prompt", "1", "--temperature", "hot"}), 2, "must be a number; got 'hot'");
-  expect_refused(generate({"--prompt", "1", "--top-p", "2"}), 2, "--top-p");
-  expect_refused(generate({"--prompt", "1", "--max-new-tokens", "0"}), 2, "at least 1");
-  expect_refused(generate({"--prompt", "1", "--max-new-tokens", "128"}), 2, "must fit the 128 positions");
+TEST(Inference, InvalidSettingsExitWith2) {
+  expect_rejected({"evaluate", "--mock-data"}, 2, "--load or --pretrained-checkpoint");
+  expect_rejected({"evaluate", "--load", kLlama, "--mock-data", "--tokns", "x"}, 2, "did you mean --tokens?");
+  expect_rejected({"evaluate", "--load", kLlama, "--logits-out", "x"}, 2, "--logits-out needs --tokens");
+  expect_rejected({"evaluate", "--load", kLlama, "--mock-data", "--split-name", "dev"}, 2,
+                  "train, valid or test");
+  expect_rejected({"evaluate", "--load", kLlama}, 2, "data:");
+  expect_rejected({"evaluate", "--load", kLlama, "--hidden-size", "128", "--mock-data"}, 2, "--hidden-size");
+  expect_rejected(generate({}), 2, "--prompt");
+  expect_rejected(generate({"--prompt", "1", "--prompt-file", "x"}), 2, "exactly one of");
+  expect_rejected(generate({"--prompt", "1", "--temprature", "1"}), 2, "did you mean --temperature?");
+  expect_rejected(generate({"--prompt", "1", "--temperature", "hot"}), 2, "must be a number; got 'hot'");
+  expect_rejected(generate({"--prompt", "1", "--top-p", "2"}), 2, "--top-p");
+  expect_rejected(generate({"--prompt", "1", "--max-new-tokens", "0"}), 2, "at least 1");
+  expect_rejected(generate({"--prompt", "1", "--max-new-tokens", "128"}), 2, "must fit the 128 positions");
 }
 
-/// The recorded rows of tokens as a file.
+/// Writes the recorded token rows to a file.
 void write_recorded_tokens(const fs::path& file) {
   write_text(file, safetensors({{"input_ids", "I32", {2, 32}, bytes_of(recorded("in.input_ids"))}}));
 }
 
-TEST(Inference, LogitsGoIntoAPlainFileOnly) {
+TEST(Inference, LogitsAreWrittenToARegularFileOnly) {
   const TempFolder folder;
   write_recorded_tokens(folder / "tokens");
   const auto refused = [&](const fs::path& file, const std::string& why) {
-    expect_refused(evaluate(folder / "tokens", {"--logits-out", file.string()}), 2, why);
+    expect_rejected(evaluate(folder / "tokens", {"--logits-out", file.string()}), 2, why);
   };
   refused(folder.path(), "--logits-out must name a file that can be written; got " + folder.path().string() +
                              ", which is a folder");
   refused(folder / "none/out", "whose folder does not exist");
-  refused(folder / "tokens", "which is read");
+  refused(folder / "tokens", "which is an input");
   refused(kLlama + "/config.json", "which belongs to a checkpoint");
   ASSERT_EQ(::mkfifo((folder / "pipe").c_str(), 0600), 0);
-  refused(folder / "pipe", "which is no plain file");
+  refused(folder / "pipe", "which is not a regular file");
   EXPECT_TRUE(fs::is_fifo(folder / "pipe"));
   write_text(folder / "out", "of an earlier one");
   EXPECT_EQ(run(colonnade(evaluate(folder / "tokens", {"--logits-out", folder / "out"}))).code, 0);
   EXPECT_EQ(read_tensor<float>(folder / "out", "logits").size(), 2U * 32 * 320);
 }
 
-TEST(Inference, EveryRankTellsThatLogitsAreNotWritten) {
+TEST(Inference, EveryRankReportsThatLogitsAreNotWritten) {
   const TempFolder folder;
   write_recorded_tokens(folder / "tokens");
   std::string command = "ulimit -f 70; exec";  // files may not grow beyond 70 KiB: the logits have 80
@@ -239,11 +239,11 @@ TEST(Inference, EveryRankTellsThatLogitsAreNotWritten) {
     EXPECT_EQ(result.code, 2) << result.text;
     EXPECT_THAT(result.text, HasSubstr("error: --logits-out must be written; got an error: "));
     EXPECT_THAT(result.text, HasSubstr("File too large"));
-    EXPECT_THAT(result.text, Not(HasSubstr("perplexity"))) << "told as if all were well";
+    EXPECT_THAT(result.text, Not(HasSubstr("perplexity"))) << "reported as if it had succeeded";
   }
 }
 
-TEST(Inference, AFailedEvaluationLeavesNoFile) {
+TEST(Inference, FailedEvaluationLeavesNoFile) {
   const TempFolder folder;
   write_recorded_tokens(folder / "tokens");
   fs::copy(kLlama, folder / "model");
@@ -252,29 +252,29 @@ TEST(Inference, AFailedEvaluationLeavesNoFile) {
   std::memcpy(&header, weights.data(), sizeof header);
   std::fill(weights.begin() + static_cast<std::ptrdiff_t>(sizeof header + header), weights.end(), '\xff');
   fs::remove(folder / "model/model.safetensors");
-  write_text(folder / "model/model.safetensors", weights);  // no number
-  expect_refused(
+  write_text(folder / "model/model.safetensors", weights);  // NaN
+  expect_rejected(
       {"evaluate", "--load", folder / "model", "--tokens", folder / "tokens", "--logits-out", folder / "out"},
-      1, "loss: it must be finite");
+      1, "loss must be finite");
   EXPECT_FALSE(fs::exists(folder / "out"));
 }
 
-TEST(Inference, WrongDataExitsWith3) {
+TEST(Inference, InvalidDataExitsWith3) {
   const TempFolder folder;
   const fs::path tokens = folder / "tokens";
-  expect_refused(evaluate(tokens), 3, tokens.string());
+  expect_rejected(evaluate(tokens), 3, tokens.string());
   write_text(tokens, safetensors({{"input_ids", "F32", {1, 2}, bytes_of(std::vector<float>{1, 2})}}));
-  expect_refused(evaluate(tokens), 3, "must be int32 or int64; got F32");
+  expect_rejected(evaluate(tokens), 3, "must be int32 or int64; got F32");
   write_text(tokens,
              safetensors({{"input_ids", "I64", {1, 2}, bytes_of(std::vector<std::int64_t>{1, 320})}}));
-  expect_refused(evaluate(tokens), 3, "got 320 at [0, 1]");
+  expect_rejected(evaluate(tokens), 3, "got 320 at [0, 1]");
   write_text(tokens, safetensors({{"input_ids", "I64", {1, 3}, bytes_of(std::vector<std::int64_t>{1, 2})}}));
-  expect_refused(evaluate(tokens), 3, tokens.string());
-  expect_refused({"evaluate", "--load", (folder / "nothing").string(), "--mock-data"}, 3, "nothing");
-  expect_refused({"generate", "--pretrained-checkpoint", (folder / "nothing").string(), "--prompt", "1"}, 3,
-                 "nothing");
-  expect_refused(generate({"--prompt", "1 320"}), 3, "integers from 0 to 319");
-  expect_refused(generate({"--prompt-file", (folder / "nothing").string()}), 3, "nothing");
+  expect_rejected(evaluate(tokens), 3, tokens.string());
+  expect_rejected({"evaluate", "--load", (folder / "nothing").string(), "--mock-data"}, 3, "nothing");
+  expect_rejected({"generate", "--pretrained-checkpoint", (folder / "nothing").string(), "--prompt", "1"}, 3,
+                  "nothing");
+  expect_rejected(generate({"--prompt", "1 320"}), 3, "integers from 0 to 319");
+  expect_rejected(generate({"--prompt-file", (folder / "nothing").string()}), 3, "nothing");
 }
 
 }  // namespace

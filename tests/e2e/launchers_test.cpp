@@ -1,4 +1,4 @@
-// Ranks placed by torchrun, Slurm and Kubeflow instead of `colonnade launch`: the same two steps.
+// Ranks started by torchrun, Slurm and Kubeflow instead of `colonnade launch`: the same two steps.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
@@ -30,7 +30,7 @@ std::vector<double> losses(const fs::path& folder) {
   return all;
 }
 
-/// What `colonnade launch` gives.
+/// Losses with `colonnade launch`.
 const std::vector<double>& expected() {
   static const std::vector<double> made = [] {
     const TempFolder folder;
@@ -42,12 +42,12 @@ const std::vector<double>& expected() {
   return made;
 }
 
-/// Starts one process per entry of `places` with its variables; all must train.
-void expect_trains(const std::vector<Variables>& places) {
+/// Starts one process per entry of `environments` with its variables; all must train.
+void expect_trains(const std::vector<Variables>& environments) {
   const TempFolder folder;
   std::vector<std::unique_ptr<Program>> ranks;
-  for (const Variables& place : places)
-    ranks.push_back(std::make_unique<Program>(colonnade(two_steps(folder.path())), place));
+  for (const Variables& variables : environments)
+    ranks.push_back(std::make_unique<Program>(colonnade(two_steps(folder.path())), variables));
   for (auto& rank : ranks) {
     const Result result = rank->finish();
     EXPECT_EQ(result.code, 0) << result.text;
@@ -55,8 +55,8 @@ void expect_trains(const std::vector<Variables>& places) {
   EXPECT_EQ(losses(folder.path()), expected());
 }
 
-/// In a world of one nothing is named for as long as a step takes; each pass of a micro-batch shows life.
-TEST(Launchers, AStepLongerThanTheHangTimeOutIsNoHang) {
+/// In a world of one a step calls no collective; each micro-batch reports progress instead.
+TEST(Launchers, StepLongerThanTheHangTimeoutIsNotAHang) {
   const TempFolder folder;
   const Result result = run(launch(1, folder.path(),
                                    small_gpt() + Words{"--global-batch-size", "1600", "--train-iters", "1",
@@ -144,7 +144,7 @@ TEST(Launchers, PlainRankVariables) {
   expect_trains(places);
 }
 
-/// One job of two launchers that stand for two machines of two ranks each.
+/// One job of two launchers that simulate two machines with two ranks each.
 struct Nodes {
   explicit Nodes(const Words& words, const Variables& variables = {}) {
     const std::string port = free_port();
@@ -164,7 +164,7 @@ struct Nodes {
   std::vector<std::unique_ptr<Program>> launchers;
 };
 
-/// Two ranks share each layer; the replicas sit on different machines.
+/// Two tensor-parallel ranks per machine, with replicas on different machines.
 const Words kGrid{"--tensor-model-parallel-size", "2", "--eval-iters", "0", "--use-distributed-optimizer"};
 
 TEST(Launchers, TwoLaunchersAreOneJob) {
@@ -178,7 +178,7 @@ TEST(Launchers, TwoLaunchersAreOneJob) {
   EXPECT_EQ(losses(nodes.folder.path()), losses(one.path()));
 }
 
-TEST(Launchers, ARankLostOnOneMachineEndsBothLaunchersWithinSeconds) {
+TEST(Launchers, RankLostOnOneMachineEndsBothLaunchersWithinSeconds) {
   const Words words = small_gpt() + kGrid + Words{"--train-iters", "50"};
   Nodes nodes(words, {{"COLONNADE_FAULT", "at=forward rank=3 step=3"}});
   const std::vector<Result> results = nodes.finish();
@@ -188,7 +188,7 @@ TEST(Launchers, ARankLostOnOneMachineEndsBothLaunchersWithinSeconds) {
   EXPECT_THAT(results[0].text, testing::ContainsRegex("see the launcher of ranks? (2|3|2, 3)\n"));
 }
 
-TEST(Launchers, AStopOfOneMachineSavesAndStopsBoth) {
+TEST(Launchers, StopOfOneMachineSavesAndStopsBoth) {
   const Words words = small_gpt() + kGrid + Words{"--train-iters", "5000", "--save-interval", "5000"};
   Nodes nodes(words);
   ASSERT_TRUE(nodes.launchers[0]->wait_until([&] { return iterations(nodes.folder.path()).size() > 1; }));

@@ -1,5 +1,5 @@
-// Where the processes of a run on one machine listen: on loopback only, whoever starts them and whatever name
-// the master has.
+// Listening sockets of a run on one machine: on loopback only, with every launcher and every name of
+// the master.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <net/if.h>
@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// The inodes of the sockets that a process holds.
+/// Inodes of the open sockets of a process.
 std::set<std::string> sockets_of(pid_t process) {
   std::set<std::string> inodes;
   std::error_code gone;
@@ -29,14 +29,14 @@ std::set<std::string> sockets_of(pid_t process) {
   return inodes;
 }
 
-/// The local addresses on which a process listens, as the kernel writes them: "0100007F" is 127.0.0.1.
+/// Local addresses on which a process listens, in the kernel's notation: "0100007F" is 127.0.0.1.
 std::vector<std::string> listens_at(pid_t process) {
   const std::set<std::string> mine = sockets_of(process);
   std::vector<std::string> addresses;
   for (const char* table : {"tcp", "tcp6"}) {
     std::ifstream lines(fs::path("/proc") / std::to_string(process) / "net" / table);
     std::string line;
-    std::getline(lines, line);  // the head
+    std::getline(lines, line);  // header line
     while (std::getline(lines, line)) {
       std::istringstream words(line);
       std::string number, local, remote, state, queues, timer, retransmits, user, timeout, inode;
@@ -48,7 +48,7 @@ std::vector<std::string> listens_at(pid_t process) {
   return addresses;
 }
 
-/// A run that goes on until it is stopped.
+/// A run that continues until it is stopped.
 Words long_run(const TempFolder& folder) {
   return small_gpt() + Words{"--train-iters",
                              "100000",
@@ -62,7 +62,7 @@ Words long_run(const TempFolder& folder) {
                              folder.path().string()};
 }
 
-/// Of `programs` and what they have started, but for programs that are not `colonnade`; 2 ranks.
+/// Expects loopback listeners only, for `programs` and their descendants that are `colonnade`; 2 ranks.
 void expect_only_loopback(const TempFolder& folder, std::vector<std::unique_ptr<Program>> programs) {
   ASSERT_TRUE(programs.front()->wait_until([&] { return !iterations(folder.path()).empty(); }))
       << programs.front()->text();
@@ -83,7 +83,7 @@ void expect_only_loopback(const TempFolder& folder, std::vector<std::unique_ptr<
   for (const auto& program : programs) program->finish();
 }
 
-/// An interface by which other machines reach this one; "" where it has none.
+/// A network interface that other machines can reach; "" without one.
 std::string interface_to_others() {
   std::string name;
   if (struct if_nameindex* const all = ::if_nameindex(); all != nullptr) {

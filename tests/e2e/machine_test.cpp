@@ -1,5 +1,5 @@
-// What a machine does not give: memory, room on its disk, the other ranks. One clear message with the way
-// out, said once.
+// Missing resources: memory, disk space, other ranks. One clear message with a fix,
+// printed once.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -19,7 +19,7 @@ std::size_t lines_of(const std::string& text) {
   return static_cast<std::size_t>(std::count(text.begin(), text.end(), '\n'));
 }
 
-TEST(Machine, ARunThatDoesNotFitItsMemoryIsNotBegun) {
+TEST(Machine, RunThatDoesNotFitTheMemoryIsNotStarted) {
   const TempFolder folder;
   const Words words = small_gpt() + Words{"--train-iters", "2", "--save", (folder / "run").string()};
   for (const Words& large :
@@ -27,7 +27,7 @@ TEST(Machine, ARunThatDoesNotFitItsMemoryIsNotBegun) {
         Words{"--micro-batch-size", "100000000", "--global-batch-size", "100000000"}}) {
     const Result result = run(colonnade(words + large));
     EXPECT_EQ(result.code, 2) << result.text;
-    EXPECT_THAT(result.text, AllOf(HasSubstr("error: memory: the ranks of a machine must fit it"),
+    EXPECT_THAT(result.text, AllOf(HasSubstr("error: memory: the ranks of a machine must fit in it"),
                                    HasSubstr("lower --"), Not(HasSubstr(".cpp"))));
     EXPECT_EQ(lines_of(result.text), 1U) << result.text;
   }
@@ -47,32 +47,32 @@ Result preprocess(const TempFolder& folder, const std::string& prefix, const std
                         "--tokenizer-type", "NullTokenizer", "--vocab-size", "9"}));
 }
 
-void expect_refused(const Result& result, const std::string& reason) {
+void expect_rejected(const Result& result, const std::string& reason) {
   EXPECT_EQ(result.code, 2) << result.text;
   EXPECT_THAT(result.text,
               AllOf(HasSubstr("error: --output-prefix: its folder must be writable"),
-                    HasSubstr("got " + reason), HasSubstr("choose another folder or make room")));
+                    HasSubstr("got " + reason), HasSubstr("choose another folder or free space")));
   EXPECT_EQ(lines_of(result.text), 1U) << result.text;
 }
 
-TEST(Machine, DataSetsGoWhereTheyCanBeWritten) {
+TEST(Machine, DatasetsAreWrittenToWritableFoldersOnly) {
   const TempFolder folder;
   write_text(folder / "file", "");
-  expect_refused(preprocess(folder, (folder / "file").string() + "/data"), "Not a directory");
-  expect_refused(preprocess(folder, "/proc/none/data"), "No such file");
-  expect_refused(preprocess(folder, (folder / "data").string(), "ulimit -f 1"), "File too large");
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 2) << "parts of a data set are left";
+  expect_rejected(preprocess(folder, (folder / "file").string() + "/data"), "Not a directory");
+  expect_rejected(preprocess(folder, "/proc/none/data"), "No such file");
+  expect_rejected(preprocess(folder, (folder / "data").string(), "ulimit -f 1"), "File too large");
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 2) << "partial dataset files remain";
   fs::create_directories(folder / "data_text_document.bin/x");
-  expect_refused(preprocess(folder, (folder / "data").string()), "Is a directory");
+  expect_rejected(preprocess(folder, (folder / "data").string()), "Is a directory");
   EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 7)
-      << "three parts and .resume, to go on with when there is room";
+      << "three parts and .resume, to resume when there is space";
   fs::remove_all(folder / "data_text_document.bin");
   EXPECT_EQ(preprocess(folder, (folder / "data").string()).code, 0);
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 4) << "parts of a data set are left";
-  EXPECT_EQ(preprocess(folder, (folder / "new/data").string()).code, 0) << "folders are made";
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder.path()), {}), 4) << "partial dataset files remain";
+  EXPECT_EQ(preprocess(folder, (folder / "new/data").string()).code, 0) << "folders are created";
 }
 
-TEST(Machine, ARankThatNeverComesIsToldInOurWordsAlone) {
+TEST(Machine, MissingRankIsReportedByOurMessageOnly) {
   const TempFolder folder;
   const Words words =
       small_gpt() +
@@ -87,14 +87,14 @@ TEST(Machine, ARankThatNeverComesIsToldInOurWordsAlone) {
   EXPECT_THAT(result.text, AllOf(HasSubstr("missing: rank 1"), Not(HasSubstr("c10d"))));
 }
 
-TEST(Machine, WhatIsSlowIsSaidByRankZeroAlone) {
+TEST(Machine, SlowKernelsAreReportedByRankZeroOnly) {
   const TempFolder folder;
   const Words words =
       small_gpt() + Words{"--train-iters", "1", "--eval-iters", "0", "--save", (folder / "run").string()};
   const Result result = run(launch(2, folder.path(), words));
   EXPECT_EQ(result.code, 0) << result.text;
   EXPECT_THAT(read_text(folder / "logs/rank_0.log"),
-              HasSubstr("--attention-dropout 0 takes the fast kernels"));
+              HasSubstr("set --attention-dropout 0 for the fast kernels"));
   EXPECT_THAT(read_text(folder / "logs/rank_1.log"), Not(HasSubstr("--attention-dropout")));
   const Result none = run(colonnade(words + Words{"--save", (folder / "fast").string(),  //
                                                   "--attention-dropout", "0"}));

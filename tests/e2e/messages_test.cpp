@@ -1,4 +1,4 @@
-// What messages say: of libraries' errors, of names that command a terminal, of output that is lost.
+// Messages: errors of libraries, names with terminal escapes, lost output.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,12 +14,12 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-/// `text` of at most 127 bytes as field `number` of a message of Protocol Buffers.
+/// `text` of at most 127 bytes as field `number` of a protocol buffer.
 std::string proto_field(int number, const std::string& text) {
   return std::string{static_cast<char>(number << 3 | 2), static_cast<char>(text.size())} + text;
 }
 
-TEST(Messages, LibrariesDoNotSpeakForThemselves) {
+TEST(Messages, ErrorsOfLibrariesHaveTheCommonForm) {
   const TempFolder folder;
   const std::string unknown = proto_field(1, "<unk>") + std::string("\x18\x02", 2);  // its type
   write_text(folder / "empty_piece.model", proto_field(1, unknown) + proto_field(1, proto_field(1, "")));
@@ -43,7 +43,7 @@ TEST(Messages, LibrariesDoNotSpeakForThemselves) {
   EXPECT_THAT(said("{}"), HasSubstr("'weight_map'"));
 }
 
-TEST(Messages, NamesThatCommandATerminalAreEscaped) {
+TEST(Messages, TerminalEscapesInNamesAreEscaped) {
   const TempFolder folder;
   const std::string header =
       R"({"a\u0000b\u001b[2J": {"dtype": "F99", "shape": [1], "data_offsets": [0, 4]}})";
@@ -55,16 +55,15 @@ TEST(Messages, NamesThatCommandATerminalAreEscaped) {
   const Result result = run(colonnade({"checkpoint", "inspect", folder / "hf"}));
   EXPECT_EQ(result.code, 3) << result.text;
   EXPECT_THAT(result.text, AllOf(HasSubstr("a\\x00b\\x1b[2J"), HasSubstr("F99"), Not(HasSubstr("\x1b"))))
-      << "all of the message is there";
+      << "the message is complete";
 }
 
-TEST(Messages, OutputThatIsLostIsAnError) {
+TEST(Messages, LostOutputIsAnError) {
   const TempFolder folder;
   for (const char* little_or_much : {"--version", "help --markdown"}) {
     const Result full = shell(folder, std::string("colonnade ") + little_or_much + " > /dev/full");
     EXPECT_EQ(full.code, 1) << full.text;
-    EXPECT_THAT(full.text,
-                HasSubstr("standard output must take what is printed; got No space left on device"));
+    EXPECT_THAT(full.text, HasSubstr("standard output must be writable; got No space left on device"));
   }
   const Result device = shell(folder, "colonnade checkpoint verify . --json /dev/full");
   EXPECT_EQ(device.code, 2) << device.text;
@@ -72,9 +71,9 @@ TEST(Messages, OutputThatIsLostIsAnError) {
   const Result longest = run(
       colonnade({"checkpoint", "verify", ".", "--json", folder / std::string(250, 'a')}), {}, folder.path());
   EXPECT_EQ(longest.code, 2) << longest.text;
-  EXPECT_THAT(longest.text, HasSubstr("File name too long")) << "as the file that is written first";
+  EXPECT_THAT(longest.text, HasSubstr("File name too long")) << "like the file that is written first";
   for (const auto& entry : fs::directory_iterator(folder.path()))
-    EXPECT_EQ(entry.path().filename(), "colonnade") << "nothing half-written";
+    EXPECT_EQ(entry.path().filename(), "colonnade") << "no partial file";
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Weights with a NaN: evaluate and pretrain --skip-train print what they found and end with 1.
+// Weights with a NaN: evaluate and pretrain --skip-train print their results and end with 1.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-/// The recorded model whose output layer has a NaN in the row of token 0.
+/// The recorded model with a NaN in the output layer's row of token 0.
 fs::path model_with_nan(const TempFolder& folder) {
   const fs::path recorded = fs::path(test::vectors()) / "hf/llama", made = folder / "model";
   fs::copy(recorded, made);
@@ -44,7 +44,7 @@ TEST(NotFinite, EvaluatePrintsTheLossAndFails) {
   EXPECT_THAT(launched.text, HasSubstr("perplexity")) << "no rank ends before it is printed";
 }
 
-TEST(NotFinite, AValidationAloneFailsUnlessNoCheckIsAskedFor) {
+TEST(NotFinite, SkipTrainFailsUnlessTheCheckIsDisabled) {
   const TempFolder folder;
   const Words words = Words{"pretrain",
                             "gpt",
@@ -63,7 +63,8 @@ TEST(NotFinite, AValidationAloneFailsUnlessNoCheckIsAskedFor) {
   const Result checked = run(colonnade(words));
   EXPECT_EQ(checked.code, 1) << checked.text;
   EXPECT_THAT(checked.text, HasSubstr("error: test: the loss must be finite; got "));
-  EXPECT_THAT(read_text(folder / "run/validation.jsonl"), HasSubstr("\"test\"")) << "all is written first";
+  EXPECT_THAT(read_text(folder / "run/validation.jsonl"), HasSubstr("\"test\""))
+      << "results are written first";
   const Result unchecked = run(colonnade(words + Words{"--no-check-for-nan-in-loss-and-grad"}));
   EXPECT_EQ(unchecked.code, 0) << unchecked.text;
 }

@@ -1,5 +1,5 @@
-// `colonnade plan` of a model that is known by its config.json alone: whether it fits, and what the run
-// takes.
+// `colonnade plan` of a model given by its config.json only: whether it fits, and the cost of the
+// run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-/// The config.json of Llama 3 8B as it is published.
+/// The published config.json of Llama 3 8B.
 nlohmann::json llama3_8b() {
   return {{"architectures", {"LlamaForCausalLM"}},
           {"attention_bias", false},
@@ -46,17 +46,17 @@ Words plan_of(const std::filesystem::path& folder, const Words& more) {
                    more);
 }
 
-TEST(PlanVerdict, AModelWithoutWeightsDoesNotFitOneDevice) {
+TEST(PlanVerdict, ModelWithoutWeightsDoesNotFitOneDevice) {
   const TempFolder folder;
   write_text(folder / "config.json", llama3_8b().dump());
   const Result plan = run(plan_of(folder.path(), {"--world-size=1"}));
-  EXPECT_EQ(plan.code, 0) << "a plan of what does not fit is a plan";
-  EXPECT_THAT(plan.text,
-              AllOf(StartsWith("does not fit: "), HasSubstr(" of 74 GiB\n"),
-                    HasSubstr("model: 8.03 B parameters"), HasSubstr("a layout that fits is found by")));
+  EXPECT_EQ(plan.code, 0) << "a plan that does not fit is still a plan";
+  EXPECT_THAT(plan.text, AllOf(StartsWith("does not fit: "), HasSubstr(" of 74 GiB\n"),
+                               HasSubstr("model: 8.03 B parameters"),
+                               HasSubstr("`plan --search` finds layouts that fit")));
 }
 
-TEST(PlanVerdict, OfGpusSaysNothingOfTheCpuThatPlans) {
+TEST(PlanVerdict, PlanForGpusDoesNotMentionTheCpu) {
   const TempFolder folder;
   write_text(folder / "config.json", llama3_8b().dump());
   const Result plan = run(plan_of(folder.path(), {"--world-size=8", "--distributed-backend=nccl"}));
@@ -64,7 +64,7 @@ TEST(PlanVerdict, OfGpusSaysNothingOfTheCpuThatPlans) {
   EXPECT_THAT(plan.text, Not(HasSubstr("gloo")));
 }
 
-TEST(PlanVerdict, SaysWhatTheRunTakes) {
+TEST(PlanVerdict, PrintsTheCostOfTheRun) {
   const TempFolder folder;
   write_text(folder / "config.json", llama3_8b().dump());
   const Result plan =
@@ -73,7 +73,7 @@ TEST(PlanVerdict, SaysWhatTheRunTakes) {
                                   (folder / "plan.json").string()}));
   EXPECT_EQ(plan.code, 0) << plan.text;
   EXPECT_THAT(plan.text,
-              AllOf(StartsWith("fits: "), HasSubstr(" s a step, "), HasSubstr("\nrun of 1,000 steps: "),
+              AllOf(StartsWith("fits: "), HasSubstr(" s per step, "), HasSubstr("\nrun of 1,000 steps: "),
                     HasSubstr(" days"), HasSubstr(" GPU-hours on 8 GPUs"), Not(HasSubstr("--search"))));
   const auto json = nlohmann::json::parse(read_text(folder / "plan.json"));
   EXPECT_TRUE(json.at("fits").get<bool>());
@@ -81,7 +81,7 @@ TEST(PlanVerdict, SaysWhatTheRunTakes) {
   EXPECT_NEAR(json.at("run").at("gpu_hours").get<double>(), step * 1000 * 8 / 3600, 1e-6);
 }
 
-TEST(PlanVerdict, AContradictionOrNoModelIsAnError) {
+TEST(PlanVerdict, ConflictOrMissingModelIsAnError) {
   const TempFolder folder;
   write_text(folder / "config.json", llama3_8b().dump());
   const Result against = run(plan_of(folder.path(), {"--world-size=1", "--num-layers=31"}));
@@ -94,7 +94,7 @@ TEST(PlanVerdict, AContradictionOrNoModelIsAnError) {
   EXPECT_THAT(broken.text, HasSubstr("config.json"));
 }
 
-TEST(PlanVerdict, ASavedRunIsPlannedAsItIs) {
+TEST(PlanVerdict, SavedRunIsPlannedUnchanged) {
   const TempFolder folder;
   const std::string saved = (folder / "run").string();
   ASSERT_EQ(run(colonnade(small_gpt() + Words{"--train-iters=2", "--save", saved})).code, 0);

@@ -1,5 +1,5 @@
-// `colonnade preprocess` as a real process: killed and started again, asked to stop, with lines that cannot
-// be used; `colonnade data merge`.
+// `colonnade preprocess` as a real process: killed and restarted, stopped, with invalid
+// lines; `colonnade data merge`.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,7 +20,7 @@ using testing::Not;
 
 class Preprocess : public testing::Test {
  protected:
-  /// About 27 MB: as many chunks.
+  /// Writes about 27 MB: as many chunks.
   void SetUp() override {
     std::ofstream out(folder_ / "in.jsonl");
     for (int i = 0; i < 120000; ++i) {
@@ -44,7 +44,7 @@ class Preprocess : public testing::Test {
     for (const char* end : {"_text_document.bin", "_text_document.idx"})
       EXPECT_TRUE(read_text(folder_ / (a + end)) == read_text(folder_ / (b + end))) << a << end;
   }
-  /// Names in the folder that begin with the prefix.
+  /// Names in the folder that start with the prefix.
   std::vector<std::string> names(const std::string& prefix) const {
     std::vector<std::string> found;
     for (const auto& entry : fs::directory_iterator(folder_.path()))
@@ -66,38 +66,38 @@ TEST_F(Preprocess, EndsWithTheSameBytesAfterKillsAtSeveralPoints) {
     program.send(SIGKILL);
     EXPECT_EQ(program.finish().code, 128 + SIGKILL);
     for (const std::string& name : names("killed"))
-      EXPECT_TRUE(name.ends_with(".part") || name.ends_with(".resume")) << name << " looks whole";
+      EXPECT_TRUE(name.ends_with(".part") || name.ends_with(".resume")) << name << " looks complete";
   }
   const Result last = run(command("killed", {"--workers", "1"}));
   EXPECT_EQ(last.code, 0) << last.text;
-  EXPECT_THAT(last.text, AllOf(HasSubstr("goes on after "), HasSubstr("done: 120000 documents")));
+  EXPECT_THAT(last.text, AllOf(HasSubstr("resuming after "), HasSubstr("done: 120000 documents")));
   expect_equal("killed", "whole");
   EXPECT_EQ(names("killed").size(), 2U);
 }
 
-TEST_F(Preprocess, ASignalEndsItWithCode5AndItGoesOn) {
+TEST_F(Preprocess, SignalEndsItWithCode5AndItResumes) {
   ASSERT_EQ(run(command("whole")).code, 0);
   Program program(command("stopped", {"--resume-interval", "0"}));
   ASSERT_TRUE(program.wait_until([&] { return journal_bytes("stopped") >= 600; }));
   program.send(SIGTERM);
   const Result stopped = program.finish();
   EXPECT_EQ(stopped.code, 5) << stopped.text;
-  EXPECT_THAT(stopped.text, HasSubstr("the same command goes on from there"));
+  EXPECT_THAT(stopped.text, HasSubstr("the same command resumes there"));
   const Result last = run(command("stopped"));
   EXPECT_EQ(last.code, 0) << last.text;
-  EXPECT_THAT(last.text, HasSubstr("goes on after "));
+  EXPECT_THAT(last.text, HasSubstr("resuming after "));
   expect_equal("stopped", "whole");
   EXPECT_EQ(names("stopped").size(), 2U);
 }
 
-TEST_F(Preprocess, LinesThatCannotBeUsedStopItOrAreCounted) {
+TEST_F(Preprocess, InvalidLinesStopItOrAreCounted) {
   std::ofstream(folder_ / "in.jsonl", std::ios::app) << "{\"text\": \"1\xff\"}\n"
                                                      << std::string(3 << 20, ' ') << "x\n";
   const Result stopped = run(command("x", {"--max-document-mb", "1"}));
   EXPECT_EQ(stopped.code, 3) << stopped.text;
   EXPECT_THAT(stopped.text,
               AllOf(HasSubstr("in.jsonl line 120001 must be a JSON object; got 'bytes that are not UTF-8'"),
-                    HasSubstr("--on-error skip leaves such lines out")));
+                    HasSubstr("--on-error skip skips such lines")));
   EXPECT_TRUE(names("x").empty());
   const Result skipped = run(command("x", {"--on-error", "skip", "--max-document-mb", "1"}));
   EXPECT_EQ(skipped.code, 0) << skipped.text;
@@ -106,7 +106,7 @@ TEST_F(Preprocess, LinesThatCannotBeUsedStopItOrAreCounted) {
                                   HasSubstr("done: 120000 documents"), HasSubstr("skipped 2 lines")));
 }
 
-TEST_F(Preprocess, EveryInputMustBeThereAndFoldersAreRead) {
+TEST_F(Preprocess, EveryInputMustExistAndFoldersAreRead) {
   fs::create_directory(folder_ / "texts");
   write_text(folder_ / "texts/b.jsonl", "{\"text\": \"1\"}\n");
   write_text(folder_ / "texts/a.jsonl", "{\"text\": \"2\"}\n");
@@ -133,7 +133,7 @@ TEST_F(Preprocess, EveryInputMustBeThereAndFoldersAreRead) {
               HasSubstr("--log-interval must be an integer, 1 or more; got '0'"));
 }
 
-TEST_F(Preprocess, AFolderThatMayNotBeReadIsToldByItsName) {
+TEST_F(Preprocess, UnreadableFolderIsNamed) {
   const fs::path closed = folder_ / "closed";
   fs::create_directory(closed);
   write_text(closed / "a.jsonl", "{\"text\": \"1\"}\n");
@@ -148,12 +148,12 @@ TEST_F(Preprocess, AFolderThatMayNotBeReadIsToldByItsName) {
     fs::permissions(closed, fs::perms::owner_all);
     EXPECT_EQ(result.code, 1) << result.text;
     EXPECT_THAT(result.text,
-                AllOf(HasSubstr("closed"), HasSubstr(": the system must be able to read it; got Permission "
-                                                     "denied; check its rights, disk or network")));
+                AllOf(HasSubstr("closed"), HasSubstr(" must be readable; got Permission "
+                                                     "denied; check its permissions, disk or network")));
   }
 }
 
-TEST_F(Preprocess, FlagsOfMegatronsToolSayWhatTheyDoHere) {
+TEST_F(Preprocess, MegatronsFlagsReportTheirEffect) {
   write_text(folder_ / "in.jsonl", "{\"text\": \"1 2\"}\n");
   const Result taken =
       run(command("x", {"--padded-vocab-size", "1024", "--vocab-extra-ids", "100", "--chat-template",
@@ -163,24 +163,25 @@ TEST_F(Preprocess, FlagsOfMegatronsToolSayWhatTheyDoHere) {
   EXPECT_THAT(taken.text, AllOf(HasSubstr("--padded-vocab-size: changes no byte"),
                                 HasSubstr("--vocab-extra-ids: changes no byte"),
                                 HasSubstr("--chat-template: changes no byte"),
-                                HasSubstr("--trust-remote-code: no code in a tokenizer's folder is run"),
-                                HasSubstr("--use-gigatoken: ids do not depend on")));
+                                HasSubstr("--trust-remote-code: code in a tokenizer folder is never run"),
+                                HasSubstr("--use-gigatoken: token ids do not depend on")));
   EXPECT_EQ(read_text(folder_ / "x_text_document.bin"), std::string("\1\0\2\0\xe8\3", 6));
   const Result refused = run(command(
       "x", {"--tokenizer-special-tokens", "<a>", "--tokenizer-sentencepiece-legacy",
             "--no-tokenizer-sentencepiece-ignore-extra-whitespaces", "--tokenizer-metadata", "m.json"}));
   EXPECT_EQ(refused.code, 2) << refused.text;
-  EXPECT_THAT(refused.text, AllOf(HasSubstr("--tokenizer-special-tokens: this version has no special tokens"),
-                                  HasSubstr("--tokenizer-sentencepiece-legacy: "),
-                                  HasSubstr("-whitespaces: this version has no white space kept against"),
-                                  HasSubstr("--tokenizer-metadata: "), Not(HasSubstr("such tokenizer"))));
+  EXPECT_THAT(refused.text,
+              AllOf(HasSubstr("--tokenizer-special-tokens: this version has no special tokens"),
+                    HasSubstr("--tokenizer-sentencepiece-legacy: "),
+                    HasSubstr("-whitespaces: this version has no whitespace handling that differs from"),
+                    HasSubstr("--tokenizer-metadata: "), Not(HasSubstr("such tokenizer"))));
   const Result ids = run(command("x", {"--null-tokenizer-eod-id", "7", "--null-tokenizer-pad-id", "0"}));
   EXPECT_EQ(ids.code, 2) << ids.text;
   EXPECT_THAT(ids.text, AllOf(HasSubstr("--null-tokenizer-eod-id must be the last id, 1000 with"),
                               HasSubstr("--null-tokenizer-pad-id must be -1")));
 }
 
-TEST_F(Preprocess, WritesNoDataSetWithoutTokens) {
+TEST_F(Preprocess, WritesNoDatasetWithoutTokens) {
   write_text(folder_ / "in.jsonl", "");
   const Result empty = run(command("x"));
   EXPECT_EQ(empty.code, 3) << empty.text;
@@ -192,13 +193,13 @@ TEST_F(Preprocess, WritesNoDataSetWithoutTokens) {
   EXPECT_TRUE(names("x").empty());
 }
 
-TEST_F(Preprocess, TellsHowFarItIs) {
+TEST_F(Preprocess, ReportsItsProgress) {
   const Result result = run(command("x", {"--log-interval", "1", "--workers", "1"}));
   EXPECT_EQ(result.code, 0) << result.text;
   EXPECT_THAT(result.text, AllOf(HasSubstr("MB/s"), HasSubstr("% read, "), HasSubstr(" left)")));
 }
 
-TEST_F(Preprocess, PartitionsAreWhatMergeMakesOfThem) {
+TEST_F(Preprocess, MergedPartitionsEqualOneRun) {
   ASSERT_EQ(run(command("x", {"--partitions", "3"})).code, 0);
   fs::create_directory(folder_ / "parts");
   for (const std::string name : {"0", "1", "2"})
@@ -215,8 +216,8 @@ TEST_F(Preprocess, PartitionsAreWhatMergeMakesOfThem) {
   EXPECT_THAT(none.text, AllOf(HasSubstr("no such file"), Not(HasSubstr(".cpp"))));
 }
 
-// Also that a module of the current folder, which anybody may have put there, is not opened.
-TEST(PreprocessParquet, AModuleThatIsNotBesideTheProgramIsToldOf) {
+// Also checks that a module in the current folder, which is untrusted, is not loaded.
+TEST(PreprocessParquet, MissingModuleIsReported) {
   const TempFolder folder;
   fs::create_directories(folder / "alone/libexec");
   fs::create_directory(folder / "here");
@@ -232,7 +233,7 @@ TEST(PreprocessParquet, AModuleThatIsNotBesideTheProgramIsToldOf) {
   EXPECT_EQ(result.code, 2) << result.text;
   EXPECT_THAT(
       result.text,
-      AllOf(HasSubstr("Parquet: libcolonnade_parquet.so of this version must lie beside the program; got "),
+      AllOf(HasSubstr("Parquet: libcolonnade_parquet.so of this version must be next to the program; got "),
             HasSubstr("No such file or directory; run tools/setup.sh"), Not(HasSubstr(".cpp"))));
   EXPECT_EQ(std::distance(fs::directory_iterator(folder / "here"), {}), 1) << "no output";
 }

@@ -1,4 +1,4 @@
-// The executable as real processes: start it, wait for what it does, send it signals, read what it left.
+// The executable as real processes: starting it, waiting for its output, sending signals, reading its files.
 #pragma once
 
 #include <sys/types.h>
@@ -20,7 +20,7 @@ using Variables = std::map<std::string, std::string>;
 /// Seconds since 1970, the clock of file times.
 double now_s();
 
-/// A piece of output and when it arrived.
+/// A piece of output and its time of arrival.
 struct Piece {
   double at_s;
   std::string text;
@@ -31,12 +31,12 @@ struct Result {
   std::string text;  ///< standard output and errors together
   std::vector<Piece> pieces;
 
-  /// When the output up to the end of the first `text` had arrived; 0 when it never did.
+  /// Time at which the first `text` had arrived completely; 0 when it never did.
   [[nodiscard]] double time_of(const std::string& text) const;
 };
 
-/// A running program. Its environment is this one without what launchers, schedulers and COLONNADE_*
-/// say, with one thread per process, and with `variables`.
+/// A running program. Its environment is this process's without the variables of launchers, schedulers and
+/// COLONNADE_*, with one thread per process, and with `variables`.
 class Program {
  public:
   explicit Program(const Words& words, const Variables& variables = {},
@@ -45,13 +45,13 @@ class Program {
   Program(const Program&) = delete;
   Program& operator=(const Program&) = delete;
 
-  /// Whether `done` came true while the program ran, within `limit_s`.
+  /// Whether `done` became true while the program ran, within `limit_s`.
   bool wait_until(const std::function<bool()>& done, double limit_s = 120);
-  /// What it has written so far, as wait_until has read it.
+  /// Its output so far, as read by wait_until.
   [[nodiscard]] const std::string& text() const { return result_.text; }
   void send(int signal) const;
   [[nodiscard]] pid_t pid() const { return pid_; }
-  /// Waits for its end; after `limit_s` it is killed and the code is 128 + SIGKILL.
+  /// Waits for its end; after `limit_s` it is killed and the exit code is 128 + SIGKILL.
   Result finish(double limit_s = 240);
 
  private:
@@ -62,14 +62,14 @@ class Program {
   Result result_;
 };
 
-/// The living children of a process and theirs.
+/// The living descendants of a process.
 std::vector<pid_t> descendants(pid_t process);
 
 Result run(const Words& words, const Variables& variables = {}, const std::filesystem::path& folder = {});
 
 Words operator+(Words a, const Words& b);
 
-/// The command without the power of root to write where file modes forbid it.
+/// The command without root's permission to ignore file modes.
 Words as_plain_user(const Words& command);
 
 /// `colonnade WORDS`.
@@ -77,17 +77,17 @@ Words colonnade(const Words& words);
 /// `colonnade launch --nproc-per-node RANKS --log-dir FOLDER/logs MORE -- WORDS`.
 Words launch(int ranks, const std::filesystem::path& folder, const Words& words, const Words& more = {});
 
-/// A small GPT on made-up data: 2 layers, hidden size 64, 4 sequences of 32 tokens a step, dropout on,
+/// A small GPT on mock data: 2 layers, hidden size 64, 4 sequences of 32 tokens per step, with dropout,
 /// a checkpoint every 2 steps.
 Words small_gpt();
 
-/// GPT-2's tokenizer with four of its tokens to fill in the middle by.
+/// Flags of fill-in-the-middle with GPT-2's tokenizer and four of its tokens.
 Words fill_in_the_middle();
 
-/// A TCP port that nobody has at this moment.
+/// A TCP port that is currently free.
 std::string free_port();
 
-/// A folder that is removed at the end, with what was written into it.
+/// A temporary folder, removed with its contents at the end.
 class TempFolder {
  public:
   TempFolder();
@@ -101,25 +101,25 @@ class TempFolder {
   std::filesystem::path path_;
 };
 
-/// The commands of a page of docs/guide (its blocks of `sh`), in their order.
+/// The commands of a page of docs/guide (its `sh` blocks), in order.
 std::string commands_of_guide(const std::string& page);
-/// Runs commands in the folder, where `colonnade` is the executable, until one fails.
+/// Runs commands in the folder, with `colonnade` in PATH, until one fails.
 Result shell(const TempFolder& folder, const std::string& commands);
 
-/// When the file was written last, on the clock of now_s().
+/// Modification time of the file, on the clock of now_s().
 double written_s(const std::filesystem::path& path);
 std::string read_text(const std::filesystem::path& path);
 void write_text(const std::filesystem::path& path, const std::string& text);
 
-/// The lines of RUN/validation.jsonl; empty when it is not there.
+/// The lines of RUN/validation.jsonl; empty when it does not exist.
 std::vector<nlohmann::json> validations(const std::filesystem::path& run_folder);
 
-/// What `colonnade evaluate` prints.
+/// Output of `colonnade evaluate`.
 struct Evaluated {
   double loss = 0, tokens = 0;
-  double sop_loss = 0;  ///< 0 where there is none
+  double sop_loss = 0;  ///< 0 without this head
 };
-/// Of a command that is expected to succeed.
+/// Runs an evaluate command that is expected to succeed.
 Evaluated evaluated(const Words& command);
 
 /// The values of a tensor of a safetensors file.
@@ -135,16 +135,16 @@ std::vector<T> read_tensor(const std::filesystem::path& path, const std::string&
   return values;
 }
 
-/// The lines of RUN/metrics.jsonl; empty when it is not there.
+/// The lines of RUN/metrics.jsonl; empty when it does not exist.
 std::vector<nlohmann::json> metrics(const std::filesystem::path& run_folder);
-/// Expects that the losses of these names, norms and counts of tokens of the last `count` steps are those of
-/// another layout's.
+/// Expects the losses of these names, norms and token counts of the last `count` steps to equal those of
+/// another layout.
 void expect_equal_ends(const std::vector<nlohmann::json>& expected, const std::vector<nlohmann::json>& got,
                        std::size_t count, const Words& losses = {"lm_loss"});
-/// Their iterations.
+/// Iterations in RUN/metrics.jsonl.
 std::vector<int> iterations(const std::filesystem::path& run_folder);
 
-/// What differs between two checkpoints of one layout: names of files whose bytes differ or that one
+/// Differences between two checkpoints of one layout: names of files whose bytes differ or that one
 /// lacks (weights and optimizer states), keys of the state but the settings. Empty: they are equal.
 std::vector<std::string> differences(const std::filesystem::path& step_folder_a,
                                      const std::filesystem::path& step_folder_b);

@@ -1,4 +1,4 @@
-// Runs that take settings or another iteration from a checkpoint by Megatron's flags: --use-checkpoint-args,
+// Runs that adopt settings or another iteration from a checkpoint by Megatron's flags: --use-checkpoint-args,
 // --use-mp-args-from-checkpoint-args, --override-ckpt-iteration.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,13 +25,13 @@ std::vector<double> values(const fs::path& run, const char* key) {
   return all;
 }
 
-/// The line of a text that begins with `begin`.
+/// The line of a text that starts with `begin`.
 std::string line_of(const std::string& text, const std::string& begin) {
   const std::size_t at = text.find("\n" + begin);
   return at == std::string::npos ? "" : text.substr(at + 1, text.find('\n', at + 1) - at - 1);
 }
 
-TEST(ResumeArgs, OfARunReplaceGivenOnesInPretrainAndPlan) {
+TEST(ResumeArgs, SettingsOfARunReplaceGivenOnesInPretrainAndPlan) {
   const TempFolder folder;
   const Words model{"--squared-relu", "--hidden-dropout", "0.2"};
   ASSERT_EQ(run(colonnade(steps(4, folder / "whole", model))).code, 0);
@@ -61,7 +61,7 @@ TEST(ResumeArgs, OfARunReplaceGivenOnesInPretrainAndPlan) {
   EXPECT_THAT(size.text, HasSubstr("--num-layers must agree with"));
 }
 
-TEST(ResumeArgs, OfAHuggingFaceFolderReplaceGivenOnes) {
+TEST(ResumeArgs, SettingsOfAHuggingFaceFolderReplaceGivenOnes) {
   const TempFolder folder;
   const std::string llama = test::vectors() + "/hf/llama_plain";
   const auto words = [&](const char* verb, const Words& more) {
@@ -105,7 +105,7 @@ TEST(ResumeArgs, WithoutACheckpointTheModelMustBeGiven) {
   }
   const Result nowhere = run(colonnade(steps(2, folder / "other", {"--use-checkpoint-args"})));
   EXPECT_EQ(nowhere.code, 2);
-  EXPECT_THAT(nowhere.text, HasSubstr("--use-checkpoint-args: needs --load"));
+  EXPECT_THAT(nowhere.text, HasSubstr("--use-checkpoint-args must be used with --load"));
 }
 
 TEST(ResumeArgs, ParallelSizesAreThoseOfTheCheckpointsRun) {
@@ -127,10 +127,10 @@ TEST(ResumeArgs, ParallelSizesAreThoseOfTheCheckpointsRun) {
   const Result alone = run(colonnade(
       steps(6, folder / "run", {"--load", (folder / "run").string(), "--use-mp-args-from-checkpoint-args"})));
   EXPECT_EQ(alone.code, 2);
-  EXPECT_THAT(alone.text, HasSubstr("--use-mp-args-from-checkpoint-args: needs --use-checkpoint-args"));
+  EXPECT_THAT(alone.text, HasSubstr("--use-mp-args-from-checkpoint-args requires --use-checkpoint-args"));
 }
 
-/// A learning rate that changes no fp32 weight: the loss of a step says which samples it read.
+/// A learning rate that changes no fp32 weight: the loss of a step identifies its samples.
 Words constant_weights(int last, const fs::path& save, const Words& more = {}) {
   return steps(last, save,
                Words{"--lr", "1e-30", "--hidden-dropout", "0", "--attention-dropout", "0"} + more);
@@ -161,10 +161,10 @@ TEST(ResumeOverride, ContinuesWithTheSamplesOfTheIterationAndTheScheduleOfTheChe
   EXPECT_EQ(values(earlier, "lm_loss"), losses);
   const fs::path scheduled = overridden("3", {"--override-opt-param-scheduler"});
   EXPECT_EQ(values(scheduled, "learning_rate"), (std::vector<double>(rates.begin() + 3, rates.end())))
-      << "as Megatron, which sets such a schedule to the samples read";
+      << "as in Megatron, which sets such a schedule to the consumed samples";
 }
 
-TEST(ResumeOverride, InItsOwnFolderTheRunGoesOnAfterItsNewCheckpoint) {
+TEST(ResumeOverride, RunResumesInItsOwnFolderFromItsNewCheckpoint) {
   const TempFolder folder;
   const Words load{"--load", (folder / "run").string()};
   ASSERT_EQ(run(colonnade(constant_weights(4, folder / "run"))).code, 0);
@@ -181,16 +181,16 @@ TEST(ResumeOverride, InItsOwnFolderTheRunGoesOnAfterItsNewCheckpoint) {
   EXPECT_THAT(audit.text, HasSubstr("whose step 2 counts as 3"));
 }
 
-TEST(ResumeOverride, IsOfACheckpointAndItsCounters) {
+TEST(ResumeOverride, RequiresACheckpointAndItsCounters) {
   const TempFolder folder;
   const Words flag{"--override-ckpt-iteration", "3"};
   const Result without = run(colonnade(steps(4, folder / "run", flag)));
   EXPECT_EQ(without.code, 0) << "a new run, as in Megatron: " << without.text;
-  EXPECT_THAT(without.text, HasSubstr("--override-ckpt-iteration: does nothing without --load"));
-  const Result anew = run(
-      colonnade(steps(4, folder / "anew", flag + Words{"--load", (folder / "none").string(), "--finetune"})));
-  EXPECT_EQ(anew.code, 2);
-  EXPECT_THAT(anew.text, HasSubstr("--override-ckpt-iteration must not be given with --finetune"));
+  EXPECT_THAT(without.text, HasSubstr("--override-ckpt-iteration has no effect without --load"));
+  const Result restarted = run(
+      colonnade(steps(4, folder / "restarted", flag + Words{"--load", (folder / "none").string(), "--finetune"})));
+  EXPECT_EQ(restarted.code, 2);
+  EXPECT_THAT(restarted.text, HasSubstr("--override-ckpt-iteration must not be given with --finetune"));
 }
 
 }  // namespace

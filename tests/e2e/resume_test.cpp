@@ -1,4 +1,4 @@
-// Runs that go on after a checkpoint, and verbs that read one: what is kept, said and refused.
+// Runs that resume from a checkpoint, and verbs that read one: kept settings, notes and errors.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -30,50 +30,51 @@ Words steps(int last, const fs::path& save, const Words& more = {}) {
 
 Result pretrain(const Words& words, const fs::path& folder = {}) { return run(colonnade(words), {}, folder); }
 
-TEST(Resume, WhatMakesItAnotherRunIsRefusedAllAtOnce) {
+TEST(Resume, ConflictingSettingsAreRejectedTogether) {
   const TempFolder folder;
   const std::string here = folder.path().string();
   ASSERT_EQ(pretrain(steps(2, folder.path(), {"--seed", "7"})).code, 0);
   const Result refused = pretrain(
       steps(4, folder.path(), {"--load", here, "--seed", "8", "--split", "1,1,1", "--optimizer", "sgd"}));
   EXPECT_EQ(refused.code, 2) << refused.text;
-  EXPECT_THAT(refused.text, AllOf(HasSubstr("--seed: a run that goes on must keep"),
-                                  HasSubstr("got 8 from the command line and 7"), HasSubstr("--split: a run"),
-                                  HasSubstr("--optimizer: a run"), HasSubstr("--no-load-optim")));
-  // Not given, the seed is the one of the run; what may change is said.
+  EXPECT_THAT(refused.text,
+              AllOf(HasSubstr("--seed must keep its value when a run resumes"),
+                    HasSubstr("got 8 from the command line and 7"), HasSubstr("--split must keep its value"),
+                    HasSubstr("--optimizer: a run"), HasSubstr("--no-load-optim")));
+  // When not given, the seed is that of the run; permitted changes are reported.
   const Result more = pretrain(steps(4, folder.path(), {"--load", here, "--clip-grad", "0.5"}));
   EXPECT_EQ(more.code, 0) << more.text;
   EXPECT_THAT(more.text, HasSubstr("--clip-grad: was 1 in the checkpoint and is 0.5 now"));
   EXPECT_THAT(read_text(folder / "config.yaml"), HasSubstr("\nseed: 7\n"));
-  const Result anew = pretrain(steps(2, folder / "other", {"--load", here, "--seed", "8", "--finetune"}));
-  EXPECT_EQ(anew.code, 0) << anew.text;
+  const Result fresh = pretrain(steps(2, folder / "other", {"--load", here, "--seed", "8", "--finetune"}));
+  EXPECT_EQ(fresh.code, 0) << fresh.text;
 }
 
-TEST(Resume, WithoutOptimizerStatesTheScheduleStartsAnew) {
+TEST(Resume, WithoutOptimizerStatesTheScheduleRestarts) {
   const TempFolder folder;
   ASSERT_EQ(pretrain(steps(2, folder.path())).code, 0);
   const Result more =
       pretrain(steps(3, folder.path(), {"--load", folder.path().string(), "--no-load-optim"}));
   EXPECT_EQ(more.code, 0) << more.text;
-  EXPECT_THAT(more.text, HasSubstr("optimizer states, loss scale and learning-rate schedule start anew"));
+  EXPECT_THAT(more.text, HasSubstr("optimizer states, loss scale and learning-rate schedule restart"));
   const auto lines = metrics(folder.path());
   ASSERT_EQ(lines.size(), 3U);
   EXPECT_EQ(lines[2].at("learning_rate"), lines[0].at("learning_rate"));
   EXPECT_NE(lines[2].at("learning_rate"), lines[1].at("learning_rate"));
 }
 
-TEST(Resume, ACompleteRunIsSaidToBe) {
+TEST(Resume, CompleteRunIsReported) {
   const TempFolder folder;
   ASSERT_EQ(pretrain(steps(2, folder.path())).code, 0);
   const Result again = pretrain(steps(2, folder.path(), {"--load", folder.path().string()}));
   EXPECT_EQ(again.code, 0) << again.text;
   EXPECT_THAT(again.text,
-              AllOf(HasSubstr("the run is complete: iteration 2 of 2; raise --train-iters to go on"),
+              AllOf(HasSubstr("the run is complete: iteration 2 of 2; raise --train-iters to continue"),
                     Not(HasSubstr("saved "))));
   EXPECT_EQ(iterations(folder.path()), (std::vector{1, 2}));
 }
 
-TEST(Resume, ACompleteRunOfAnotherFolderIsSaved) {
+TEST(Resume, CompleteRunOfAnotherFolderIsSaved) {
   const TempFolder folder;
   const char* step = "checkpoints/step_00000002";
   ASSERT_EQ(pretrain(steps(2, folder / "a")).code, 0);
@@ -85,12 +86,12 @@ TEST(Resume, ACompleteRunOfAnotherFolderIsSaved) {
   }
 }
 
-TEST(Resume, ALastSaveThatFailsIsTriedOnce) {
+TEST(Resume, FailingLastSaveIsAttemptedOnce) {
   const TempFolder folder;
-  std::string command = "ulimit -f 200; exec";  // files may not grow beyond 200 KiB
+  std::string command = "ulimit -f 200; exec";  // file size limit of 200 KiB
   for (const std::string& word : colonnade(steps(2, folder.path()))) command += " '" + word + "'";
   const Result result = run({"bash", "-c", command});
-  EXPECT_EQ(result.code, 2) << result.text;  // no space: a matter of settings
+  EXPECT_EQ(result.code, 2) << result.text;  // a full disk counts as a settings error
   EXPECT_EQ(count(result.text, "saving the checkpoint of iteration"), 1U) << result.text;
 }
 
@@ -102,10 +103,10 @@ TEST(Resume, EvaluatesWithoutTrainingAndWithoutACheckpoint) {
   const Result result = pretrain(words);
   EXPECT_EQ(result.code, 0) << result.text;
   EXPECT_EQ(count(read_text(folder / "validation.jsonl"), "\"validation\""), 1U);
-  EXPECT_TRUE(fs::is_empty(folder / "checkpoints"));  // there is nothing new to keep
+  EXPECT_TRUE(fs::is_empty(folder / "checkpoints"));  // there is nothing new to save
 }
 
-TEST(Resume, AValidationAloneReadsItsOwnSamplesAndLeavesTheRunAlone) {
+TEST(Resume, SkipTrainReadsItsOwnSamplesAndDoesNotChangeTheRun) {
   const TempFolder folder;
   const Words data{"--eval-interval", "2", "--eval-iters", "1", "--save", (folder / "run").string()};
   ASSERT_EQ(pretrain(small_gpt() + data + Words{"--train-iters", "3", "--save-interval", "1"}).code, 0);
@@ -125,7 +126,7 @@ TEST(Resume, AValidationAloneReadsItsOwnSamplesAndLeavesTheRunAlone) {
   EXPECT_EQ(loss(added.substr(added.find("\"validation\""))), loss(trained.substr(last)));
 }
 
-TEST(Resume, DamagedWeightsAreRefusedByEveryVerb) {
+TEST(Resume, DamagedWeightsAreRejectedByEveryVerb) {
   const TempFolder folder;
   ASSERT_EQ(pretrain(steps(2, folder / "run")).code, 0);
   const fs::path step = folder / "run/checkpoints/step_00000002";
@@ -154,7 +155,7 @@ Words with_tokenizer(const fs::path& folder, const Words& more) {
                    more);
 }
 
-TEST(Resume, TheTokenizerIsFoundFromAnotherFolder) {
+TEST(Resume, TokenizerIsFoundFromAnotherFolder) {
   const TempFolder folder;
   const Result made = pretrain(with_tokenizer(folder / "a", {}), folder / "a");
   ASSERT_EQ(made.code, 0) << made.text;
@@ -165,10 +166,10 @@ TEST(Resume, TheTokenizerIsFoundFromAnotherFolder) {
   EXPECT_THAT(read_text(folder / "a/run/config.yaml"), HasSubstr((folder / "a/t.model").string()));
 }
 
-TEST(Resume, AnotherTokenizerOfTheSameSizeIsRefused) {
+TEST(Resume, AnotherTokenizerOfTheSameSizeIsRejected) {
   const TempFolder folder;
   ASSERT_EQ(pretrain(with_tokenizer(folder / "a", {}), folder / "a").code, 0);
-  // A field that SentencePiece does not know: the same pieces, other bytes.
+  // An unknown protobuf field: the same pieces, other bytes.
   write_text(folder / "u.model", read_text(folder / "a/t.model") + "\xa0\x06\x01");
   const Words other{"--load",
                     (folder / "a/run").string(),
@@ -185,9 +186,9 @@ TEST(Resume, AnotherTokenizerOfTheSameSizeIsRefused) {
   }
 }
 
-TEST(Resume, AnotherOrderOfSamplesIsSaid) {
+TEST(Resume, ChangedSampleOrderIsReported) {
   const TempFolder folder;
-  const auto words = [&](int last, const Words& more) {  // about 440 steps read the data once
+  const auto words = [&](int last, const Words& more) {  // one epoch has about 440 steps
     Words all =
         steps(last, folder / "run",
               {"--vocab-size", "1152", "--split", "1,0,0", "--data-cache-path", (folder / "cache").string(),
@@ -203,11 +204,11 @@ TEST(Resume, AnotherOrderOfSamplesIsSaid) {
   const Result longer = pretrain(words(500, load));
   EXPECT_EQ(longer.code, 0) << longer.text;
   EXPECT_THAT(longer.text, AllOf(HasSubstr("was read once for 1640 samples of the train data"),
-                                 HasSubstr("is read 2 times for 2000 samples now: the order of samples is "
-                                           "another one")));
+                                 HasSubstr("is now read 2 times for 2000 samples: the order of samples "
+                                           "changes")));
 }
 
-TEST(Resume, ChangedDataIsToldOnceForEachSet) {
+TEST(Resume, ChangedDataIsReportedOncePerDataset) {
   const TempFolder folder;
   const auto put = [&](const std::string& vector) {
     for (const char* end : {".bin", ".idx"})
@@ -231,7 +232,7 @@ TEST(Resume, ChangedDataIsToldOnceForEachSet) {
   EXPECT_THAT(changed.text,
               AllOf(HasSubstr("d: changed since the checkpoint: train tokens "),
                     HasSubstr("; since the session of 20"), HasSubstr(", which made the checkpoint: d.bin "),
-                    HasSubstr("; d.idx "), HasSubstr(": sample numbers go on in the new data"),
+                    HasSubstr("; d.idx "), HasSubstr(": sample indices continue in the new data"),
                     HasSubstr("data audit")));
   const Result again = pretrain(words(6, load));
   EXPECT_EQ(again.code, 0) << again.text;
@@ -239,7 +240,7 @@ TEST(Resume, ChangedDataIsToldOnceForEachSet) {
   put("gpt_uint16");
   const Result first = pretrain(words(6, load + Words{"--ckpt-step", "2"}));
   EXPECT_EQ(first.code, 0) << first.text;
-  EXPECT_THAT(first.text, Not(HasSubstr("d: changed since"))) << "the checkpoint was made of these data";
+  EXPECT_THAT(first.text, Not(HasSubstr("d: changed since"))) << "the checkpoint was made from this data";
   put("gpt2_uint16");
   ASSERT_EQ(pretrain(words(8, load)).code, 0);
   put("gpt_uint16");
@@ -249,7 +250,7 @@ TEST(Resume, ChangedDataIsToldOnceForEachSet) {
   EXPECT_THAT(validates.text, HasSubstr("d: changed since the checkpoint: train tokens "));
 }
 
-TEST(Resume, AnUnweightedBlendThatIsTooShortIsToldBeforeTheFirstStep) {
+TEST(Resume, TooShortUnweightedBlendIsReportedBeforeTheFirstStep) {
   const TempFolder folder;
   const std::string data = kVectors + "/indexed/gpt_uint16";
   const Words words = [&] {

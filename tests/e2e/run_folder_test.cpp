@@ -1,4 +1,4 @@
-// The folder of a run: its config.yaml starts and continues it, and what is no folder of a run is refused
+// The run folder: its config.yaml starts and resumes the run, and other folders are rejected
 // before anything is written.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -16,18 +16,18 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-/// `last` steps of a small GPT in "run".
+/// Command of `last` steps of a small GPT in "run".
 Words steps(int last, const Words& more = {}) {
   return small_gpt() + Words{"--eval-iters", "0", "--train-iters", std::to_string(last), "--save", "run"} +
          more;
 }
 
-/// In `folder`.
+/// Runs in `folder`.
 Result pretrain(const TempFolder& folder, const Words& words) {
   return run(colonnade(words), {}, folder.path());
 }
 
-/// Every file and folder below, sorted.
+/// All files and folders below `folder`, sorted.
 std::vector<std::string> all_in(const fs::path& folder) {
   std::vector<std::string> names;
   for (const auto& entry : fs::recursive_directory_iterator(folder)) names.push_back(entry.path().string());
@@ -35,7 +35,7 @@ std::vector<std::string> all_in(const fs::path& folder) {
   return names;
 }
 
-TEST(ResumeFolders, ConfigYamlOfARunStoppedHalfWayGoesOn) {
+TEST(ResumeFolders, ConfigYamlOfAStoppedRunResumesIt) {
   const TempFolder folder, whole, other;
   ASSERT_EQ(pretrain(whole, steps(4)).code, 0);
   Program program(colonnade(steps(4)), {{"COLONNADE_FAULT", "at=forward step=4"}}, folder.path());
@@ -44,24 +44,24 @@ TEST(ResumeFolders, ConfigYamlOfARunStoppedHalfWayGoesOn) {
   const Words file{"pretrain", "--config", (folder / "run/config.yaml").string()};
   const Result more = pretrain(other, file);
   EXPECT_EQ(more.code, 0) << more.text;
-  EXPECT_THAT(more.text, HasSubstr("the run goes on after iteration 2"));
+  EXPECT_THAT(more.text, HasSubstr("the run resumes after iteration 2"));
   EXPECT_THAT(iterations(folder / "run"), ElementsAre(1, 2, 3, 4));
   EXPECT_THAT(differences(folder / "run/checkpoints/step_00000004", whole / "run/checkpoints/step_00000004"),
               ElementsAre());
   const Result again = pretrain(other, file);
   EXPECT_EQ(again.code, 0) << again.text;
   EXPECT_THAT(again.text, HasSubstr("the run is complete"));
-  EXPECT_TRUE(fs::is_empty(other.path())) << "the file names its folder wherever it is run";
+  EXPECT_TRUE(fs::is_empty(other.path())) << "the file names its folder from any working directory";
 }
 
-TEST(ResumeFolders, ConfigYamlOfAMovedRunAsksForItsFolder) {
+TEST(ResumeFolders, ConfigYamlOfAMovedRunRequestsItsFolder) {
   const TempFolder folder;
   ASSERT_EQ(pretrain(folder, steps(2)).code, 0);
   fs::rename(folder / "run", folder / "moved");
   const Words file{"pretrain", "--config", "moved/config.yaml"};
   const Result refused = pretrain(folder, file);
   EXPECT_EQ(refused.code, 2) << refused.text;
-  EXPECT_THAT(refused.text, HasSubstr("add --save moved --load moved to go on there"));
+  EXPECT_THAT(refused.text, HasSubstr("to resume there, add --save moved --load moved"));
   EXPECT_FALSE(fs::exists(folder / "run"));
   const Result more =
       pretrain(folder, file + Words{"--save", "moved", "--load", "moved", "--train-iters", "4"});
@@ -69,7 +69,7 @@ TEST(ResumeFolders, ConfigYamlOfAMovedRunAsksForItsFolder) {
   EXPECT_THAT(iterations(folder / "moved"), ElementsAre(1, 2, 3, 4));
 }
 
-TEST(ResumeFolders, ConfigYamlOfARunWithoutCheckpointsBeginsIt) {
+TEST(ResumeFolders, ConfigYamlOfARunWithoutCheckpointsStartsIt) {
   const TempFolder folder;
   Program program(colonnade(steps(2)), {{"COLONNADE_FAULT", "at=forward step=1"}}, folder.path());
   EXPECT_EQ(program.finish().code, 128 + 9);
@@ -78,7 +78,7 @@ TEST(ResumeFolders, ConfigYamlOfARunWithoutCheckpointsBeginsIt) {
   EXPECT_THAT(iterations(folder / "run"), ElementsAre(1, 2));
 }
 
-TEST(ResumeFolders, TheWayOutOfATakenFolderWorks) {
+TEST(ResumeFolders, FixForAUsedFolderWorks) {
   const TempFolder folder;
   ASSERT_EQ(pretrain(folder, steps(2)).code, 0);
   const Result refused = pretrain(folder, steps(4));
@@ -90,7 +90,7 @@ TEST(ResumeFolders, TheWayOutOfATakenFolderWorks) {
   EXPECT_THAT(iterations(folder / "run"), ElementsAre(1, 2, 3, 4));
 }
 
-TEST(ResumeFolders, AStopSaysHowTheRunGoesOn) {
+TEST(ResumeFolders, StopPrintsHowToResumeTheRun) {
   const TempFolder folder;
   Words words = steps(4);
   words.erase(words.end() - 2, words.end());  // no --save
@@ -101,9 +101,9 @@ TEST(ResumeFolders, AStopSaysHowTheRunGoesOn) {
   EXPECT_THAT(stopped.text, HasSubstr(" pretrain --config runs/" + made + "/config.yaml\n"));
 }
 
-/// A folder with `names` is refused by --load, and nothing is written into it.
-void expect_refused(const Words& names, const std::string& load, const std::string& words,
-                    const Words& more) {
+/// Expects --load to reject a folder with `names`, without writing into it.
+void expect_rejected(const Words& names, const std::string& load, const std::string& words,
+                     const Words& more) {
   const TempFolder folder, logs;
   for (const std::string& name : names) {
     fs::create_directories((folder / name).parent_path());
@@ -121,23 +121,24 @@ void expect_refused(const Words& names, const std::string& load, const std::stri
   }
 }
 
-TEST(ResumeFolders, WhatIsNoRunIsRefusedBeforeAnythingIsWritten) {
+TEST(ResumeFolders, OtherFoldersAreRejectedBeforeAnythingIsWritten) {
   const Words megatron{"mg/latest_checkpointed_iteration.txt", "mg/iter_0000010/.metadata"};
-  expect_refused(megatron, "mg", "Megatron's checkpoints are not read yet", {});
-  expect_refused(megatron, "mg/iter_0000010", "Megatron's checkpoints are not read yet", {});
-  expect_refused(megatron, "mg", "--save must not name a folder of Megatron's checkpoints", {"--save", "mg"});
-  expect_refused({"hf/config.json", "hf/model.safetensors"}, "hf", "use --pretrained-checkpoint hf", {});
-  expect_refused({"run/config.yaml"}, "run/config.yaml", "got the file run/config.yaml", {});
-  expect_refused({"old/weights.pt"}, "old", "got old without a checkpoint but with weights.pt", {});
+  expect_rejected(megatron, "mg", "which cannot be read yet", {});
+  expect_rejected(megatron, "mg/iter_0000010", "which cannot be read yet", {});
+  expect_rejected(megatron, "mg", "--save must not name a folder of Megatron's checkpoints",
+                  {"--save", "mg"});
+  expect_rejected({"hf/config.json", "hf/model.safetensors"}, "hf", "use --pretrained-checkpoint hf", {});
+  expect_rejected({"run/config.yaml"}, "run/config.yaml", "got the file run/config.yaml", {});
+  expect_rejected({"old/weights.pt"}, "old", "got old without a checkpoint but with weights.pt", {});
 }
 
-TEST(ResumeFolders, ACheckpointThatIsWholeButNotNamedIsNotCalledUnwritten) {
+TEST(ResumeFolders, CompleteCheckpointThatLatestDoesNotNameIsReportedAsSuch) {
   const TempFolder folder;
-  fs::create_directories(folder / "run/checkpoints/latest");  // a file must be made there
+  fs::create_directories(folder / "run/checkpoints/latest");  // a file must be created there
   const Result result = pretrain(folder, steps(2));
   EXPECT_EQ(result.code, 1) << result.text;
   EXPECT_THAT(result.text, AllOf(HasSubstr("saving the checkpoint of iteration 2 failed"),
-                                 HasSubstr("step_00000002 is whole, but `latest` may not name it"),
+                                 HasSubstr("step_00000002 is complete, but `latest` may not point to it"),
                                  Not(HasSubstr("not written"))));
 }
 

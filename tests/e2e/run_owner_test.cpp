@@ -1,4 +1,4 @@
-// Two runs in one folder at a time: one goes on, the other one is told who owns it; full disks; runs that
+// Two runs in one folder at the same time: one continues, the other reports the owner; full disks; runs that
 // keep no checkpoint. Real processes, real signals, a real full disk.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -19,13 +19,13 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
 
-/// COLONNADE_ROUNDS, or a few.
+/// COLONNADE_ROUNDS, or `otherwise`.
 int rounds(int otherwise) {
   const char* const text = std::getenv("COLONNADE_ROUNDS");
   return text != nullptr ? std::atoi(text) : otherwise;
 }
 
-/// A smaller GPT than small_gpt: `steps` steps, a checkpoint every second.
+/// A smaller GPT than small_gpt: `steps` steps, a checkpoint every second step.
 Words tiny(int steps, const fs::path& folder, const Words& more = {}) {
   return small_gpt() + Words{"--num-layers",   "1",
                              "--hidden-size",  "16",
@@ -42,8 +42,8 @@ std::vector<int> first_numbers(int count) {
   return numbers;
 }
 
-/// The folder is as one run of `steps` steps leaves it.
-void expect_whole(const fs::path& folder, int steps, int sessions = 1) {
+/// Expects the files of a single run of `steps` steps.
+void expect_files_of_one_run(const fs::path& folder, int steps, int sessions = 1) {
   EXPECT_EQ(iterations(folder), first_numbers(steps)) << "each iteration once";
   const Result verified = run(colonnade({"checkpoint", "verify", folder.string()}));
   EXPECT_EQ(verified.code, 0) << verified.text;
@@ -53,8 +53,8 @@ void expect_whole(const fs::path& folder, int steps, int sessions = 1) {
 }
 
 /// Two runs with different seeds, so that their tensors differ. The first one sleeps before its first
-/// checkpoint until the second gave up.
-TEST(RunOwner, OfTwoRunsInOneFolderOneGoesOn) {
+/// checkpoint until the second one has given up.
+TEST(RunOwner, OfTwoRunsInOneFolderOneContinues) {
   for (int round = 0; round < rounds(2); ++round) {
     const TempFolder folder;
     const Variables slow{{"COLONNADE_FAULT", "at=forward step=1 sleep=10"}};
@@ -70,13 +70,13 @@ TEST(RunOwner, OfTwoRunsInOneFolderOneGoesOn) {
                 AllOf(HasSubstr("error: --save: one process at a time may write the folder; got " +
                                 folder.path().string() + ", held by host "),
                       HasSubstr("wait for that run, stop it, or choose another folder")));
-    expect_whole(folder.path(), 4);
+    expect_files_of_one_run(folder.path(), 4);
     const std::string manifest = read_text(folder / "checkpoints/step_00000004/manifest.json");
     EXPECT_THAT(manifest, HasSubstr(first ? "\"seed\":\"1\"" : "\"seed\":\"2\""));
   }
 }
 
-TEST(RunOwner, OfTwoLaunchersInOneFolderOneGoesOn) {
+TEST(RunOwner, OfTwoLaunchersInOneFolderOneContinues) {
   for (int round = 0; round < rounds(1); ++round) {
     const TempFolder folder;
     const Variables slow{{"COLONNADE_FAULT", "at=forward step=1 sleep=12"}};
@@ -85,7 +85,7 @@ TEST(RunOwner, OfTwoLaunchersInOneFolderOneGoesOn) {
       if (own_logs) words = words + Words{"--log-dir", (folder / name).string()};
       return words + Words{"--"} + tiny(4, folder / "run");
     };
-    // With their own logs the ranks refuse, with those of the run folder the launcher does.
+    // With separate logs the ranks report the error, with logs in the run folder the launcher does.
     const bool own_logs = round % 2 == 0;
     Program a(command("a", own_logs), slow);
     Program b(command("b", own_logs), slow);
@@ -100,13 +100,13 @@ TEST(RunOwner, OfTwoLaunchersInOneFolderOneGoesOn) {
       const std::string text =
           read_text((own_logs ? folder / (first ? "b" : "a") : folder / "run/logs") / log);
       EXPECT_EQ(text.find("one process at a time") != std::string::npos, own_logs)
-          << "of the other launcher alone";
+          << "of the other launcher only";
     }
-    expect_whole(folder / "run", 4);
+    expect_files_of_one_run(folder / "run", 4);
   }
 }
 
-TEST(RunOwner, AKilledRunLeavesNobodyOutAndReadersNeverAsk) {
+TEST(RunOwner, KilledRunReleasesTheFolderAndReadersNeedNoLock) {
   const TempFolder folder;
   const Words words = tiny(4, folder.path(), {"--load", folder.path().string()});
   Program first(colonnade(words), {{"COLONNADE_FAULT", "at=forward step=4 sleep=100"}});
@@ -123,12 +123,12 @@ TEST(RunOwner, AKilledRunLeavesNobodyOutAndReadersNeverAsk) {
   const Result second = run(colonnade(words));
   EXPECT_EQ(second.code, 0) << second.text;
   EXPECT_LT(now_s() - begin, 25);
-  expect_whole(folder.path(), 4, 2);
+  expect_files_of_one_run(folder.path(), 4, 2);
 }
 
-TEST(RunOwner, ARunThatEndsMeanwhileIsNotOverwritten) {
+TEST(RunOwner, RunThatEndsMeanwhileIsNotOverwritten) {
   const TempFolder folder;
-  // The second one has read its settings before the first one saves, and comes to the folder when that has
+  // The second one reads its settings before the first one saves, and locks the folder after that one has
   // ended.
   Program second(colonnade(tiny(4, folder.path())), {{"COLONNADE_FAULT", "at=connected sleep=12"}});
   ASSERT_TRUE(second.wait_until([&] { return second.text().find("at connected") != std::string::npos; }));
@@ -137,10 +137,10 @@ TEST(RunOwner, ARunThatEndsMeanwhileIsNotOverwritten) {
   EXPECT_EQ(late.code, 2) << late.text;
   EXPECT_THAT(late.text,
               AllOf(HasSubstr("with checkpoints up to step 2 now"), HasSubstr("start the command again")));
-  expect_whole(folder.path(), 2);
+  expect_files_of_one_run(folder.path(), 2);
 }
 
-TEST(RunOwner, TwoRunsWithoutANameHaveAFolderEach) {
+TEST(RunOwner, TwoRunsWithoutANameHaveSeparateFolders) {
   const TempFolder folder;
   Words words = tiny(2, "x");
   words.erase(words.end() - 2, words.end());
@@ -156,8 +156,8 @@ TEST(RunOwner, TwoRunsWithoutANameHaveAFolderEach) {
   EXPECT_EQ(runs, 2);
 }
 
-/// `command` in a mount namespace in which `folder` is a disk of `kilobytes`, which ends with it; what the
-/// disk holds at the end is copied to `kept`. Nothing where mounts are not allowed.
+/// Runs `command` in a mount namespace in which `folder` is a temporary disk of `kilobytes`; the files on the
+/// disk at the end are copied to `kept`. Nothing where mounts are not allowed.
 std::optional<Result> on_small_disk(const fs::path& folder, int kilobytes, const Words& command,
                                     const fs::path& kept) {
   const std::string mount =
@@ -178,25 +178,25 @@ TEST(RunFullDisk, OnAllRanksIsOneErrorWithItsCauseAndCode2AndNoRestart) {
       kept.path());
   if (!result) GTEST_SKIP() << "this machine does not let a test mount a tmpfs (unshare -m; mount)";
   EXPECT_EQ(result->code, 2) << result->text;
-  EXPECT_THAT(
-      result->text,
-      AllOf(HasSubstr("saving the checkpoint of iteration 2 failed: rank "),
-            HasSubstr("No space left on device"), HasSubstr("training goes on with the last good one"),
-            HasSubstr("error: the weights after iteration 4 are not saved: rank "), HasSubstr(" free of 3."),
-            HasSubstr("ended with exit code 2, as all ranks had agreed"), Not(HasSubstr("was lost")),
-            Not(HasSubstr("restart 1"))));
+  EXPECT_THAT(result->text,
+              AllOf(HasSubstr("saving the checkpoint of iteration 2 failed: rank "),
+                    HasSubstr("No space left on device"),
+                    HasSubstr("training continues, the last good checkpoint stays"),
+                    HasSubstr("error: the weights after iteration 4 are not saved: rank "),
+                    HasSubstr(" free of 3."), HasSubstr("ended with exit code 2, as all ranks had agreed"),
+                    Not(HasSubstr("was lost")), Not(HasSubstr("restart 1"))));
   EXPECT_TRUE(fs::is_empty(kept / "checkpoints"));
   EXPECT_THAT(iterations(kept.path()), ElementsAre(1, 2, 3, 4));
 }
 
-/// 200 kB a file, as a full disk for one process.
+/// `command` with a file size limit of 200 kB, which simulates a full disk for one process.
 Words with_small_files(const Words& command) {
   std::string words = "ulimit -f 200; exec";
   for (const std::string& word : command) words += " '" + word + "'";
   return {"bash", "-c", words};
 }
 
-TEST(RunFullDisk, ARunEndsAfterAsManyFailedSavesAsItIsTold) {
+TEST(RunFullDisk, RunEndsAfterTheGivenNumberOfFailedSaves) {
   for (const int ranks : {1, 2}) {
     const TempFolder folder;
     const Words words = small_gpt() + Words{"--train-iters",
@@ -211,14 +211,14 @@ TEST(RunFullDisk, ARunEndsAfterAsManyFailedSavesAsItIsTold) {
         run(with_small_files(ranks == 1 ? colonnade(words) : launch(2, folder.path(), words)));
     EXPECT_EQ(result.code, 2) << result.text;
     EXPECT_THAT(result.text, AllOf(HasSubstr("saving the checkpoint of iteration 2 failed"),
-                                   HasSubstr("--exit-after-failed-saves: 2 saves in a row have failed"),
+                                   HasSubstr("--exit-after-failed-saves: 2 consecutive saves have failed"),
                                    HasSubstr("error: the weights after iteration 4 are not saved: "),
                                    HasSubstr("File too large"), Not(HasSubstr("was lost"))));
     EXPECT_THAT(iterations(folder / "run"), ElementsAre(1, 2, 3, 4));
   }
 }
 
-TEST(RunFullDisk, ALossThatIsNotFiniteOnAllRanksIsNoLostRank) {
+TEST(RunFullDisk, NonFiniteLossOnAllRanksIsNotALostRank) {
   const TempFolder folder;
   const Result result =
       run(launch(2, folder.path(),
@@ -230,7 +230,7 @@ TEST(RunFullDisk, ALossThatIsNotFiniteOnAllRanksIsNoLostRank) {
                                  Not(HasSubstr("was lost")), Not(HasSubstr("restart 1"))));
 }
 
-/// tiny without --save-interval, and without --save for "".
+/// tiny() without --save-interval, and without --save for "".
 Words without_interval(const std::string& save, const Words& more = {}) {
   Words words = tiny(3, save, more);
   const auto erase = [&](const char* flag) {
@@ -242,11 +242,11 @@ Words without_interval(const std::string& save, const Words& more = {}) {
   return words;
 }
 
-TEST(RunKeeps, NoCheckpointWithoutSaveAndSaysSoAtItsStart) {
+TEST(RunKeeps, NoCheckpointWithoutSaveAndWarnsAtItsStart) {
   const TempFolder folder;
   const Result result = run(colonnade(without_interval("")), {}, folder.path());
   EXPECT_EQ(result.code, 0) << result.text;
-  const std::size_t warned = result.text.find("warning: this run keeps no checkpoint: neither --save nor");
+  const std::size_t warned = result.text.find("warning: this run keeps no checkpoint: without --save and");
   EXPECT_LT(warned, result.text.find("step ")) << result.text;
   const fs::path made = fs::directory_iterator(folder / "runs")->path();
   EXPECT_TRUE(fs::is_empty(made / "checkpoints"));
@@ -254,12 +254,12 @@ TEST(RunKeeps, NoCheckpointWithoutSaveAndSaysSoAtItsStart) {
   EXPECT_THAT(saves.text, AllOf(Not(HasSubstr("keeps no checkpoint")), HasSubstr("saved runs/")));
 }
 
-TEST(RunKeeps, ItsLastStateWithSaveAloneAlsoWhenItIsStopped) {
+TEST(RunKeeps, ItsLastStateWithSaveOnlyEvenWhenStopped) {
   const TempFolder folder;
   const Words words = without_interval((folder / "run").string());
   const Result stopped = run(colonnade(words), {{"COLONNADE_FAULT", "at=forward step=2 signal=TERM"}});
   EXPECT_EQ(stopped.code, 5) << stopped.text;
-  EXPECT_THAT(stopped.text, AllOf(HasSubstr("saves once: at its end, or when it is stopped"),
+  EXPECT_THAT(stopped.text, AllOf(HasSubstr("saves once, at its end or when it is stopped"),
                                   Not(HasSubstr("warning: this run keeps"))));
   EXPECT_EQ(read_text(folder / "run/checkpoints/latest"), "step_00000002\n");
   const Result done = run(colonnade(words + Words{"--load", (folder / "run").string()}));

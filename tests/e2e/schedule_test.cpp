@@ -1,4 +1,4 @@
-// Learning rate and weight decay as the loop hands them to the optimizer: what a user's run does with them.
+// Learning rate and weight decay that the loop gives to the optimizer, in real runs.
 #include <gtest/gtest.h>
 
 #include <array>
@@ -16,9 +16,9 @@ Words steps(int last, const fs::path& save, const Words& more) {
          Words{"--eval-iters", "0", "--train-iters", std::to_string(last), "--save", save.string()} + more;
 }
 
-// The scale is too large at first and doubled after every step that has no infinity: updates and skipped
-// steps take turns.
-TEST(Schedule, TheRateStaysWhileStepsAreSkipped) {
+// The loss scale is too large at first and doubles after every finite step: updates and skipped
+// steps alternate.
+TEST(Schedule, RateDoesNotChangeInSkippedSteps) {
   const TempFolder folder;
   const Words scale{"--fp16", "--initial-loss-scale", "8388608", "--hysteresis",
                     "1",      "--loss-scale-window",  "1"};
@@ -31,7 +31,7 @@ TEST(Schedule, TheRateStaysWhileStepsAreSkipped) {
   ASSERT_EQ(lines.size(), 10U);
   int updates = 0, skipped_before = 0, skipped_after = 0;
   for (const auto& line : lines) {
-    // --lr 1e-3 falls linearly to 0 over the 8 updates of --lr-decay-iters.
+    // --lr 1e-3 decays linearly to 0 over the 8 updates of --lr-decay-iters.
     EXPECT_NEAR(line.at("learning_rate"), 1e-3 * (1 - updates / 8.0), 1e-12)
         << "iteration " << line.at("iteration");
     if (!line.at("skipped").get<bool>())
@@ -44,7 +44,7 @@ TEST(Schedule, TheRateStaysWhileStepsAreSkipped) {
   EXPECT_GE(skipped_after, 2);
 }
 
-TEST(Schedule, AResumedRunFollowsTheOneItIsToldTo) {
+TEST(Schedule, ResumedRunFollowsTheSelectedSchedule) {
   const TempFolder folder;
   const auto go_on = [&](int last, const Words& more) {
     const Result result =
@@ -61,15 +61,15 @@ TEST(Schedule, AResumedRunFollowsTheOneItIsToldTo) {
     EXPECT_NEAR(lines[i].at("learning_rate"), highest.at(i) * (1 - static_cast<double>(i) / 8), 1e-12) << i;
 }
 
-/// Values of the learned positions after --seq-length: no token is ever there, so that Adam moves them by
-/// lr * weight decay * value alone.
+/// Learned position embeddings after --seq-length: no token ever uses them, so Adam changes them by
+/// lr * weight decay * value only.
 std::vector<float> unused_positions(const fs::path& run_folder, int step) {
   const auto name = "checkpoints/step_0000000" + std::to_string(step) + "/model.safetensors";
   const auto all = read_tensor<float>(run_folder / name, "transformer.wpe.weight");
   return {all.begin() + static_cast<std::ptrdiff_t>(all.size() / 2), all.end()};
 }
 
-TEST(Schedule, WeightsDecayByTheRamp) {
+TEST(Schedule, WeightDecayFollowsTheRamp) {
   const TempFolder folder;
   const Words constant{"--max-position-embeddings", "64",      "--lr", "0.01", "--save-interval", "1",
                        "--lr-decay-style",          "constant"};

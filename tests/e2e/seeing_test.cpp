@@ -1,4 +1,4 @@
-// What a person looks at after a run of real processes: memory and time by phase, and TensorBoard's tags.
+// Output of real runs: memory and time by phase, and TensorBoard's tags.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -11,7 +11,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Two stages, 4 steps with a save after each second, an evaluation at the end.
+/// A run of two stages: 4 steps with a save every second step, and an evaluation at the end.
 struct Trained {
   TempFolder folder;
   Result result = run(launch(
@@ -46,8 +46,8 @@ std::vector<std::vector<double>> memory_rows(const std::string& page, const std:
 TEST(Seeing, MemoryOfEachRankAndPhase) {
   const auto& [folder, result, run_folder] = trained();
   ASSERT_EQ(result.code, 0) << result.text;
-  EXPECT_THAT(result.text,
-              testing::ContainsRegex("memory: rank [01] needs most; start-up [0-9.]+ [kM]B \\(planned"));
+  EXPECT_THAT(result.text, testing::ContainsRegex(
+                               "memory: rank [01] has the highest peak; start-up [0-9.]+ [kM]B \\(planned"));
   const std::string page = read_text(run_folder / "report.html");
   const auto measured = memory_rows(page, "measured");
   const auto planned = memory_rows(page, "planned");
@@ -57,7 +57,7 @@ TEST(Seeing, MemoryOfEachRankAndPhase) {
   for (std::size_t rank = 0; rank < 2; ++rank) {
     ASSERT_EQ(measured[rank].size(), 5U);
     for (const double bytes : measured[rank]) EXPECT_GT(bytes, 1e5) << "every phase has run";
-    EXPECT_GT(measured[rank][1], measured[rank][2]) << "activations are gone when the optimizer steps";
+    EXPECT_GT(measured[rank][1], measured[rank][2]) << "activations are freed when the optimizer steps";
     for (std::size_t phase = 0; phase < 3; ++phase)
       EXPECT_NEAR(measured[rank][phase], planned[rank][phase], 0.1 * planned[rank][phase])
           << "rank " << rank << " phase " << phase;
@@ -66,7 +66,7 @@ TEST(Seeing, MemoryOfEachRankAndPhase) {
   double recorded = 0;
   for (const auto& line : metrics(run_folder))
     recorded = std::max(recorded, line.at("peak_memory_bytes").get<double>());
-  EXPECT_NEAR(recorded, most, 0.01 * most) << "metrics.jsonl tells of the fullest rank's step";
+  EXPECT_NEAR(recorded, most, 0.01 * most) << "metrics.jsonl has the maximum over ranks";
 }
 
 struct Layout {
@@ -78,7 +78,7 @@ struct Layout {
 const Words kDataRanks{"--hidden-size", "512", "--ffn-hidden-size", "1408", "--seq-length", "64"};
 const Words kModelRanks{"--hidden-size", "256", "--ffn-hidden-size", "704", "--seq-length", "256"};
 
-/// Large enough that what ranks say to each other weighs: weights of the first, activations of the second.
+/// Large enough for communication buffers to matter: weights in the first, activations in the second.
 std::vector<Layout> layouts() {
   const Words sharded = kDataRanks + Words{"--use-megatron-fsdp"};
   const Words overlapped{"--overlap-grad-reduce", "--overlap-param-gather"};
@@ -126,7 +126,7 @@ TEST(Seeing, PeaksOfSeveralRanksAreWithinFivePercentOfThePlan) {
   }
 }
 
-TEST(Seeing, TensorBoardReadsTheNormOfTheWeights) {
+TEST(Seeing, TensorBoardReadsTheWeightNorm) {
   const std::string python = std::string(COLONNADE_PYTHON_BIN) + "/python";
   ASSERT_EQ(run({python, "-c", "import tensorboard"}).code, 0)
       << "tensorboard must be importable by " << python << "; run `tools/setup.sh test`";
@@ -156,7 +156,7 @@ TEST(Seeing, TensorBoardReadsTheNormOfTheWeights) {
 
 TEST(Seeing, ZerosOfTheGradientAreCounted) {
   const TempFolder folder;
-  // Half of the learned positions are never used: 32 rows of 64 zeros, and hardly another.
+  // Half of the learned positions are never used: 32 rows of 64 zeros, and hardly any others.
   const Result result = run(
       colonnade(small_gpt() + Words{"--max-position-embeddings", "64", "--train-iters", "1", "--eval-iters",
                                     "0", "--log-num-zeros-in-grad", "--save", folder.path().string()}));
@@ -166,7 +166,7 @@ TEST(Seeing, ZerosOfTheGradientAreCounted) {
   EXPECT_LT(zeros, 32 * 64 + 100);
 }
 
-/// What a run reports of its time that waits half a second at `point`.
+/// Reported times of a run that sleeps half a second at `point`.
 nlohmann::json session_of(const std::string& point) {
   const TempFolder folder;
   const Words words = small_gpt() + Words{"--train-iters",   "2",
@@ -179,7 +179,7 @@ nlohmann::json session_of(const std::string& point) {
   return nlohmann::json::parse(read_text(folder / "sessions.json")).at(0);
 }
 
-TEST(Seeing, TheLoggingLevelHidesNotesAndWarningsButNoLosses) {
+TEST(Seeing, LoggingLevelHidesNotesAndWarningsButNoLosses) {
   const TempFolder folder;
   const auto text_at = [&](int last, const Words& more) {
     const Result result =
@@ -216,7 +216,7 @@ TEST(Seeing, TheLoggingLevelHidesNotesAndWarningsButNoLosses) {
   EXPECT_THAT(wrong.text, HasSubstr("error: "));
 }
 
-TEST(Seeing, TimeGoesToThePhaseThatTakesIt) {
+TEST(Seeing, TimeIsCountedForItsPhase) {
   for (const auto& [point, phase] :
        std::vector<std::pair<std::string, std::string>>{{"forward", "forward-backward"},
                                                         {"optimizer", "optimizer"},
@@ -228,7 +228,7 @@ TEST(Seeing, TimeGoesToThePhaseThatTakesIt) {
     EXPECT_GT(seconds.at("data"), 0);
     double sum = 0;
     for (const auto& one : seconds) sum += one.get<double>();
-    EXPECT_LE(sum, session.at("wall_seconds")) << "each second counts once";
+    EXPECT_LE(sum, session.at("wall_seconds")) << "each second is counted once";
   }
 }
 

@@ -1,4 +1,4 @@
-// Tokenizer files that are missing, whatever verb and type read them.
+// Missing tokenizer files, for every verb and tokenizer type.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -29,7 +29,7 @@ Words sizes() {
 }
 
 /// `plan` needs the tokenizer for the size of the vocabulary.
-TEST(TokenizerFiles, AMissingTokenizerFileIsNamedAlikeByEveryVerb) {
+TEST(TokenizerFiles, MissingTokenizerFileIsReportedEquallyByEveryVerb) {
   const std::vector<std::pair<Words, std::string>> missing = {
       {{"--tokenizer-type", "Llama2Tokenizer", "--tokenizer-model", "nope.model"},
        "nope.model must be a SentencePiece .model file; got no such file"},
@@ -58,7 +58,7 @@ TEST(TokenizerFiles, AMissingTokenizerFileIsNamedAlikeByEveryVerb) {
   }
   const Words plan = Words{"plan"} + sizes();
   EXPECT_EQ(run(colonnade(plan + missing[0].first + Words{"--vocab-size", "128"})).code, 0)
-      << "a size that is given needs no file";
+      << "a given size requires no file";
   const Result planned =
       run(colonnade(plan + Words{"--tokenizer-type", "SentencePieceTokenizer", "--tokenizer-model",
                                  test::vectors() + "/tokenizers/sp_unigram.model"}));

@@ -1,5 +1,5 @@
 // The executable follows the curve recorded with Megatron Core 0.16.1: weights, data order, schedule
-// and numbers as a user gets them from the command line.
+// and numbers of the command line.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -73,7 +73,7 @@ Words settings(const TempFolder& folder, const std::string& model = "llama") {
           (folder / "run").string()};
 }
 
-/// As it was recorded: nine digits.
+/// The recorded precision: nine digits.
 std::string nine_digits(double value) { return fmt::format("{:.9g}", value); }
 
 /// Tolerances of the manifest: steps 1-10 loss 1e-6 and norm 1e-5, all 40 loss 1e-5 and norm 1e-3, the
@@ -105,8 +105,8 @@ double norm(const std::vector<float>& values) {
   return std::sqrt(squares);
 }
 
-/// The weights after all steps: within 2e-4 of the recorded ones each, 5e-5 of the norm of each tensor (the
-/// manifest). `rounding`: elements whose weights may be `moved` apart.
+/// Expects final weights within 2e-4 of the recorded ones each, 5e-5 of the norm of each tensor (the
+/// manifest). `rounding`: elements whose weights may differ by `moved`.
 void expect_final_weights(const fs::path& run, const std::string& model, const Elements& rounding = {},
                           double moved = 0) {
   test::Values recorded;
@@ -127,9 +127,9 @@ void expect_final_weights(const fs::path& run, const std::string& model, const E
   }
 }
 
-/// Elements of the embedding whose gradients so far are below Adam's eps, 1e-8, but not zero: rounding of
-/// products that cancel, where others have 1e-1. Adam divides them by their own size plus eps, so they move
-/// by the share of the rate that rounding says, and on until their token is read again.
+/// Elements of the embedding with gradients below Adam's eps of 1e-8 so far, but not zero: rounding of
+/// cancelling products, where others have 1e-1. Adam divides them by their own size plus eps, so rounding
+/// decides their updates, until their token occurs again.
 Elements moved_by_rounding(const fs::path& step) {
   const auto states = test::read_tensor_files(step, "optimizer");
   const std::vector<float>& squares = states.at("optimizer.exp_avg_sq.embedding.word_embeddings.weight");
@@ -147,10 +147,10 @@ TEST(CliTrajectory, OneRankFollowsTheRecordedCurve) {
   expect_final_weights(folder / "run", "llama");
 }
 
-// Token 320 is read in step 26 for the first time and then in step 38. In channel 25 its first gradient is
-// 1e-8 to 1e-7, by the order of sums; what follows takes the weight 3.0188e-2 to 3.058e-2 in layouts of ours
+// Token 320 first occurs in step 26 and then in step 38. In channel 25 its first gradient is
+// 1e-8 to 1e-7, depending on the summation order; its weight 3.0188e-2 then becomes 3.058e-2 in our layouts
 // and to 3.063e-2 in the recorded run. No other weight is more than 2e-5 from the recorded one.
-TEST(CliTrajectory, OneRankOfAMixtureFollowsTheRecordedCurve) {
+TEST(CliTrajectory, OneRankOfMixtralFollowsTheRecordedCurve) {
   const TempFolder folder;
   const Result result = run(colonnade(settings(folder, "moe") + Words{"--moe-aux-loss-coeff", "0.01"} +
                                       Words{"--save-interval", "26"}));
@@ -171,11 +171,11 @@ TEST(CliTrajectory, FourRanksFollowTheRecordedCurve) {
   expect_final_weights(folder / "run", "llama");
 }
 
-/// A way to cut a recorded model over real processes.
+/// A layout of a recorded model over real processes.
 struct Layout {
   const char* name;
   const char* model;
-  const char* curve;  ///< the recorded one to follow
+  const char* curve;  ///< recorded curve to follow
   int ranks;
   Words flags;
 };
@@ -189,7 +189,7 @@ Words twenty_steps(const TempFolder& folder, const std::string& model) {
   return model == "moe" ? words + Words{"--moe-aux-loss-coeff", "0.01"} : words;
 }
 
-/// Of one rank, run once for all layouts of a model.
+/// Curve of one rank, trained once for all layouts of a model.
 const std::vector<nlohmann::json>& unsplit(const std::string& model) {
   static std::map<std::string, std::vector<nlohmann::json>> runs;
   std::vector<nlohmann::json>& lines = runs[model];
@@ -235,14 +235,14 @@ const Words kFourStages{"--pipeline-model-parallel-layout", "E|t|t|L"};
 const Words kDistributed{"--use-distributed-optimizer"};
 const Words kOverlap{"--overlap-grad-reduce", "--overlap-param-gather", "--ddp-bucket-size", "20000"};
 const Words kFsdp{"--use-megatron-fsdp"};
-const Words kAllAgain{"--recompute-granularity", "full", "--recompute-method", "uniform",
-                      "--recompute-num-layers",  "1"};
+const Words kFullRecompute{"--recompute-granularity", "full", "--recompute-method", "uniform",
+                           "--recompute-num-layers",  "1"};
 const Words kExchange{"--moe-token-dispatcher-type", "alltoall"};
 
 INSTANTIATE_TEST_SUITE_P(
     Dense, TrajectoryOf,
     testing::Values(Layout{"Dp2DistributedOverlap", "llama", "dp2_distopt", 2, kDistributed + kOverlap},
-                    Layout{"Fsdp2Recomputed", "llama", "dp2_distopt", 2, kFsdp + kOverlap + kAllAgain},
+                    Layout{"Fsdp2Recomputed", "llama", "dp2_distopt", 2, kFsdp + kOverlap + kFullRecompute},
                     Layout{"Dp2InOneOrder", "llama", "dp2_distopt", 2, Words{"--deterministic-mode"}},
                     Layout{"Tp2Sp", "llama", "tp2_sp", 2, kTp2Sp},
                     Layout{"Pp2Interleaved", "llama", "pp2", 2, kPp2 + kFourStages},

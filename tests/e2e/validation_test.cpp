@@ -1,5 +1,5 @@
-// The losses that a run writes down are those of its validation and test splits, with documents apart from
-// each other: new samples each time, or in full all of them, and of several sets each alone.
+// The recorded evaluation losses are those of the validation and test splits, with separate
+// documents: new samples each time, or all of them with --full-validation, and separately for several sets.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace colonnade::e2e {
 namespace {
 
-/// The losses of the first samples of a split that count, by `colonnade evaluate` at the weights of a step.
+/// Losses of the first samples of a split, by `colonnade evaluate` with the weights of a step.
 Evaluated score(const TempFolder& folder, int step, const std::string& split, int batches,
                 const Words& more = {}) {
   return evaluated(
@@ -43,7 +43,7 @@ TEST(Validation, ReadsTheNextSamplesOfItsSplitEachTime) {
                                      "--data-cache-path",
                                      (folder / "cache").string(),
                                      "--tokenizer-type=NullTokenizer",
-                                     "--vocab-size=1025",  // its last id is the data's end of document
+                                     "--vocab-size=1025",  // the last id is the data's end of document
                                      "--reset-position-ids",
                                      "--reset-attention-mask",
                                      "--eod-mask-loss",
@@ -55,20 +55,20 @@ TEST(Validation, ReadsTheNextSamplesOfItsSplitEachTime) {
   ASSERT_EQ(trained.code, 0) << trained.text;
   const std::vector<nlohmann::json> records = validations(folder / "run");
   ASSERT_EQ(records.size(), 3U);
-  constexpr double kRounding = 2e-6;  // of the printed loss and of the mean below
+  constexpr double kRounding = 2e-6;  // rounding of the printed loss and of the mean below
   EXPECT_EQ(records[0].at("set"), "validation");
   EXPECT_NEAR(records[0].at("loss"), score(folder, 2, "valid", 2).loss, kRounding);
   EXPECT_EQ(records[1].at("iteration"), 4);
   const auto [all, all_tokens, none] = score(folder, 4, "valid", 4);
   const auto [first, first_tokens, neither] = score(folder, 4, "valid", 2);
-  EXPECT_EQ(none + neither, 0) << "no order of sentences";
-  EXPECT_LT(first_tokens, 2 * 4 * 32) << "the ends of documents do not count";
+  EXPECT_EQ(none + neither, 0) << "no sentence-order loss";
+  EXPECT_LT(first_tokens, 2 * 4 * 32) << "the ends of documents have no loss";
   EXPECT_NEAR(records[1].at("loss"), (all * all_tokens - first * first_tokens) / (all_tokens - first_tokens),
               3 * kRounding)
       << "the third and fourth batch";
   EXPECT_EQ(records[2].at("set"), "test");
   EXPECT_NEAR(records[2].at("loss"), score(folder, 4, "test", 2).loss, kRounding);
-  // What was told about documents is told to `evaluate` by the checkpoint.
+  // `evaluate` reads the document settings from the checkpoint.
   for (const char* other : {"--no-reset-position-ids", "--no-reset-attention-mask", "--no-eod-mask-loss"})
     EXPECT_GT(std::abs(score(folder, 4, "valid", 2, {other}).loss - first), 3 * kRounding) << other;
 }
@@ -76,8 +76,8 @@ TEST(Validation, ReadsTheNextSamplesOfItsSplitEachTime) {
 const std::string kFirst = test::vectors() + "/indexed/gpt_uint16",
                   kSecond = test::vectors() + "/indexed/gpt2_uint16";
 
-/// Four steps of 8 samples, a validation in full and a checkpoint after each second one. Of 128 tokens the
-/// first data set has 441 samples and the second one 356.
+/// Four steps of 8 samples, with a full validation and a checkpoint every second step. With 128 tokens each,
+/// the first dataset has 441 samples and the second one 356.
 Words in_full(const TempFolder& folder, const std::string& name, const Words& valid, const Words& more = {}) {
   return Words{"pretrain",
                "gpt",
@@ -112,7 +112,7 @@ Words in_full(const TempFolder& folder, const std::string& name, const Words& va
 }
 
 using Losses = std::vector<std::pair<std::string, double>>;
-/// Names and losses of the evaluations of a run, in their order.
+/// Names and losses of the evaluations of a run, in order.
 Losses losses_of(const std::filesystem::path& run_folder) {
   Losses losses;
   for (const nlohmann::json& record : validations(run_folder))
@@ -128,12 +128,12 @@ void expect_equal(const Losses& got, const Losses& expected, double tolerance) {
   }
 }
 
-TEST(Validation, InFullReadsAllWholeBatchesOfItsDataInEveryLayout) {
+TEST(Validation, FullReadsAllFullBatchesOfItsDataInEveryLayout) {
   const TempFolder folder;
   const Result one = run(colonnade(in_full(folder, "run", {kSecond})));
   ASSERT_EQ(one.code, 0) << one.text;
-  EXPECT_NE(one.text.find("validation: 352 of its 356 samples each time; left out at the end, which "
-                          "fills no global batch: 4"),
+  EXPECT_NE(one.text.find("validation: reads 352 of its 356 samples each time; 4 at the end fill no global "
+                          "batch and are left out"),
             std::string::npos)
       << one.text;
   const Losses losses = losses_of(folder / "run");
@@ -145,7 +145,7 @@ TEST(Validation, InFullReadsAllWholeBatchesOfItsDataInEveryLayout) {
     const auto& [set, loss] = losses.at(static_cast<std::size_t>(step / 2 - 1));
     EXPECT_EQ(set, "validation");
     EXPECT_NEAR(loss, scored(44), 5e-6) << "step " << step;
-    EXPECT_GT(std::abs(loss - scored(43)), 1e-5) << "a batch less is seen";
+    EXPECT_GT(std::abs(loss - scored(43)), 1e-5) << "one batch less makes a difference";
   }
   const std::vector<std::tuple<std::string, int, Words>> layouts{
       {"data", 2, {}},
@@ -159,7 +159,7 @@ TEST(Validation, InFullReadsAllWholeBatchesOfItsDataInEveryLayout) {
   }
 }
 
-TEST(Validation, InFullIsTheSameInARunThatGoesOn) {
+TEST(Validation, FullIsTheSameInAResumedRun) {
   const TempFolder folder;
   const Words valid{kFirst, kSecond}, sets{"--multiple-validation-sets"};
   const Result whole = run(colonnade(in_full(folder, "whole", valid, sets)));
@@ -177,7 +177,7 @@ TEST(Validation, InFullIsTheSameInARunThatGoesOn) {
   expect_equal(losses_of(folder / "other"), {losses.begin() + 2, losses.end()}, 2e-5);
 }
 
-TEST(Validation, OfSeveralSetsHasALossForEachAsIfItWereAlone) {
+TEST(Validation, SeveralSetsHaveSeparateLosses) {
   const TempFolder folder;
   const Words names{"--multiple-validation-sets", "--validation-set-names", "books", "code"};
   const Result both = run(launch(2, folder.path(), in_full(folder, "run", {kFirst, kSecond}, names)));
@@ -195,7 +195,7 @@ TEST(Validation, OfSeveralSetsHasALossForEachAsIfItWereAlone) {
     ASSERT_EQ(alone.code, 0) << alone.text;
     expect_equal(losses_of(folder / name), {{"validation", losses[2 + set].second}}, 1e-12);
   }
-  // By their numbers out of a file, and no weights.
+  // Sets from a file, named by their indices, without weights.
   write_text(folder / "paths.json",
              nlohmann::json{{"train", {kFirst}}, {"valid", {kFirst, kSecond}}, {"test", nullptr}}.dump());
   Words file = in_full(folder, "file", {},
@@ -212,7 +212,7 @@ TEST(Validation, OfSeveralSetsHasALossForEachAsIfItWereAlone) {
   EXPECT_EQ(numbered[1].first, "validation-1");
 }
 
-TEST(Validation, InFullOfTooLittleIsRefusedBeforeTheFirstStep) {
+TEST(Validation, FullWithTooLittleDataIsRejectedBeforeTheFirstStep) {
   const TempFolder folder;
   const Result little = run(colonnade(
       in_full(folder, "run", {kFirst, kSecond}, {"--multiple-validation-sets", "--global-batch-size=400"})));

@@ -1,4 +1,4 @@
-// `verify-layout` on files: layouts that agree, that part and why, and what is wrong with the files.
+// `verify-layout` on files: layouts that agree, layouts that differ and why, and faults of the files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -35,7 +35,8 @@ TEST(VerifyLayout, ComparesTwoFiles) {
   const std::string a = folder + "/a.yaml ", b = folder + "/b.yaml";
   const Result same = verify(a + b + " --world-sizes 1 4 --steps 2 --json " + folder + "/found.json");
   ASSERT_EQ(same.code, 0) << same.text;
-  EXPECT_THAT(same.text, AllOf(HasSubstr("the layouts agree over 2 steps"), HasSubstr("farthest: step")));
+  EXPECT_THAT(same.text,
+              AllOf(HasSubstr("the layouts agree over 2 steps"), HasSubstr("largest difference: step")));
   std::ifstream json(folder + "/found.json");
   EXPECT_THAT((std::string{std::istreambuf_iterator<char>(json), {}}), HasSubstr("\"agree\": true"));
   const Result other = verify(a + folder + "/c.yaml");
@@ -59,7 +60,7 @@ TEST(VerifyLayout, ComparesABert) {
   }
 }
 
-TEST(VerifyLayout, TellsTheFaultsOfBothFiles) {
+TEST(VerifyLayout, ReportsTheFaultsOfBothFiles) {
   const TempFolder temporary;
   const std::string folder = temporary.path();
   const std::string a = folder + "/a.yaml", b = folder + "/b.yaml", both = a + ' ' + b;
@@ -77,13 +78,13 @@ TEST(VerifyLayout, TellsTheFaultsOfBothFiles) {
   std::ofstream(b) << kSmallRun;
   const Result device = verify(both + " --device cuda");
   EXPECT_EQ(device.code, 2);
-  EXPECT_THAT(device.text, HasSubstr("--device must be cpu, for verify-layout runs ranks as threads on the"));
+  EXPECT_THAT(device.text, HasSubstr("--device must be cpu: verify-layout runs ranks as threads on the"));
   const Result once = verify(both + " --steps 0");
   EXPECT_EQ(once.code, 2);
   EXPECT_THAT(once.text, AllOf(HasSubstr("error: --steps must be at least 1"), Not(HasSubstr(b))));
 }
 
-TEST(VerifyLayout, WaitsForTheLossScaleAndSaysWhatWasNotCompared) {
+TEST(VerifyLayout, WaitsForTheLossScaleAndReportsSkippedSteps) {
   const TempFolder temporary;
   const std::string folder = temporary.path();
   const std::string a = folder + "/a.yaml", b = folder + "/b.yaml", both = a + ' ' + b;
@@ -97,13 +98,13 @@ TEST(VerifyLayout, WaitsForTheLossScaleAndSaysWhatWasNotCompared) {
       verify(both + " --fp16 --loss-scale 1e30 --no-check-for-nan-in-loss-and-grad --steps 2 --json " +
              folder + "/found.json");
   EXPECT_EQ(stays.code, 1);
-  EXPECT_THAT(stays.text, AllOf(HasSubstr("nothing was compared but losses"), Not(HasSubstr("agree"))));
+  EXPECT_THAT(stays.text, AllOf(HasSubstr("only losses were compared"), Not(HasSubstr("agree"))));
   std::ifstream json(folder + "/found.json");
   EXPECT_THAT((std::string{std::istreambuf_iterator<char>(json), {}}),
               AllOf(HasSubstr("\"agree\": false"), HasSubstr("\"skipped\": 2")));
 }
 
-TEST(VerifyLayout, EndsWithOneWhereLayoutsPartAndSaysWhy) {
+TEST(VerifyLayout, EndsWithOneWhereLayoutsDifferAndReportsWhy) {
   const TempFolder temporary;
   const std::string folder = temporary.path();
   const std::string experts = std::string(kSmallRun) +
@@ -115,9 +116,9 @@ TEST(VerifyLayout, EndsWithOneWhereLayoutsPartAndSaysWhy) {
       verify(folder + "/a.yaml " + folder + "/b.yaml --steps 1 --json " + folder + "/found.json");
   EXPECT_EQ(apart.code, 1) << apart.text;
   EXPECT_THAT(apart.text, AllOf(HasSubstr("note: --moe-expert-capacity-factor counts the tokens"),
-                                HasSubstr("the first value beyond its bound: step 1, lm_loss: apart by"),
+                                HasSubstr("first value beyond its tolerance: step 1, lm_loss: difference "),
                                 HasSubstr("this need not be a defect"),
-                                HasSubstr("in float64 they part too, first at step 1, lm_loss"),
+                                HasSubstr("the layouts differ in float64 too, first at step 1, lm_loss"),
                                 Not(HasSubstr("this is a defect"))));
   std::ifstream json(folder + "/found.json");
   EXPECT_THAT((std::string{std::istreambuf_iterator<char>(json), {}}),

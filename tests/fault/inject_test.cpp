@@ -1,4 +1,4 @@
-// What COLONNADE_FAULT may say, and that a process does what it says at that place and nowhere else.
+// Parsing of COLONNADE_FAULT, and faults at the named injection point only.
 #include "colonnade/fault/inject.h"
 
 #include <gmock/gmock.h>
@@ -28,16 +28,16 @@ TEST(Inject, ReadsEveryWord) {
   EXPECT_TRUE(plan.throws);
 }
 
-TEST(Inject, KillsWhereNoOtherActIsNamed) {
+TEST(Inject, KillsIfNoOtherActionIsGiven) {
   EXPECT_EQ(parse("at=data").signal, SIGKILL);
   EXPECT_EQ(parse("at=data sleep=1").signal, 0);
   EXPECT_EQ(parse("at=data throw=1").signal, 0);
 }
 
-TEST(Inject, NamesEveryWrongWord) {
+TEST(Inject, ReportsEveryInvalidWord) {
   try {
     parse("at=optimiser rank=two when=now signal=HARD");
-    FAIL() << "taken";
+    FAIL() << "accepted";
   } catch (const ConfigError& e) {
     EXPECT_THAT(e.what(), AllOf(HasSubstr("did you mean optimizer?"), HasSubstr("rank=two"),
                                 HasSubstr("'when'"), HasSubstr("signal=HARD"), HasSubstr("unset it")));
@@ -56,8 +56,8 @@ TEST(Inject, AppliesToTheNamedRankStepAndRestart) {
   EXPECT_TRUE(applies(parse("at=data"), "data", 7, -1, 5));
 }
 
-/// Walks two ranks' steps in a process with COLONNADE_FAULT; its exit code, or 128 + the signal.
-int walk(const char* text, int rank) {
+/// Runs two steps of a rank in a process with COLONNADE_FAULT. Returns its exit code, or 128 + the signal.
+int run_steps(const char* text, int rank) {
   const pid_t child = ::fork();
   if (child == 0) {
     ::setenv("COLONNADE_FAULT", text, 1);
@@ -79,13 +79,13 @@ int walk(const char* text, int rank) {
   return WIFSIGNALED(status) ? 128 + WTERMSIG(status) : WEXITSTATUS(status);
 }
 
-TEST(Inject, AProcessDoesAsItWasTold) {
-  EXPECT_EQ(walk("at=losses rank=1 step=2", 1), 128 + SIGKILL);
-  EXPECT_EQ(walk("at=losses rank=1 step=2", 0), 0);
-  EXPECT_EQ(walk("at=losses step=3", 0), 0);
-  EXPECT_EQ(walk("at=saved step=2 throw=1", 0), 12);
-  EXPECT_EQ(walk("at=nowhere", 0), kExitSettings);
-  EXPECT_EQ(walk("", 0), 0);
+TEST(Inject, TriggersOnceAtTheNamedPoint) {
+  EXPECT_EQ(run_steps("at=losses rank=1 step=2", 1), 128 + SIGKILL);
+  EXPECT_EQ(run_steps("at=losses rank=1 step=2", 0), 0);
+  EXPECT_EQ(run_steps("at=losses step=3", 0), 0);
+  EXPECT_EQ(run_steps("at=saved step=2 throw=1", 0), 12);
+  EXPECT_EQ(run_steps("at=nowhere", 0), kExitSettings);
+  EXPECT_EQ(run_steps("", 0), 0);
 }
 
 }  // namespace

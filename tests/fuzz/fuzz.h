@@ -1,4 +1,4 @@
-// What the fuzz targets share: input as files, and which exceptions are answers.
+// Helpers of the fuzz targets: input as files, and the check of exceptions.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace colonnade::fuzz {
 
-/// A folder of this process in memory, where there is such a place.
+/// A temporary folder of this process, in memory if /dev/shm exists.
 inline std::filesystem::path folder() {
   static const std::filesystem::path made = [] {
     std::string name = std::filesystem::is_directory("/dev/shm") ? "/dev/shm/colonnade_fuzz_XXXXXX"
@@ -23,15 +23,16 @@ inline std::filesystem::path folder() {
   return made;
 }
 
+/// Writes a file in folder() and returns its path.
 inline std::string file(const char* name, std::string_view bytes) {
   const std::string path = (folder() / name).string();
   std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   return path;
 }
 
-/// Whatever the input is, `read` gives a value or throws an Error with a text. Anything else is a finding.
+/// Runs `read`, which must return or throw an Error with a message for any input. Anything else is a finding.
 template <typename Read>
-int take(const Read& read) {
+int run(const Read& read) {
   try {
     read();
   } catch (const Error& error) {

@@ -1,4 +1,4 @@
-// A .idx beside a .bin of 4 KiB: opening, and every sequence of what opens.
+// A .idx for a .bin of 4 KiB: opens it and reads every sequence.
 #include "colonnade/data/indexed/indexed_dataset.h"
 
 #include "fuzz/fuzz.h"
@@ -9,7 +9,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   static const std::string bin = fuzz::file("data.bin", std::string(4096, '\1'));
   const bool multimodal = (data[0] & 1) != 0;
   fuzz::file("data.idx", fuzz::text_of(data + 1, size - 1));
-  return fuzz::take([&] {
+  return fuzz::run([&] {
     const data::IndexedDataset set(bin.substr(0, bin.size() - 4), multimodal);
     for (std::int64_t i = 0; i < set.num_documents(); ++i) (void)set.document_start(i);
     for (std::int64_t i = 0; i < set.num_sequences(); ++i) {

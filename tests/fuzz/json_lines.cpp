@@ -1,5 +1,5 @@
-// Lines of JSON as `preprocess` reads them, with a list of keys and without, stopping at bad lines and
-// skipping.
+// JSON lines as `preprocess` reads them, with and without a list of keys, stopping at bad lines or skipping
+// them.
 #include "colonnade/preprocess/chunk_encoder.h"
 #include "fuzz/fuzz.h"
 
@@ -13,7 +13,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   options.append_eod = (data[0] & 4) != 0;
   corpus::LineChunk chunk;
   chunk.text = fuzz::text_of(data + 1, size - 1);
-  return fuzz::take([&] {
+  return fuzz::run([&] {
     const preprocess::EncodedChunk encoded =
         preprocess::ChunkEncoder(options, *tokenizer).encode("fuzz.jsonl", chunk);
     if (encoded.keys.size() != options.json_keys.size()) abort();

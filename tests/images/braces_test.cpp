@@ -1,4 +1,4 @@
-// Words of patterns, and patterns that ask for too many.
+// Brace expansion, and the limit on the number of words.
 #include "colonnade/images/braces.h"
 
 #include <gmock/gmock.h>
@@ -18,11 +18,11 @@ std::vector<std::string> words(const std::string& pattern) {
   return expand_braces(pattern, budget);
 }
 
-std::string refused(const std::string& pattern) {
+std::string error_of(const std::string& pattern) {
   return test::message_of<ConfigError>([&] { (void)words(pattern); });
 }
 
-TEST(Braces, ExpandAsBraceexpandDoes) {
+TEST(Braces, MatchBraceexpand) {
   EXPECT_THAT(words("s-{08..11}.tar"), ElementsAre("s-08.tar", "s-09.tar", "s-10.tar", "s-11.tar"));
   EXPECT_THAT(words("{3..1}"), ElementsAre("3", "2", "1"));
   EXPECT_THAT(words("{a,b{1..2}}{x,y}"), ElementsAre("ax", "ay", "b1x", "b1y", "b2x", "b2y"));
@@ -32,14 +32,14 @@ TEST(Braces, ExpandAsBraceexpandDoes) {
   EXPECT_EQ(words("{0..999999}").size(), 1'000'000U);
 }
 
-TEST(Braces, RefuseWhatIsNotOne) {
-  EXPECT_THAT(refused("a{1..2"), HasSubstr("each { must have its }"));
-  EXPECT_THAT(refused(std::string(17, '{') + "a" + std::string(17, '}')), HasSubstr("at most 16 deep"));
-  EXPECT_THAT(refused("{" + std::string(5000, ',')), HasSubstr("4096"));
-  EXPECT_THAT(refused(std::string(100'000, 'a')), HasSubstr("got 100000"));
+TEST(Braces, RejectMalformedPatterns) {
+  EXPECT_THAT(error_of("a{1..2"), HasSubstr("each { must have its }"));
+  EXPECT_THAT(error_of(std::string(17, '{') + "a" + std::string(17, '}')), HasSubstr("at most 16 deep"));
+  EXPECT_THAT(error_of("{" + std::string(5000, ',')), HasSubstr("4096"));
+  EXPECT_THAT(error_of(std::string(100'000, 'a')), HasSubstr("got 100000"));
 }
 
-TEST(Braces, RefuseTooManyWordsBeforeTheyAreMade) {
+TEST(Braces, RejectTooManyWordsBeforeExpanding) {
   rusage before{}, after{};
   ::getrusage(RUSAGE_SELF, &before);
   std::string many, nested = "{a";
@@ -48,7 +48,7 @@ TEST(Braces, RefuseTooManyWordsBeforeTheyAreMade) {
   const std::string long_words = "{1..999999}" + std::string(3000, 'x');
   for (const std::string& pattern :
        {std::string("{1..1000001}"), std::string("{1..9999}{1..9999}"), many, nested + "}", long_words})
-    EXPECT_THAT(refused(pattern), HasSubstr("at most 1000000 words of 256 MiB; got more"));
+    EXPECT_THAT(error_of(pattern), HasSubstr("at most 1000000 words of 256 MiB; got more"));
   ::getrusage(RUSAGE_SELF, &after);
   EXPECT_LT(after.ru_maxrss - before.ru_maxrss, 50'000) << "KiB";
 }

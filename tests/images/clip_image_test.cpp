@@ -13,7 +13,7 @@ using testing::HasSubstr;
 
 ImageSettings square(std::int64_t edge) { return {.shortest_edge = edge, .height = edge, .width = edge}; }
 
-TEST(ClipImage, GivesTheVeryPixelsOfTransformers) {
+TEST(ClipImage, MatchesTransformersExactly) {
   const auto expected = test::read_tensors("images/expected.safetensors");
   int compared = 0;
   for (const std::string& name : image_names())
@@ -31,8 +31,8 @@ TEST(ClipImage, GivesTheVeryPixelsOfTransformers) {
   EXPECT_TRUE(std::ranges::equal(large.rgb, expected.at("large.crop")));
 }
 
-/// Pillow resizes along columns first where the height shrinks by more than twice what the width does.
-TEST(ClipImage, ResizesInTheOrderOfPillow) {
+/// Pillow resizes vertically first if the height shrinks by more than twice as much as the width.
+TEST(ClipImage, MatchesPillowsOrderOfPasses) {
   const RgbImage scan = read_image(image_bytes("scan.jpg"), 1 << 20);
   int compared = 0;
   for (const auto& [name, expected] : test::read_tensors("images/expected.safetensors")) {
@@ -50,7 +50,7 @@ TEST(ClipImage, ResizesInTheOrderOfPillow) {
   EXPECT_EQ(compared, 16);
 }
 
-TEST(ClipImage, CropsFromTheMiddleAsTransformersCountsIt) {
+TEST(ClipImage, RoundsSizesLikeTransformers) {
   // 410 x 301 to 305 x 224, as int(224 * 410 / 301) is 305.
   const ImageSize size = resized_size({410, 301}, {});
   EXPECT_EQ(size.width, 305);
@@ -59,7 +59,7 @@ TEST(ClipImage, CropsFromTheMiddleAsTransformersCountsIt) {
   EXPECT_EQ(resized_size({3, 200}, {.shortest_edge = 0, .resize_height = 7, .resize_width = 9}).width, 9);
 }
 
-TEST(ClipImage, RefusesEdgesThatAreTooLong) {
+TEST(ClipImage, RejectsTooLongEdges) {
   RgbImage thin{.width = 1, .height = 400};
   thin.rgb.resize(1200);
   EXPECT_THAT(test::message_of<DataError>([&] { (void)resize_and_crop(thin, {}); }),

@@ -1,4 +1,4 @@
-// JPEG and PNG against Pillow's pixels; damaged, cut and foreign files.
+// JPEG and PNG decoding against Pillow; corrupt, truncated and unsupported files.
 #include "colonnade/images/image_file.h"
 
 #include <gmock/gmock.h>
@@ -15,7 +15,7 @@ using testing::HasSubstr;
 
 constexpr std::int64_t kAnySize = 1 << 30;
 
-TEST(ImageFile, HasThePixelsOfPillow) {
+TEST(ImageFile, MatchesPillow) {
   const auto expected = test::read_tensors("images/expected.safetensors");
   int compared = 0;
   for (const std::string& name : image_names()) {
@@ -29,38 +29,38 @@ TEST(ImageFile, HasThePixelsOfPillow) {
   EXPECT_EQ(compared, 23);
 }
 
-TEST(ImageFile, RefusesWhatIsCutAnywhere) {
+TEST(ImageFile, RejectsTruncationAnywhere) {
   for (const std::string& name : image_names()) {
-    const std::string whole = image_bytes(name);
+    const std::string bytes = image_bytes(name);
     // The last chunk of a PNG, and the last bytes of a JPEG, hold no pixels.
-    const std::size_t end = whole.size() - (name.ends_with(".png") ? 17 : 40);
+    const std::size_t end = bytes.size() - (name.ends_with(".png") ? 17 : 40);
     for (std::size_t size = 0; size < end; size += std::max<std::size_t>(1, end / 40))
-      EXPECT_THROW((void)read_image(std::span(whole).first(size), kAnySize), DataError)
+      EXPECT_THROW((void)read_image(std::span(bytes).first(size), kAnySize), DataError)
           << name << " " << size;
   }
 }
 
-TEST(ImageFile, SurvivesDamage) {
-  std::mt19937 draw(1);
-  int refused = 0, read = 0;
+TEST(ImageFile, SurvivesCorruption) {
+  std::mt19937 random(1);
+  int rejected = 0, decoded = 0;
   for (const std::string& name : image_names()) {
     if (name == "large.jpg") continue;
     for (int i = 0; i < 60; ++i) {
       std::string bytes = image_bytes(name);
-      for (int k = 0; k < 3; ++k) bytes[draw() % bytes.size()] = static_cast<char>(draw());
+      for (int k = 0; k < 3; ++k) bytes[random() % bytes.size()] = static_cast<char>(random());
       try {
         (void)read_image(bytes, 1 << 20);
-        ++read;
+        ++decoded;
       } catch (const DataError&) {
-        ++refused;
+        ++rejected;
       }
     }
   }
-  EXPECT_GT(refused, 100);
-  EXPECT_GT(read, 100);
+  EXPECT_GT(rejected, 100);
+  EXPECT_GT(decoded, 100);
 }
 
-TEST(ImageFile, NamesFormatsThatAreNotRead) {
+TEST(ImageFile, NamesUnsupportedFormats) {
   const auto message = [](std::string bytes) {
     bytes.resize(64, '\0');
     return test::message_of<DataError>([&] { (void)read_image(bytes, kAnySize); });
@@ -72,8 +72,8 @@ TEST(ImageFile, NamesFormatsThatAreNotRead) {
   EXPECT_THAT(test::message_of<DataError>([] { (void)read_image({}, kAnySize); }), HasSubstr("got no bytes"));
 }
 
-/// A PNG that says it has 50,000 x 40,000 pixels, in 3 kB: its size is all that is looked at.
-TEST(ImageFile, RefusesManyPixelsBeforeTheyTakeMemory) {
+/// E.g. a PNG of 3 kB that claims 50,000 x 40,000 pixels: the header is checked before anything is decoded.
+TEST(ImageFile, RejectsTooManyPixelsBeforeAllocating) {
   EXPECT_THAT(test::message_of<DataError>([] { (void)read_image(image_bytes("rgb.png"), 67 * 45 - 1); }),
               HasSubstr("at most 3014 pixels; got 67 x 45; raise --max-image-pixels"));
   EXPECT_NO_THROW((void)read_image(image_bytes("rgb.png"), 67 * 45));
@@ -85,46 +85,46 @@ TEST(ImageFile, RefusesManyPixelsBeforeTheyTakeMemory) {
               HasSubstr("got 65500 x 65500"));
 }
 
-/// A PNG with a chunk behind its header.
+/// The PNG with a chunk inserted after its header.
 std::string with_chunk(const std::string& png, const std::string& type, const std::string& data) {
   const auto word = [](std::uint32_t value) {
     return std::string{static_cast<char>(value >> 24), static_cast<char>(value >> 16),
                        static_cast<char>(value >> 8), static_cast<char>(value)};
   };
-  std::uint32_t check = 0xffffffffU;
+  std::uint32_t crc = 0xffffffffU;
   for (const char c : type + data) {
-    check ^= static_cast<std::uint8_t>(c);
-    for (int bit = 0; bit < 8; ++bit) check = (check >> 1) ^ ((0U - (check & 1U)) & 0xedb88320U);
+    crc ^= static_cast<std::uint8_t>(c);
+    for (int bit = 0; bit < 8; ++bit) crc = (crc >> 1) ^ ((0U - (crc & 1U)) & 0xedb88320U);
   }
-  std::string whole = png;
-  return whole.insert(33, word(static_cast<std::uint32_t>(data.size())) + type + data + word(~check));
+  std::string result = png;
+  return result.insert(33, word(static_cast<std::uint32_t>(data.size())) + type + data + word(~crc));
 }
 
-/// Texts could be thousands of times as large as the file.
-TEST(ImageFile, PassesOverTheTextsOfAPng) {
+/// Compressed text chunks can expand to thousands of times the size of the file.
+TEST(ImageFile, IgnoresTextChunksOfPng) {
   const std::string png = image_bytes("rgb.png"),
                     text = std::string("comment\0", 8) + std::string(5 << 20, 'x');
   const std::string with_text = with_chunk(png, "tEXt", text);
   EXPECT_EQ(read_image(with_text, kAnySize).rgb, read_image(png, kAnySize).rgb);
 }
 
-/// A progressive JPEG may repeat the first scan, of DC values, as often as it likes.
-TEST(ImageFile, RefusesAJpegOfEndlessScans) {
+/// A progressive JPEG may repeat the first scan, of DC values, any number of times.
+TEST(ImageFile, RejectsJpegWithTooManyScans) {
   const std::string jpeg = image_bytes("progressive.jpg");
   const std::size_t first = jpeg.find("\xff\xda");
-  std::size_t behind = first + 2;  // where the next marker is: a zero behind 0xff stands for 0xff itself
+  std::size_t next = first + 2;  // the next marker; 0xff followed by 0 is an escaped 0xff
   do {
-    behind = jpeg.find('\xff', behind + 1);
-    ASSERT_NE(behind, std::string::npos);
-  } while (jpeg[behind + 1] == '\0');
-  const auto with_more = [&](int times) {
-    std::string many = jpeg.substr(0, behind);
-    for (int i = 0; i < times; ++i) many += jpeg.substr(first, behind - first);
-    return many + jpeg.substr(behind);
+    next = jpeg.find('\xff', next + 1);
+    ASSERT_NE(next, std::string::npos);
+  } while (jpeg[next + 1] == '\0');
+  const auto with_repeated_scan = [&](int times) {
+    std::string many = jpeg.substr(0, next);
+    for (int i = 0; i < times; ++i) many += jpeg.substr(first, next - first);
+    return many + jpeg.substr(next);
   };
-  EXPECT_THAT(test::message_of<DataError>([&] { (void)read_image(with_more(200), kAnySize); }),
+  EXPECT_THAT(test::message_of<DataError>([&] { (void)read_image(with_repeated_scan(200), kAnySize); }),
               HasSubstr("got: more than 100 scans"));
-  EXPECT_EQ(read_image(with_more(50), kAnySize).rgb, read_image(jpeg, kAnySize).rgb);
+  EXPECT_EQ(read_image(with_repeated_scan(50), kAnySize).rgb, read_image(jpeg, kAnySize).rgb);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// How much memory many workers take for large samples and large images.
+// Memory use of many workers with large samples and large images.
 #include <gmock/gmock.h>
 #include <png.h>
 
@@ -10,7 +10,7 @@ namespace {
 
 constexpr int kWorkers = 8;
 
-/// KiB that a line of /proc/self/status says.
+/// A value of /proc/self/status in KiB.
 std::int64_t status(const std::string& key) {
   std::ifstream file("/proc/self/status");
   for (std::string line; std::getline(file, line);)
@@ -18,10 +18,10 @@ std::int64_t status(const std::string& key) {
   return -1;
 }
 
-/// MiB by which `work` made the process grow at most.
+/// Peak growth of the resident set during `work`, in MiB.
 template <typename Work>
-std::int64_t growth(const Work& work) {
-  std::ofstream("/proc/self/clear_refs") << "5";  // the peak is what there is now
+std::int64_t peak_growth(const Work& work) {
+  std::ofstream("/proc/self/clear_refs") << "5";  // resets the peak to the current size
   const std::int64_t before = status("VmRSS");
   work();
   return (status("VmHWM") - before) >> 10;
@@ -45,13 +45,13 @@ class ImageMemory : public testing::Test {
  protected:
   void SetUp() override {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-    GTEST_SKIP() << "sanitizers keep memory that was freed";
+    GTEST_SKIP() << "sanitizers do not return freed memory";
 #endif
     if (!(std::ofstream("/proc/self/clear_refs") << "5").flush())
-      GTEST_SKIP() << "the system does not set peaks of memory back";
+      GTEST_SKIP() << "the system does not support resetting the peak memory";
     plan_ = {.seq_length = 6, .image = {.shortest_edge = 16, .height = 16, .width = 16}};
   }
-  /// A sample for each worker: an image with `zeros` bytes behind it, which take no room on the disk.
+  /// A sample for each worker: an image followed by `zeros` bytes, written as a sparse file.
   void write_samples(const std::string& image, std::int64_t zeros) {
     std::ofstream file(folder_ / "s.tar", std::ios::binary);
     for (int i = 0; i < kWorkers; ++i) {
@@ -62,12 +62,12 @@ class ImageMemory : public testing::Test {
     }
     file << tar_end();
   }
-  /// MiB that reading each sample once takes.
-  std::int64_t growth_of_reading() {
+  /// Peak growth while each sample is read once, in MiB.
+  std::int64_t growth_while_reading() {
     const auto samples = std::make_shared<ImageTextSamples>(
         std::make_shared<const ShardSamples>(find_shards({folder_ / "s.tar"}, "train"), ShardOptions{}),
         tokenizers::make_tokenizer({.type = "NullTokenizer", .model = "", .vocab_size = 50}), plan_);
-    return growth([&] {
+    return peak_growth([&] {
       ImageLoader loader(samples, {}, kWorkers);
       for (int i = 0; i < kWorkers; ++i) EXPECT_EQ(loader.next().tokens[1], 7);
     });
@@ -76,26 +76,26 @@ class ImageMemory : public testing::Test {
   ImageTextPlan plan_;
 };
 
-TEST_F(ImageMemory, OfSamplesDoesNotGrowWithTheWorkers) {
+TEST_F(ImageMemory, ForReadsIsIndependentOfNumberOfWorkers) {
   write_samples(image_bytes("rgb.png"), 64 << 20);
-  plan_.read_at_once = 130 << 20;  // two of 64 MiB
-  const std::int64_t grown = growth_of_reading();
-  EXPECT_GE(grown, 100);  // else nothing was measured
+  plan_.max_read_bytes = 130 << 20;  // two of 64 MiB
+  const std::int64_t grown = growth_while_reading();
+  EXPECT_GE(grown, 100);  // otherwise the limit was not reached
   EXPECT_LE(grown, 190);
 }
 
-TEST_F(ImageMemory, OfDecodedImagesDoesNotGrowWithTheWorkers) {
-  write_samples(flat_png(4000), 0);       // 48 MB of RGB
-  plan_.decoded_at_once = 2 * 150 << 20;  // two of 9 bytes a pixel
-  const std::int64_t grown = growth_of_reading();
+TEST_F(ImageMemory, ForDecodingIsIndependentOfNumberOfWorkers) {
+  write_samples(flat_png(4000), 0);         // 48 MB of RGB
+  plan_.max_decoded_bytes = 2 * 150 << 20;  // two of 9 bytes a pixel
+  const std::int64_t grown = growth_while_reading();
   EXPECT_GE(grown, 45);
   EXPECT_LE(grown, 140);
 }
 
-TEST_F(ImageMemory, IsThereForOneThatIsLarger) {
+TEST_F(ImageMemory, AdmitsOneSampleAboveTheLimit) {
   write_samples(image_bytes("rgb.png"), 1 << 20);
-  plan_.read_at_once = plan_.decoded_at_once = 1;
-  EXPECT_LE(growth_of_reading(), 40);
+  plan_.max_read_bytes = plan_.max_decoded_bytes = 1;
+  EXPECT_LE(growth_while_reading(), 40);
 }
 
 }  // namespace

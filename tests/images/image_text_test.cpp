@@ -1,4 +1,4 @@
-// Rows of images and text: ids, labels, pixels; the same batches for any number of ranks and workers.
+// Rows of images and text: ids, labels, pixels; batches are independent of the numbers of ranks and workers.
 #include "colonnade/images/image_text.h"
 
 #include <gmock/gmock.h>
@@ -17,7 +17,8 @@ using testing::HasSubstr;
 
 class ImageRows : public testing::Test {
  protected:
-  /// 30 samples in 3 shards with captions "0", "1", ... of 50 ids, the last of which ends a document.
+  /// 30 samples in 3 shards with captions "0 7", "1 7", ... and a vocabulary of 50 ids, the last of which is
+  /// EOD.
   void SetUp() override {
     const std::vector<std::string> names{"rgb_420.jpg", "rgb.png", "grey.jpg", "palette.png"};
     for (int shard = 0; shard < 3; ++shard) {
@@ -25,7 +26,7 @@ class ImageRows : public testing::Test {
       for (int i = 10 * shard; i < 10 * shard + 10; ++i) {
         const std::string& name = names[static_cast<std::size_t>(i) % names.size()];
         bytes += tar_member(fmt::format("{:03}.{}", i, name.substr(name.size() - 3)),
-                            i == broken_ ? "junk" : image_bytes(name));
+                            i == corrupt_ ? "corrupt" : image_bytes(name));
         bytes += tar_member(fmt::format("{:03}.txt", i), fmt::format("{} 7", i));
       }
       write(folder_ / fmt::format("{}.tar", shard), bytes + tar_end());
@@ -42,8 +43,8 @@ class ImageRows : public testing::Test {
         std::make_shared<const ShardSamples>(find_shards({folder_ / ""}, "train"), ShardOptions{}),
         tokenizer_, plan_);
   }
-  /// The one sample of a question and its answers.
-  std::shared_ptr<const ImageTextSamples> ask(const std::string& json) {
+  /// A data set of a single VQA sample.
+  std::shared_ptr<const ImageTextSamples> vqa(const std::string& json) {
     write(folder_ / "q/q.tar",
           tar_member("k.png", image_bytes("rgb.png")) + tar_member("k.json", json) + tar_end());
     ShardSet set = find_shards({folder_ / "q/q.tar"}, "train");
@@ -61,14 +62,14 @@ class ImageRows : public testing::Test {
     return all;
   }
 
-  int broken_ = -1;
+  int corrupt_ = -1;
   test::TempFolder folder_;
   ImageTextPlan plan_;
   std::shared_ptr<const tokenizers::Tokenizer> tokenizer_ =
       tokenizers::make_tokenizer({.type = "NullTokenizer", .model = "", .vocab_size = 50});
 };
 
-TEST_F(ImageRows, HavePlaceholdersCaptionAndEnd) {
+TEST_F(ImageRows, ConsistOfPlaceholdersCaptionAndEod) {
   const auto samples = open();
   for (std::int64_t number : {0, 5, 29, 30, 1000}) {
     const ImageText row = samples->get(number);
@@ -79,36 +80,36 @@ TEST_F(ImageRows, HavePlaceholdersCaptionAndEnd) {
     EXPECT_THAT(row.image_starts, ElementsAre(0));
     EXPECT_EQ(row.pixels.size(), 3U * 16 * 16);
   }
-  // Sample 1 is rgb.png: its pixels are those of the file alone.
+  // Sample 1 is rgb.png: its pixels equal those of the file.
   std::int64_t number = 0;
   while (samples->order()(number) != 1) ++number;
-  std::vector<float> alone(plan_.image.values());
-  to_pixels(resize_and_crop(read_image(image_bytes("rgb.png"), 1 << 20), plan_.image), plan_.image, alone);
-  EXPECT_EQ(samples->get(number).pixels, alone);
+  std::vector<float> expected(plan_.image.values());
+  to_pixels(resize_and_crop(read_image(image_bytes("rgb.png"), 1 << 20), plan_.image), plan_.image, expected);
+  EXPECT_EQ(samples->get(number).pixels, expected);
 }
 
-TEST_F(ImageRows, CutWhatIsTooLong) {
+TEST_F(ImageRows, TruncateLongCaptions) {
   plan_.seq_length = 3;
   const ImageText row = open()->get(0);
   EXPECT_THAT(row.tokens, ElementsAre(-200, -200, row.sample));
   EXPECT_THAT(row.labels, ElementsAre(0, row.sample, 7));
 }
 
-TEST_F(ImageRows, PutTheImageWhereTheQuestionSays) {
+TEST_F(ImageRows, InsertTheImageAtItsPlaceholder) {
   plan_.seq_length = 8;
-  EXPECT_THAT(ask(R"({"q": "1 <image> 2", "a": "3"})")->get(0).tokens,
+  EXPECT_THAT(vqa(R"({"q": "1 <image> 2", "a": "3"})")->get(0).tokens,
               ElementsAre(1, -200, -200, 2, 3, 49, 48, 48));
-  EXPECT_THAT(ask(R"({"q": "1 <image> 2", "a": "3"})")->get(0).image_starts, ElementsAre(1));
-  EXPECT_THAT(ask(R"({"q": "1 2", "a": "3"})")->get(0).loss_mask, ElementsAre(0, 0, 0, 1, 1, 0, 0, 0));
+  EXPECT_THAT(vqa(R"({"q": "1 <image> 2", "a": "3"})")->get(0).image_starts, ElementsAre(1));
+  EXPECT_THAT(vqa(R"({"q": "1 2", "a": "3"})")->get(0).loss_mask, ElementsAre(0, 0, 0, 1, 1, 0, 0, 0));
   EXPECT_THAT(
-      test::message_of<DataError>([&] { (void)ask(R"({"q": "<image> <image>", "a": "3"})")->get(0); }),
-      HasSubstr("<image> once at most"));
-  EXPECT_THAT(test::message_of<DataError>([&] { (void)ask(R"({"q": "1 2 3 4 5 6 7", "a": "3"})")->get(0); }),
-              HasSubstr("leave room for an answer; got 9 ids of 9"));
+      test::message_of<DataError>([&] { (void)vqa(R"({"q": "<image> <image>", "a": "3"})")->get(0); }),
+      HasSubstr("<image> at most once"));
+  EXPECT_THAT(test::message_of<DataError>([&] { (void)vqa(R"({"q": "1 2 3 4 5 6 7", "a": "3"})")->get(0); }),
+              HasSubstr("leave space for an answer; got 9 ids of 9"));
 }
 
-TEST_F(ImageRows, DrawAnAnswerByNumber) {
-  const auto samples = ask(R"({"q": "1", "a": ["2", "3", "4"]})");
+TEST_F(ImageRows, SampleAnAnswerBySampleIndex) {
+  const auto samples = vqa(R"({"q": "1", "a": ["2", "3", "4"]})");
   std::array<int, 5> drawn{};
   for (std::int64_t number = 0; number < 60; ++number) {
     const auto answer = static_cast<std::size_t>(samples->get(number).tokens[3]);
@@ -118,12 +119,12 @@ TEST_F(ImageRows, DrawAnAnswerByNumber) {
   for (std::size_t answer = 2; answer < 5; ++answer) EXPECT_GT(drawn.at(answer), 8);
 }
 
-TEST_F(ImageRows, AreTheSameForAnyNumberOfRanksAndWorkersAndAfterAResume) {
+TEST_F(ImageRows, AreIndependentOfRanksWorkersAndResuming) {
   const std::vector<ImageBatch> one = load({.micro_batch = 1}, 0, 48);
   for (const int ranks : {1, 2, 4})
     for (const int workers : {0, 1, 7})
       for (std::int64_t rank = 0; rank < ranks; ++rank) {
-        const std::int64_t first = 12;  // a run that goes on after 12 samples
+        const std::int64_t first = 12;  // a run resumed after 12 samples
         const auto batches =
             load({.first = first, .micro_batch = 3, .rank = rank, .ranks = ranks}, workers, 12 / ranks);
         for (std::size_t m = 0; m < batches.size(); ++m)
@@ -140,7 +141,7 @@ TEST_F(ImageRows, AreTheSameForAnyNumberOfRanksAndWorkersAndAfterAResume) {
       }
 }
 
-TEST_F(ImageRows, SayWhereImagesAreInABatch) {
+TEST_F(ImageRows, CountAndLocateImagesInBatches) {
   const ImageBatch batch = load({.micro_batch = 3}, 2, 1).front();
   EXPECT_THAT(batch.image_counts, ElementsAre(1, 1, 1));
   EXPECT_THAT(batch.image_starts, ElementsAre(0, 6, 12));
@@ -148,15 +149,15 @@ TEST_F(ImageRows, SayWhereImagesAreInABatch) {
   EXPECT_EQ(batch.pixels.size(), 3U * 768);
 }
 
-TEST_F(ImageRows, StopAtAnImageThatIsBroken) {
-  broken_ = 13;
+TEST_F(ImageRows, StopAtCorruptImage) {
+  corrupt_ = 13;
   SetUp();
   for (const int workers : {0, 3}) {
     ImageLoader loader(open(), {.micro_batch = 2}, workers);
     const auto all = [&loader] {
       for (int i = 0; i < 15; ++i) (void)loader.next();
     };
-    for (int again = 0; again < 2; ++again)  // there is no batch behind it
+    for (int again = 0; again < 2; ++again)  // the error is permanent
       EXPECT_THAT(test::message_of<DataError>(all),
                   AllOf(HasSubstr("1.tar, sample 013 at byte"),
                         HasSubstr("must be JPEG or PNG; got something else")));
@@ -164,9 +165,9 @@ TEST_F(ImageRows, StopAtAnImageThatIsBroken) {
   }
 }
 
-TEST_F(ImageRows, PutTheNextOneInTheirPlaceWhenAsked) {
-  const std::vector<ImageBatch> sound = load({}, 0, 32);
-  broken_ = 13;
+TEST_F(ImageRows, AreReplacedByTheNextSampleWithSkip) {
+  const std::vector<ImageBatch> intact = load({}, 0, 32);
+  corrupt_ = 13;
   SetUp();
   plan_.on_error = OnError::kSkip;
   const auto samples = open();
@@ -174,22 +175,23 @@ TEST_F(ImageRows, PutTheNextOneInTheirPlaceWhenAsked) {
     ImageLoader loader(samples, {}, workers);
     for (std::size_t n = 0; n < 30; ++n) {
       const ImageBatch row = loader.next();
-      EXPECT_EQ(row.samples[0], sound[n].samples[0] == 13 ? sound[n + 1].samples[0] : sound[n].samples[0]);
+      EXPECT_EQ(row.samples[0], intact[n].samples[0] == 13 ? intact[n + 1].samples[0] : intact[n].samples[0]);
     }
   }
   EXPECT_GE(samples->skipped(), 2);
 }
 
-TEST_F(ImageRows, GiveUpWhenHundredInARowAreBroken) {
+TEST_F(ImageRows, FailAfterHundredConsecutiveCorruptSamples) {
   plan_.on_error = OnError::kSkip;
   const ShardOrder order(150, plan_.seed, plan_.block, plan_.window);
-  const auto read = [&](std::int64_t broken) {  // so many first numbers of the run
-    std::set<std::int64_t> junk;
-    for (std::int64_t n = 0; n < broken; ++n) junk.insert(order(n));
+  const auto read = [&](std::int64_t num_corrupt) {  // samples at the start of the run
+    std::set<std::int64_t> corrupt;
+    for (std::int64_t n = 0; n < num_corrupt; ++n) corrupt.insert(order(n));
     std::string bytes;
     for (int i = 0; i < 150; ++i)
-      bytes += tar_member(fmt::format("{}.jpg", i), junk.contains(i) ? "junk" : image_bytes("grey.jpg")) +
-               tar_member(fmt::format("{}.txt", i), "7");
+      bytes +=
+          tar_member(fmt::format("{}.jpg", i), corrupt.contains(i) ? "corrupt" : image_bytes("grey.jpg")) +
+          tar_member(fmt::format("{}.txt", i), "7");
     write(folder_ / "w/w.tar", bytes + tar_end());
     const ImageTextSamples samples(
         std::make_shared<const ShardSamples>(find_shards({folder_ / "w/w.tar"}, "train"), ShardOptions{}),
@@ -199,12 +201,14 @@ TEST_F(ImageRows, GiveUpWhenHundredInARowAreBroken) {
   EXPECT_EQ(read(99), order(99));
   EXPECT_THAT(
       test::message_of<DataError>([&] { (void)read(100); }),
-      AllOf(HasSubstr("--on-error skip: 100 samples in a row cannot be read; got number 0 of the run on"),
-            HasSubstr(fmt::format("sample {} at byte", order(99))),
-            HasSubstr("got something else; mend or leave out")));
+      AllOf(
+          HasSubstr(
+              "--on-error skip: samples must be readable; got 100 unreadable ones in a row from number 0 of the run"),
+          HasSubstr(fmt::format("sample {} at byte", order(99))),
+          HasSubstr("got something else; fix or remove")));
 }
 
-TEST_F(ImageRows, NeedRoom) {
+TEST_F(ImageRows, RequireSufficientSeqLength) {
   plan_.seq_length = 2;
   EXPECT_THAT(test::message_of<ConfigError>([&] { (void)open(); }), HasSubstr("--seq-length must be above"));
   plan_.seq_length = 6;

@@ -1,4 +1,4 @@
-// Files of tests/vectors/images, and tar shards made of members for the tests of shards.
+// Files of tests/vectors/images, and helpers that build tar shards.
 #pragma once
 
 #include <algorithm>
@@ -25,7 +25,7 @@ inline std::vector<std::string> image_names() {
   return names;
 }
 
-/// A ustar header of 512 bytes, with a sum that fits.
+/// A ustar header of 512 bytes with a valid checksum.
 inline std::string tar_header(const std::string& name, const std::string& size_field, char type = '0') {
   std::string block(512, '\0');
   block.replace(0, std::min<std::size_t>(name.size(), 100), name.substr(0, 100));
@@ -44,7 +44,7 @@ inline std::string tar_header(const std::string& name, const std::string& size_f
 
 inline std::string octal(std::size_t size) { return fmt::format("{:011o}", size); }
 
-/// Header and contents, filled up to whole blocks.
+/// Header and contents, padded to whole blocks.
 inline std::string tar_member(const std::string& name, const std::string& content, char type = '0') {
   std::string bytes = tar_header(name, octal(content.size()), type) + content;
   bytes.resize((bytes.size() + 511) / 512 * 512, '\0');

@@ -1,4 +1,4 @@
-// The index of samples: grouping by key, excluded and damaged ones, the cache.
+// The index of samples: grouping by key, exclusions, truncated shards, the cache.
 #include "colonnade/images/shard_index.h"
 
 #include <gmock/gmock.h>
@@ -12,7 +12,7 @@ namespace {
 using testing::HasSubstr;
 using Pair = std::pair<std::string_view, std::string_view>;
 
-TEST(SplitName, CutsAtTheFirstDotOfTheFile) {
+TEST(SplitName, SplitsAtTheFirstDotOfTheFileName) {
   EXPECT_EQ(split_name("a.b/key.seg.png"), Pair("a.b/key", "seg.png"));
   EXPECT_EQ(split_name("key.jpg"), Pair("key", "jpg"));
   EXPECT_EQ(split_name("key."), Pair("key", ""));
@@ -25,7 +25,7 @@ TEST(SplitName, CutsAtTheFirstDotOfTheFile) {
   EXPECT_EQ(split_name("____/b.txt"), Pair("____/b", "txt"));
 }
 
-class IndexOfShards : public testing::Test {
+class ShardIndexTest : public testing::Test {
  protected:
   void SetUp() override {
     first_ = tar_member("k1.jpg", "J") + tar_member("k1.txt", "one") + tar_member("README", "") +
@@ -44,43 +44,43 @@ class IndexOfShards : public testing::Test {
   std::string first_;
 };
 
-TEST_F(IndexOfShards, GroupsFilesByKey) {
+TEST_F(ShardIndexTest, GroupsFilesByKey) {
   const ShardIndex found = index();
   ASSERT_EQ(found.size(), 3);
-  EXPECT_EQ(found.place(0).offset, 0);
-  EXPECT_EQ(found.place(0).size, 2048);
-  EXPECT_EQ(found.place(1).offset, 2560);  // behind README
-  EXPECT_EQ(found.place(1).size, 1536 + 1024);
-  EXPECT_EQ(found.place(2).shard, 1);
-  EXPECT_EQ(found.place(2).offset, 512);
+  EXPECT_EQ(found.position(0).offset, 0);
+  EXPECT_EQ(found.position(0).size, 2048);
+  EXPECT_EQ(found.position(1).offset, 2560);  // after README
+  EXPECT_EQ(found.position(1).size, 1536 + 1024);
+  EXPECT_EQ(found.position(2).shard, 1);
+  EXPECT_EQ(found.position(2).offset, 512);
   EXPECT_EQ(found.unused[0], 1);
 }
 
-TEST_F(IndexOfShards, LeavesOutWhatIsExcludedAndCountsAsTheMetadata) {
-  ShardSet some = set();
-  some.excluded = {"0.tar/k1"};
-  some.counts = {2, 1};
-  EXPECT_EQ(index(some, OnError::kStop, "").size(), 2);
-  some.counts = {3, 1};
-  EXPECT_THAT(test::message_of<DataError>([&] { (void)index(some, OnError::kStop, ""); }),
-              HasSubstr("0.tar must hold as many samples as .nv-meta says, 3; got 2"));
+TEST_F(ShardIndexTest, OmitsExcludedSamplesAndChecksCounts) {
+  ShardSet shards = set();
+  shards.excluded = {"0.tar/k1"};
+  shards.counts = {2, 1};
+  EXPECT_EQ(index(shards, OnError::kStop, "").size(), 2);
+  shards.counts = {3, 1};
+  EXPECT_THAT(test::message_of<DataError>([&] { (void)index(shards, OnError::kStop, ""); }),
+              HasSubstr("0.tar must hold as many samples as .nv-meta lists, 3; got 2"));
 }
 
-/// Wherever a shard is cut: stop names it, skip keeps the samples behind which another begins.
-TEST_F(IndexOfShards, KeepsWhatIsWholeOfAShardThatIsCut) {
+/// Wherever a shard is truncated: stop reports it, skip keeps the samples that are followed by another one.
+TEST_F(ShardIndexTest, KeepsCompleteSamplesOfTruncatedShard) {
   for (std::size_t size = 0; size <= 5120; size += 256) {
     write(folder_ / "0.tar", first_.substr(0, size));
     EXPECT_THAT(test::message_of<DataError>([&] { (void)index(); }), HasSubstr("0.tar: a ")) << size;
     const ShardIndex found = index(OnError::kSkip);
     ASSERT_EQ(found.broken.rows(), 1);
     EXPECT_EQ(found.broken[0], 0);
-    const std::int64_t whole = size < 3772 ? 0 : 1;
-    EXPECT_EQ(found.size(), 1 + whole) << size;
+    const std::int64_t complete = size < 3772 ? 0 : 1;
+    EXPECT_EQ(found.size(), 1 + complete) << size;
     EXPECT_LE(found.broken[1], static_cast<std::int64_t>(size));
   }
 }
 
-TEST_F(IndexOfShards, IsBuiltOnceAndAnewWhenAShardChanges) {
+TEST_F(ShardIndexTest, IsBuiltOnceAndRebuiltWhenAShardChanges) {
   EXPECT_EQ(index(OnError::kStop, folder_ / "cache").size(), 3);
   const std::size_t files = folder_.num_files();
   EXPECT_EQ(index(OnError::kStop, folder_ / "cache").size(), 3);
@@ -89,8 +89,8 @@ TEST_F(IndexOfShards, IsBuiltOnceAndAnewWhenAShardChanges) {
   EXPECT_EQ(index(OnError::kStop, folder_ / "cache").size(), 4);
 }
 
-/// tar writes the second of two equal inodes as a link.
-TEST_F(IndexOfShards, CountsLinks) {
+/// tar writes the second of two hard links as a link.
+TEST_F(ShardIndexTest, CountsLinks) {
   write(folder_ / "1.tar", tar_member("a.jpg", "J") + tar_member("a.txt", "t") +
                                tar_member("b.jpg", "", '1') + tar_member("b.txt", "t") +
                                tar_member("c.jpg", "", '2') + tar_member("c.txt", "", '2') +
@@ -101,16 +101,16 @@ TEST_F(IndexOfShards, CountsLinks) {
   EXPECT_EQ(index(OnError::kStop, folder_ / "cache").unused[1], 3);
 }
 
-TEST_F(IndexOfShards, NeedsASample) {
+TEST_F(ShardIndexTest, RequiresASample) {
   for (const char* name : {"0.tar", "1.tar"}) write(folder_ / name, tar_member("README", "") + tar_end());
   EXPECT_THAT(test::message_of<DataError>([&] { (void)index(); }),
               HasSubstr("got none in 2 shards, of 2 files and 0 links; check"));
   for (const char* name : {"0.tar", "1.tar"}) write(folder_ / name, "no tar");
   EXPECT_THAT(test::message_of<DataError>([&] { (void)index(OnError::kSkip); }),
-              HasSubstr("0 links, and 2 were cut short or are damaged; check how they were made"));
+              HasSubstr("0 links, and 2 are truncated or damaged; check how they were created"));
 }
 
-TEST_F(IndexOfShards, ReadsManyMoreShardsThanFilesMayBeOpen) {
+TEST_F(ShardIndexTest, ReadsMoreShardsThanOpenFiles) {
   std::vector<std::string> names;
   for (int i = 0; i < 300; ++i) {
     names.push_back(fmt::format("many/{:03}.tar", i));

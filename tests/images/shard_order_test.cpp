@@ -1,4 +1,4 @@
-// The order of samples in shards: each once an epoch, near each other in a window, the same for everybody.
+// The shuffled order of samples: a permutation per epoch, locality within a window, dependence on the seed.
 #include "colonnade/images/shard_order.h"
 
 #include <gtest/gtest.h>
@@ -15,7 +15,7 @@
 namespace colonnade::images {
 namespace {
 
-TEST(Permutation, IsOneOfEverySize) {
+TEST(Permutation, IsABijectionForEverySize) {
   for (std::int64_t size = 1; size < 300; size += size < 20 ? 1 : 37) {
     const Permutation permutation(7, 3, size);
     std::set<std::int64_t> seen;
@@ -28,17 +28,17 @@ TEST(Permutation, IsOneOfEverySize) {
   EXPECT_LT(large(123456789), std::int64_t{1} << 40);
 }
 
-/// Where an element lands is even: chi-squared of 10 bins of landing places over 2,000 keys.
-TEST(Permutation, PutsAnElementAnywhere) {
-  std::vector<int> places(10, 0);
+/// The image of an element is uniformly distributed: chi-squared test with 10 bins over 2,000 keys.
+TEST(Permutation, IsUniform) {
+  std::vector<int> counts(10, 0);
   for (std::uint64_t key = 0; key < 2000; ++key)
-    ++places[static_cast<std::size_t>(Permutation(key, 0, 10)(4))];
+    ++counts[static_cast<std::size_t>(Permutation(key, 0, 10)(4))];
   double chi = 0;
-  for (const int count : places) chi += std::pow(count - 200, 2) / 200;
-  EXPECT_LT(chi, 27.9);  // 9 degrees of freedom, one in a thousand
+  for (const int count : counts) chi += std::pow(count - 200, 2) / 200;
+  EXPECT_LT(chi, 27.9);  // 9 degrees of freedom, p = 0.001
 }
 
-TEST(ShardOrder, HasEachSampleOnceInEveryEpoch) {
+TEST(ShardOrder, ContainsEachSampleOncePerEpoch) {
   for (const auto& [samples, block, window] : std::vector<std::array<std::int64_t, 3>>{
            {1, 256, 64}, {10, 3, 2}, {97, 8, 3}, {256, 256, 1}, {1000, 16, 5}}) {
     const ShardOrder order(samples, 5, block, window);
@@ -58,20 +58,19 @@ TEST(ShardOrder, HasEachSampleOnceInEveryEpoch) {
   }
 }
 
-/// A window of 4 blocks of 50 reads from 4 stretches of 50 (or one more where the rotation cuts a block in
-/// two).
-TEST(ShardOrder, ReadsFromFewPlacesAtATime) {
+/// A window of 4 blocks of 50 reads 4 contiguous ranges of 50 (5 if the rotation splits a block).
+TEST(ShardOrder, ReadsFewContiguousRangesAtATime) {
   const ShardOrder order(10000, 1, 50, 4);
   for (std::int64_t begin = 0; begin < 10000; begin += 200) {
-    std::set<std::int64_t> places;
-    for (std::int64_t p = begin; p < begin + 200; ++p) places.insert(order(p));
-    int stretches = 0;
-    for (const std::int64_t place : places) stretches += places.contains(place - 1) ? 0 : 1;
-    EXPECT_LE(stretches, 5);
+    std::set<std::int64_t> samples;
+    for (std::int64_t p = begin; p < begin + 200; ++p) samples.insert(order(p));
+    int ranges = 0;
+    for (const std::int64_t sample : samples) ranges += samples.contains(sample - 1) ? 0 : 1;
+    EXPECT_LE(ranges, 5);
   }
 }
 
-TEST(ShardOrder, IsAnotherOneForEverySeed) {
+TEST(ShardOrder, DependsOnTheSeed) {
   const ShardOrder a(500, 1, 20, 4), same(500, 1, 20, 4), b(500, 2, 20, 4);
   int equal = 0;
   for (std::int64_t n = 0; n < 500; ++n) {
@@ -81,7 +80,7 @@ TEST(ShardOrder, IsAnotherOneForEverySeed) {
   EXPECT_LT(equal, 20);
 }
 
-TEST(ShardOrder, NeedsSamples) { EXPECT_THROW(ShardOrder(0, 1, 1, 1), ConfigError); }
+TEST(ShardOrder, RequiresSamples) { EXPECT_THROW(ShardOrder(0, 1, 1, 1), ConfigError); }
 
 }  // namespace
 }  // namespace colonnade::images

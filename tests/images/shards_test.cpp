@@ -1,4 +1,4 @@
-// Which shards make a data set: Energon's metadata, folders, patterns.
+// The shards of a data set: Energon's metadata, folders, patterns.
 #include "colonnade/images/shards.h"
 
 #include <gmock/gmock.h>
@@ -12,7 +12,7 @@ namespace {
 using testing::ElementsAre;
 using testing::HasSubstr;
 
-TEST(FieldPaths, AreWrittenAsEnergonDoes) {
+TEST(FieldPaths, FollowEnergonsSyntax) {
   const Field field = parse_field("image", "json[a][0],png");
   ASSERT_EQ(field.size(), 2U);
   EXPECT_EQ(field[0].part, "json");
@@ -31,7 +31,7 @@ TEST(FieldPaths, AreWrittenAsEnergonDoes) {
         << text;
 }
 
-TEST(FieldPaths, OfALongTextAreRefused) {
+TEST(FieldPaths, AreLimitedInLength) {
   for (const std::string& text :
        {std::string(100'000, 'a'), "json" + std::string(100'000, '['), std::string(100'000, ',')})
     EXPECT_THAT(test::message_of<ConfigError>([&] { (void)parse_field("--image", text); }),
@@ -52,7 +52,7 @@ class Shards : public testing::Test {
         R"({"energon_version": "7.1.0", "shard_counts": {"parts/a-0.tar": 3, "parts/b-0.tar": 4, "parts/b-1.tar": 5}})");
   }
   ShardSet find(const std::string& split = "train") { return find_shards({folder_ / ""}, split); }
-  std::string refusal(const std::string& split = "train") {
+  std::string error_of(const std::string& split = "train") {
     return test::message_of<Error>([&] { (void)find(split); });
   }
   static constexpr const char* kSplit =
@@ -64,17 +64,17 @@ class Shards : public testing::Test {
   test::TempFolder folder_;
 };
 
-TEST_F(Shards, AreThoseOfAFolderByName) {
+TEST_F(Shards, OfAFolderAreSortedByName) {
   const ShardSet set = find();
   EXPECT_THAT(set.names, ElementsAre("parts/a-0.tar", "parts/b-0.tar", "parts/b-1.tar"));
   EXPECT_THAT(set.counts, ElementsAre(-1, -1, -1));
   EXPECT_EQ(set.fields.image.size(), 3U);
-  EXPECT_THAT(refusal("val"), HasSubstr("--split: only a folder that Energon prepared"));
+  EXPECT_THAT(error_of("val"), HasSubstr("--split requires a folder prepared by Energon"));
   EXPECT_THAT(test::message_of<DataError>([&] { (void)find_shards({folder_ / ".nothing"}, "train"); }),
               HasSubstr("no such file"));
 }
 
-TEST_F(Shards, AreThoseOfPatternsInTheirOrder) {
+TEST_F(Shards, OfPatternsKeepTheOrderOfThePatterns) {
   const ShardSet set = find_shards({folder_ / "parts/b-{1,0}.tar", folder_ / "parts/a*"}, "train");
   EXPECT_THAT(set.names,
               ElementsAre(folder_ / "parts/b-1.tar", folder_ / "parts/b-0.tar", folder_ / "parts/a-0.tar"));
@@ -83,7 +83,7 @@ TEST_F(Shards, AreThoseOfPatternsInTheirOrder) {
       HasSubstr("b-2.tar must name tar shards"));
 }
 
-TEST_F(Shards, AreWhatEnergonSays) {
+TEST_F(Shards, FollowEnergonsMetadata) {
   prepare(kCaptions);
   const ShardSet set = find();
   EXPECT_THAT(set.names, ElementsAre("parts/b-0.tar", "parts/b-1.tar"));
@@ -91,7 +91,7 @@ TEST_F(Shards, AreWhatEnergonSays) {
   EXPECT_TRUE(set.excluded.contains("parts/b-1.tar/0002"));
   EXPECT_EQ(set.fields.image[0].part, "jpg");
   EXPECT_THAT(set.fields.caption[0].keys, ElementsAre("text", "0"));
-  EXPECT_THAT(refusal("test"), HasSubstr("must be one of train val that"));
+  EXPECT_THAT(error_of("test"), HasSubstr("must be one of train val in"));
   prepare(
       "sample_type: {__class__: VQASample}\nfield_map: {image: jpg, context: 'json[q]', answers: 'json[a]'}\n");
   EXPECT_EQ(find().fields.type, SampleType::kVqa);
@@ -101,19 +101,19 @@ TEST_F(Shards, AreWhatEnergonSays) {
 }
 
 /// `energon prepare --dataset-yaml-name captions.yaml` writes no dataset.yaml.
-TEST_F(Shards, TakeAnotherDatasetYaml) {
+TEST_F(Shards, UseTheGivenDatasetYaml) {
   prepare(kCaptions);
   std::filesystem::rename(folder_ / ".nv-meta/dataset.yaml", folder_ / ".nv-meta/captions.yaml");
-  EXPECT_THAT(refusal(), HasSubstr("must hold dataset.yaml; got none"));
+  EXPECT_THAT(error_of(), HasSubstr("must hold dataset.yaml; got none"));
   const ShardSet set = find_shards({folder_ / ""}, "train", {.dataset_yaml = "captions.yaml"});
   EXPECT_THAT(set.fields.caption[0].keys, ElementsAre("text", "0"));
   EXPECT_THAT(test::message_of<ConfigError>([&] {
                 (void)find_shards({folder_ / "parts"}, "train", {.dataset_yaml = "captions.yaml"});
               }),
-              HasSubstr("--dataset-yaml: only a folder that Energon prepared"));
+              HasSubstr("--dataset-yaml requires a folder prepared by Energon"));
 }
 
-TEST_F(Shards, TakeFieldsInThePlaceOfTheMetadata) {
+TEST_F(Shards, LetGivenFieldsOverrideTheMetadata) {
   const SampleFields captions{.image = parse_field("", "png"), .caption = parse_field("", "json[c]")};
   for (const char* yaml : {"__class__: CrudeWebdataset\n",
                            "sample_type: {__class__: CaptioningSample}\nsample_loader: l.py:f\n"}) {
@@ -124,7 +124,7 @@ TEST_F(Shards, TakeFieldsInThePlaceOfTheMetadata) {
     EXPECT_TRUE(set.excluded.contains("parts/b-1.tar/0002"));
     EXPECT_EQ(set.fields.image[0].part, "png");
     EXPECT_THAT(set.fields.caption[0].keys, ElementsAre("c"));
-    EXPECT_THAT(refusal(), HasSubstr("the fields by --image and --caption"));
+    EXPECT_THAT(error_of(), HasSubstr("name the fields by --image and --caption"));
   }
   const ShardSet questions = find_shards(
       {folder_ / ""}, "train",
@@ -132,48 +132,49 @@ TEST_F(Shards, TakeFieldsInThePlaceOfTheMetadata) {
            .image = captions.image, .context = captions.caption, .answers = parse_field("", "json[a]")}});
   EXPECT_EQ(questions.fields.type, SampleType::kVqa);
   prepare(kCaptions);
-  const ShardSet some = find_shards({folder_ / ""}, "train", {.fields = {.image = captions.image}});
-  EXPECT_EQ(some.fields.image[0].part, "png");
-  EXPECT_THAT(some.fields.caption[0].keys, ElementsAre("text", "0"));
+  const ShardSet partial = find_shards({folder_ / ""}, "train", {.fields = {.image = captions.image}});
+  EXPECT_EQ(partial.fields.image[0].part, "png");
+  EXPECT_THAT(partial.fields.caption[0].keys, ElementsAre("text", "0"));
 }
 
-TEST_F(Shards, RefuseMetadataThatAskForMore) {
+TEST_F(Shards, RejectUnsupportedMetadata) {
   prepare("__class__: CrudeWebdataset\n");
-  EXPECT_THAT(refusal(), HasSubstr("sample_type must be CaptioningSample or VQASample; got CrudeWebdataset"));
+  EXPECT_THAT(error_of(),
+              HasSubstr("sample_type must be CaptioningSample or VQASample; got CrudeWebdataset"));
   prepare("sample_type: {__class__: InterleavedSample}\n");
-  EXPECT_THAT(refusal(), HasSubstr("got InterleavedSample"));
+  EXPECT_THAT(error_of(), HasSubstr("got InterleavedSample"));
   prepare(std::string(kCaptions) + "sample_loader: sample_loader.py:f\n");
-  EXPECT_THAT(refusal(), HasSubstr("got sample_loader, which is Python code"));
+  EXPECT_THAT(error_of(), HasSubstr("got sample_loader, which is Python code"));
   prepare(std::string(kCaptions) + "subflavors: {a: b}\n");
-  EXPECT_THAT(refusal(), HasSubstr("no subflavors"));
+  EXPECT_THAT(error_of(), HasSubstr("no subflavors"));
   prepare(
       "sample_type: {__class__: VQASample}\nfield_map: {image: jpg, context: txt, answers: 'json[a]', answer_weights: "
       "'json[w]'}\n");
-  EXPECT_THAT(refusal(), HasSubstr("got answer_weights; remove it"));
+  EXPECT_THAT(error_of(), HasSubstr("got answer_weights; remove it"));
   prepare("sample_type: {__class__: CaptioningSample}\nfield_map: {image: jpg}\n");
-  EXPECT_THAT(refusal(), HasSubstr("field_map must name a part for caption"));
+  EXPECT_THAT(error_of(), HasSubstr("field_map must name a part for caption"));
 }
 
-TEST_F(Shards, RefuseKeysThatTheyDoNotKnow) {
+TEST_F(Shards, RejectUnknownKeys) {
   prepare(std::string(kCaptions) + "max_samples_per_sequence: 7\n");
-  EXPECT_THAT(refusal(), HasSubstr("dataset.yaml:7 must have no keys but sample_type, field_map"));
-  EXPECT_THAT(refusal(), HasSubstr("got max_samples_per_sequence, which is not read; remove it"));
+  EXPECT_THAT(error_of(), HasSubstr("dataset.yaml:7 must have no keys but sample_type, field_map"));
+  EXPECT_THAT(error_of(), HasSubstr("got max_samples_per_sequence, which is not supported; remove it"));
   prepare("sample_type: {__module__: megatron.energon, __class__: CaptioningSample, a: b}\n");
-  EXPECT_THAT(refusal(), HasSubstr("got a, which is not read"));
+  EXPECT_THAT(error_of(), HasSubstr("got a, which is not supported"));
   prepare(
       "sample_type: {__module__: mine, __class__: CaptioningSample}\nfield_map: {image: jpg, caption: txt}\n");
-  EXPECT_THAT(refusal(), HasSubstr("must be CaptioningSample or VQASample; got mine.CaptioningSample"));
+  EXPECT_THAT(error_of(), HasSubstr("must be CaptioningSample or VQASample; got mine.CaptioningSample"));
   prepare(kCaptions, "split_parts: {train: [parts/b-0.tar]}\nratio: 3\n");
-  EXPECT_THAT(refusal(), HasSubstr("split.yaml:2 must have no keys but split_parts, exclude; got ratio"));
+  EXPECT_THAT(error_of(), HasSubstr("split.yaml:2 must have no keys but split_parts, exclude; got ratio"));
   prepare(kCaptions);
   write(folder_ / ".nv-meta/.info.json",
         R"({"shard_counts": {"parts/b-0.tar": 4, "parts/b-1.tar": 5}, "sizes": {}})");
-  EXPECT_THAT(refusal(), HasSubstr("must have no keys but energon_version, shard_counts; got sizes"));
+  EXPECT_THAT(error_of(), HasSubstr("must have no keys but energon_version, shard_counts; got sizes"));
 }
 
-TEST_F(Shards, AreNotMetadataSets) {
+TEST_F(Shards, RejectMetadatasets) {
   prepare("__module__: megatron.energon\n__class__: MetadatasetV2\nsplits: {train: {path: ./a}}\n");
-  EXPECT_THAT(refusal(), HasSubstr("got MetadatasetV2"));
+  EXPECT_THAT(error_of(), HasSubstr("got MetadatasetV2"));
   for (const char* name : {"blend.yaml", "blend.yml", "list.json", "crude.jsonl"}) {
     write(folder_ / name, "__class__: MetadatasetV2\n");
     EXPECT_THAT(test::message_of<ConfigError>([&] { (void)find_shards({folder_ / name}, "train"); }),
@@ -183,10 +184,10 @@ TEST_F(Shards, AreNotMetadataSets) {
   EXPECT_THAT(test::message_of<ConfigError>([&] {
                 (void)find_shards({folder_ / "parts", folder_ / "parts"}, "train");
               }),
-              HasSubstr("got a folder beside other words"));
+              HasSubstr("got a folder among other words"));
 }
 
-TEST_F(Shards, TakeWhatEnergonPreparesByDefault) {
+TEST_F(Shards, AcceptTheDefaultsOfEnergonPrepare) {
   // The keys, in the order, that `energon prepare` of Megatron-Energon 7 writes.
   prepare(
       "sample_type:\n  __module__: megatron.energon\n  __class__: VQASample\nfield_map:\n  image: jpg\n  context: "
@@ -196,40 +197,40 @@ TEST_F(Shards, TakeWhatEnergonPreparesByDefault) {
   EXPECT_THAT(find().names, ElementsAre("parts/b-0.tar", "parts/b-1.tar"));
 }
 
-TEST_F(Shards, RefuseHostileMetadata) {
+TEST_F(Shards, RejectHostileMetadata) {
   std::string nested;
   for (int i = 0; i < 300; ++i) nested += "{1..999999}";
   prepare(kCaptions, "split_parts: {train: ['" + nested + "']}");
-  EXPECT_THAT(refusal(), HasSubstr("at most 1000000 words"));
+  EXPECT_THAT(error_of(), HasSubstr("at most 1000000 words"));
   std::string many = "split_parts:\n  train:\n";
   for (int i = 0; i < 20; ++i) many += "  - 'parts/{0..99999}.tar'\n";
   prepare(kCaptions, many);
-  EXPECT_THAT(refusal(), HasSubstr("at most 1000000 words")) << "of all patterns together";
+  EXPECT_THAT(error_of(), HasSubstr("at most 1000000 words")) << "limit of all patterns combined";
   prepare("sample_type: {__class__: CaptioningSample}\nfield_map: {image: '" + std::string(100'000, 'j') +
           "', caption: txt}\n");
-  EXPECT_THAT(refusal(), HasSubstr("field_map: image must have at most 4096 characters; got 100000"));
+  EXPECT_THAT(error_of(), HasSubstr("field_map: image must have at most 4096 characters; got 100000"));
   prepare(std::string(100'000, '['));
-  EXPECT_THAT(refusal(), HasSubstr("must be YAML or JSON"));
+  EXPECT_THAT(error_of(), HasSubstr("must be YAML or JSON"));
 }
 
-TEST_F(Shards, RefuseMetadataOfMoreNodesThanShardsNeed) {
+TEST_F(Shards, LimitTheNumberOfMetadataNodes) {
   std::string nodes = "split_parts: {train: [";
   for (int i = 0; i < 2'200'000; ++i) nodes += "a,";
   prepare(kCaptions, nodes + "]}");
-  EXPECT_THAT(refusal(), HasSubstr("must have at most 2100000 keys and values"));
+  EXPECT_THAT(error_of(), HasSubstr("must have at most 2100000 keys and values"));
 }
 
-TEST_F(Shards, RefuseBrokenMetadata) {
+TEST_F(Shards, RejectInvalidMetadata) {
   prepare("sample_type: [\n");
-  EXPECT_THAT(refusal(), HasSubstr("must be YAML or JSON"));
+  EXPECT_THAT(error_of(), HasSubstr("must be YAML or JSON"));
   prepare("sample_type: 3\nfield_map: []\n");
-  EXPECT_THAT(refusal(), HasSubstr("as `energon prepare` writes it"));
+  EXPECT_THAT(error_of(), HasSubstr("as `energon prepare` writes it"));
   prepare(kCaptions, "split_parts: {train: [parts/c.tar]}");
-  EXPECT_THAT(refusal(), HasSubstr("got none for parts/c.tar"));
+  EXPECT_THAT(error_of(), HasSubstr("got none for parts/c.tar"));
   prepare(kCaptions);
-  EXPECT_THAT(refusal("val"), HasSubstr("the split val must hold shards; got none")) << "all are excluded";
+  EXPECT_THAT(error_of("val"), HasSubstr("the split val must hold shards; got none")) << "all are excluded";
   std::filesystem::remove(folder_ / ".nv-meta/.info.json");
-  EXPECT_THAT(refusal(), HasSubstr("must hold .info.json; got none; run `energon prepare`"));
+  EXPECT_THAT(error_of(), HasSubstr("must hold .info.json; got none; run `energon prepare`"));
 }
 
 }  // namespace

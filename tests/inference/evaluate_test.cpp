@@ -1,4 +1,4 @@
-// Logits and losses of recorded Hugging Face models, in every layout, and the loss over a data set.
+// Logits and losses of recorded Hugging Face models in every layout, and the loss over a data set.
 #include "colonnade/inference/evaluate.h"
 
 #include <fmt/format.h>
@@ -17,12 +17,12 @@ namespace {
 
 using test::Layout;
 using test::recorded;
-using test::with_network;
+using test::with_model;
 
-/// Rows as read_token_file gives them for the recorded inputs.
+/// Rows as from read_token_file for the recorded inputs.
 TokenRows recorded_rows(const std::string& model) {
   const at::Tensor labels = recorded(model, "in.labels").to(at::kLong);
-  const at::Tensor shifted = at::full_like(labels, kIgnoredLabel);
+  const at::Tensor shifted = at::full_like(labels, kIgnoreIndex);
   shifted.narrow(1, 0, 31).copy_(labels.narrow(1, 1, 31));
   return {recorded(model, "in.input_ids").to(at::kLong), shifted};
 }
@@ -30,11 +30,11 @@ TokenRows recorded_rows(const std::string& model) {
 /// Tolerances of the vectors' manifest: logits abs 2e-5 + rel 1e-4, loss rel 1e-5.
 void expect_recorded(const std::string& model, const Layout& layout) {
   const double loss = recorded(model, "loss").item<double>();
-  with_network(model, layout, [&](Network& network) {
+  with_model(model, layout, [&](InferenceModel& network) {
     const RowScore scored = score_rows(network, recorded_rows(model), /*keep_logits=*/true);
     EXPECT_NEAR(scored.score.loss, loss, 1e-5 * loss);
     EXPECT_NEAR(scored.score.perplexity(), std::exp(loss), 1e-4 * std::exp(loss));
-    EXPECT_EQ(scored.logits.defined(), network.is_speaker());
+    EXPECT_EQ(scored.logits.defined(), network.is_leader());
     if (scored.logits.defined()) {
       EXPECT_TRUE(at::allclose(scored.logits, recorded(model, "logits"), 1e-4, 2e-5));
     }
@@ -54,7 +54,7 @@ TEST_P(Recorded, LogitsAndLossInEveryLayout) {
     expect_recorded(GetParam(), layout);
 }
 
-TEST(Evaluate, ExpertsMayLieOnSeveralRanks) {
+TEST(Evaluate, SupportsExpertParallelism) {
   for (const char* model : {"mixtral", "qwen3_moe", "gpt_oss"})
     for (const char* dispatcher : {"allgather", "alltoall"}) {
       const std::vector<std::string> ep2 = {"--expert-model-parallel-size", "2",
@@ -74,28 +74,28 @@ INSTANTIATE_TEST_SUITE_P(
 INSTANTIATE_TEST_SUITE_P(Mixtures, Recorded, testing::Values("mixtral", "qwen3_moe", "gpt_oss"),
                          [](const auto& info) { return colonnade::test::test_name(info.param); });
 
-/// Five samples give one loss in all layouts.
+/// The loss over five samples is the same in all layouts.
 void expect_one_loss(const std::string& model, const std::vector<Layout>& layouts) {
   std::vector<double> losses;
   for (const Layout& layout : layouts) {
     Layout with_data = layout;
     for (const char* word : {"--mock-data", "--seq-length", "32", "--eval-iters", "5"})
       with_data.flags.emplace_back(word);
-    with_network(model, with_data, [&](Network& network) {
+    with_model(model, with_data, [&](InferenceModel& network) {
       const SplitData split = open_split(network.run(), data::Split::kValid);
       const Score score = score_data(network, *split.batches, 5);
       EXPECT_EQ(score.tokens, 5 * 32);
-      if (network.is_speaker()) losses.push_back(score.loss);
+      if (network.is_leader()) losses.push_back(score.loss);
     });
   }
   for (const double loss : losses) EXPECT_NEAR(loss, losses.front(), 2e-6 * losses.front());
 }
 
-TEST(Evaluate, LossOfDataIsTheSameHoweverItIsSharedOut) {
+TEST(Evaluate, DataLossIsTheSameInEveryLayout) {
   expect_one_loss("llama", {{}, {2, 1}, {1, 2}, {1, 1, 2}, {1, 1, 3, {"--micro-batch-size", "2"}}});
 }
 
-TEST(Evaluate, RanksThatShareExpertsPassTogether) {
+TEST(Evaluate, RanksThatShareExpertsRunInLockstep) {
   const std::vector<std::string> ep2 = {"--expert-model-parallel-size", "2"};
   auto exchange = ep2;
   exchange.insert(exchange.end(), {"--moe-token-dispatcher-type", "alltoall", "--micro-batch-size", "2"});
@@ -107,22 +107,22 @@ TEST(Evaluate, RanksThatShareExpertsPassTogether) {
                               {1, 1, 2, {"--expert-tensor-parallel-size", "2"}}});
 }
 
-TEST(Evaluate, LossOfDataIsThatOfItsTokens) {
-  with_network("llama", {1, 1, 1, {"--mock-data", "--seq-length", "32", "--eval-iters", "3"}},
-               [](Network& network) {
-                 const SplitData split = open_split(network.run(), data::Split::kValid);
-                 EXPECT_EQ(split.samples, 3);
-                 const auto host = split.batches->get(0, 3);
-                 const TokenRows rows{at::tensor(host.tokens, at::kLong).view({3, 32}),
-                                      at::tensor(host.labels, at::kLong).view({3, 32})};
-                 const Score by_rows = score_rows(network, rows, false).score;
-                 const Score by_data = score_data(network, *split.batches, split.samples);
-                 EXPECT_NEAR(by_data.loss, by_rows.loss, 1e-6 * by_rows.loss);
-                 EXPECT_EQ(by_data.tokens, by_rows.tokens);
-               });
+TEST(Evaluate, DataLossEqualsTheLossOfItsTokens) {
+  with_model("llama", {1, 1, 1, {"--mock-data", "--seq-length", "32", "--eval-iters", "3"}},
+             [](InferenceModel& network) {
+               const SplitData split = open_split(network.run(), data::Split::kValid);
+               EXPECT_EQ(split.samples, 3);
+               const auto host = split.batches->get(0, 3);
+               const TokenRows rows{at::tensor(host.tokens, at::kLong).view({3, 32}),
+                                    at::tensor(host.labels, at::kLong).view({3, 32})};
+               const Score by_rows = score_rows(network, rows, false).score;
+               const Score by_data = score_data(network, *split.batches, split.samples);
+               EXPECT_NEAR(by_data.loss, by_rows.loss, 1e-6 * by_rows.loss);
+               EXPECT_EQ(by_data.tokens, by_rows.tokens);
+             });
 }
 
-TEST(Evaluate, ALossThatIsNotFiniteIsAnErrorUnlessNoTokenCounts) {
+TEST(Evaluate, RejectsNonFiniteLossesOfAnyTokens) {
   for (const double loss : {std::nan(""), HUGE_VAL}) {
     EXPECT_THROW(require_finite({.loss = loss, .tokens = 3}), Error);
     EXPECT_NO_THROW(require_finite({.loss = loss, .tokens = 0}));
@@ -137,7 +137,7 @@ TEST(Evaluate, SamplesMustFitTheModelsPositions) {
   EXPECT_THROW(open_split(run, data::Split::kValid), ConfigError);
 }
 
-TEST(Evaluate, OneSetIsReadOnceHoweverItIsNamed) {
+TEST(Evaluate, ReadsASingleDataSetOnce) {
   const std::string data = colonnade::test::vectors() + "/indexed/gpt_uint16";
   const auto cache = std::filesystem::temp_directory_path() / fmt::format("evaluate_test_{}", ::getpid());
   const auto samples = [&](std::vector<std::string> words) {
@@ -154,7 +154,7 @@ TEST(Evaluate, OneSetIsReadOnceHoweverItIsNamed) {
   std::filesystem::remove_all(cache);
 }
 
-TEST(Evaluate, SamplesOfADecoderMustFitTheModelsPositions) {
+TEST(Evaluate, DecoderSamplesMustFitTheModelsPositions) {
   for (const bool fits : {true, false}) {
     config::Run run = config::parse({"t5",
                                      "--num-layers",
@@ -177,33 +177,33 @@ TEST(Evaluate, SamplesOfADecoderMustFitTheModelsPositions) {
                                      "--decoder-seq-length",
                                      fits ? "32" : "33"});
     run.parallel.world_size = 1;
-    std::string said;
+    std::string message;
     try {
       job::prepare(run, rules::Purpose::kModel);
     } catch (const ConfigError& error) {
-      said = error.what();
+      message = error.what();
     }
-    EXPECT_EQ(said.find("[decoder-positions]") == std::string::npos, fits) << said;
+    EXPECT_EQ(message.find("[decoder-positions]") == std::string::npos, fits) << message;
   }
 }
 
-TEST(Evaluate, TextsReadAsTheRunsMessagesAreToldWithTheWayOut) {
-  for (const bool taken : {true, false}) {
+TEST(Evaluate, HintsAtNoSftForTextsReadAsMessages) {
+  for (const bool adopted : {true, false}) {
     config::Run run =
         test::run_of("llama", {1, 1, 1, {"--data-path", "no_such_texts", "--seq-length", "32"}});
     config::set(run, "sft", "true");
     config::set(run, "tokenizer_type", "HuggingFaceTokenizer");
     config::set(run, "tokenizer_model", colonnade::test::vectors() + "/tokenizers/qwen2_bpe.json");
     config::set(run, "sft_tokenizer_prompt_format", "identity");
-    if (!taken) run.given["sft"] = "the command line";
-    std::string said;
+    if (!adopted) run.given["sft"] = "the command line";
+    std::string message;
     try {
       open_split(run, data::Split::kValid);
     } catch (const DataError& error) {
-      said = error.what();
+      message = error.what();
     }
-    EXPECT_EQ(said.find("no_such_texts: with --sft data must be"), 0U) << said;
-    EXPECT_EQ(said.find("write --no-sft") != std::string::npos, taken) << said;
+    EXPECT_EQ(message.find("no_such_texts: with --sft data must be"), 0U) << message;
+    EXPECT_EQ(message.find("write --no-sft") != std::string::npos, adopted) << message;
   }
 }
 

@@ -1,4 +1,4 @@
-// generation_config.json: the recorded texts of Transformers, which key wins, and files that are wrong.
+// generation_config.json: recorded texts of Transformers, precedence of keys, and invalid files.
 #include "colonnade/inference/generation_config.h"
 
 #include <gmock/gmock.h>
@@ -25,7 +25,7 @@ class GenerationConfigFile : public testing::Test {
   }
   void TearDown() override { fs::remove_all(folder_); }
 
-  /// What a folder with this file says; null: without one.
+  /// Configuration of a folder with this file; null: without one.
   [[nodiscard]] GenerationConfig read(const json& file, const json& hf_config = nullptr) const {
     return read_text(file.is_null() ? "" : file.dump(), hf_config);
   }
@@ -37,18 +37,18 @@ class GenerationConfigFile : public testing::Test {
   fs::path folder_;
 };
 
-TEST_F(GenerationConfigFile, GivesTheTextsOfTransformers) {
+TEST_F(GenerationConfigFile, ReproducesTheTextsOfTransformers) {
   const json recorded =
       json::parse(read_file(fmt::format("{}/generation/expected.json", colonnade::test::vectors())));
   const auto prompt = recorded.at("prompt").get<std::vector<std::int32_t>>();
   const std::int64_t limit = recorded.at("limit");
-  test::with_network("llama", {}, [&](Network& network) {
+  test::with_model("llama", {}, [&](InferenceModel& network) {
     for (const json& one : recorded.at("cases")) {
       json hf_config{{"eos_token_id", one.at("config_eos")}};
       hf_config.update(one.value("config", json::object()));
       const auto config = read(one.at("generation_config"), hf_config);
       Request request{.prompt = prompt, .sampling = sampling_of(config, {}, 1)};
-      request.ends = config.ends.value_or(std::vector<std::int32_t>{});
+      request.eos_ids = config.eos_ids.value_or(std::vector<std::int32_t>{});
       request.max_new_tokens = new_tokens_of(config, static_cast<std::int64_t>(prompt.size()), limit);
       const Generated made = generate(network, request);
       EXPECT_EQ(made.tokens, one.at("tokens").get<std::vector<std::int32_t>>()) << one.at("name");
@@ -58,30 +58,31 @@ TEST_F(GenerationConfigFile, GivesTheTextsOfTransformers) {
   });
 }
 
-TEST_F(GenerationConfigFile, EndsComeFromTheNearestFileThatNamesSome) {
+TEST_F(GenerationConfigFile, EosIdsComeFromTheNearestFile) {
   const json outer{{"eos_token_id", 7}}, inner{{"text_config", {{"eos_token_id", {8, 9}}}}};
-  EXPECT_THAT(*read({{"eos_token_id", {1, 2}}}, outer).ends, ElementsAre(1, 2));
-  EXPECT_THAT(*read({{"eos_token_id", nullptr}}, outer).ends, ElementsAre()) << "as Transformers";
-  EXPECT_THAT(*read({{"temperature", 1}}, outer).ends, ElementsAre(7));
-  EXPECT_THAT(*read(nullptr, outer).ends, ElementsAre(7));
-  EXPECT_THAT(*read(nullptr, inner).ends, ElementsAre(8, 9));
-  EXPECT_THAT(*read({{"eos_token_id", -1}}, outer).ends, ElementsAre());
-  EXPECT_FALSE(read(nullptr).ends);
+  EXPECT_THAT(*read({{"eos_token_id", {1, 2}}}, outer).eos_ids, ElementsAre(1, 2));
+  EXPECT_THAT(*read({{"eos_token_id", nullptr}}, outer).eos_ids, ElementsAre()) << "as Transformers";
+  EXPECT_THAT(*read({{"temperature", 1}}, outer).eos_ids, ElementsAre(7));
+  EXPECT_THAT(*read(nullptr, outer).eos_ids, ElementsAre(7));
+  EXPECT_THAT(*read(nullptr, inner).eos_ids, ElementsAre(8, 9));
+  EXPECT_THAT(*read({{"eos_token_id", -1}}, outer).eos_ids, ElementsAre());
+  EXPECT_FALSE(read(nullptr).eos_ids);
   EXPECT_EQ(read({{"bos_token_id", 5}}).bos, 5);
 }
 
-TEST_F(GenerationConfigFile, WithoutItTheKeysOfTheModelsConfigHold) {
+TEST_F(GenerationConfigFile, ConfigJsonAppliesWithoutTheFile) {
   const json keys{{"repetition_penalty", 1.7}, {"max_length", 20}, {"bos_token_id", 5},   {"do_sample", true},
                   {"temperature", nullptr},    {"top_k", 9},       {"vocab_size", 64000}, {"num_beams", 3}};
   const GenerationConfig found = read(nullptr, keys);
   EXPECT_EQ(found.values.repetition_penalty, 1.7);
   EXPECT_EQ(found.max_length, 20);
-  EXPECT_EQ(found.bos, -1) << "a run writes its tokenizer's, which need not begin its documents";
+  EXPECT_EQ(found.bos, -1) << "our runs write the tokenizer's, which need not begin documents";
   EXPECT_TRUE(found.do_sample);
   EXPECT_FALSE(found.values.temperature);
   EXPECT_EQ(found.values.top_k, 9);
   EXPECT_THAT(found.not_applied, ElementsAre(HasSubstr("config.json: num_beams is not applied; got 3")));
-  EXPECT_FALSE(read({{"top_p", 0.5}}, keys).max_length) << "beside the file only the ends are read";
+  EXPECT_FALSE(read({{"top_p", 0.5}}, keys).max_length)
+      << "with the file, config.json only provides eos_token_id";
   const GenerationConfig inner =
       read(nullptr, {{"top_k", 7}, {"text_config", {{"top_k", 8}, {"repetition_penalty", 1.5}}}});
   EXPECT_EQ(inner.values.top_k, 7);
@@ -89,16 +90,16 @@ TEST_F(GenerationConfigFile, WithoutItTheKeysOfTheModelsConfigHold) {
   EXPECT_THROW((void)read(nullptr, {{"repetition_penalty", "high"}}), DataError);
 }
 
-TEST_F(GenerationConfigFile, ATopPOfZeroKeepsTheMostProbableToken) {
+TEST_F(GenerationConfigFile, TopPZeroKeepsTheMostProbableToken) {
   const GenerationConfig file =
       read({{"do_sample", true}, {"top_k", 0}, {"top_p", 0.0}, {"temperature", 5.0}});
   const std::vector<float> logits{1.0F, 1.125F, 1.0F, 1.0625F};
   for (std::int64_t position = 0; position < 20; ++position)
     EXPECT_EQ(sample(logits, sampling_of(file, {}, 1), position), 1) << position;
-  EXPECT_EQ(sampling_of(file, {.top_p = 0}, 1).top_p, 0) << "a flag's 0 is all tokens";
+  EXPECT_EQ(sampling_of(file, {.top_p = 0}, 1).top_p, 0) << "0 of a flag means all tokens";
 }
 
-TEST_F(GenerationConfigFile, GivenValuesWinAndTransformersDefaultsFillTheRest) {
+TEST_F(GenerationConfigFile, GivenValuesOverrideTheFileAndItsDefaults) {
   const auto sampling = [&](const json& file, const SamplingValues& given = {}) {
     const Sampling s = sampling_of(read(file), given, 1);
     return std::tuple{s.temperature, s.top_k, s.top_p};
@@ -111,23 +112,23 @@ TEST_F(GenerationConfigFile, GivenValuesWinAndTransformersDefaultsFillTheRest) {
   EXPECT_EQ(sampling(file, {.top_k = 0, .top_p = 0.5}), (std::tuple{0.6, 0, 0.5}));
   EXPECT_EQ(sampling({{"temperature", 0.6}, {"top_k", 9}}), (std::tuple{0.0, 0, 0.0}));
   EXPECT_EQ(sampling({{"temperature", 0.6}}, {.top_p = 0.5}), (std::tuple{0.6, 0, 0.5}))
-      << "the rest stays the file's";
+      << "other values come from the file";
   const GenerationConfig penalty = read({{"repetition_penalty", 1.2}});
   EXPECT_EQ(sampling_of(penalty, {}, 1).repetition_penalty, 1.2);
   EXPECT_EQ(sampling_of(penalty, {.repetition_penalty = 1}, 1).repetition_penalty, 1);
-  EXPECT_FALSE(SamplingValues{.repetition_penalty = 2}.ask_for_sampling());
+  EXPECT_FALSE(SamplingValues{.repetition_penalty = 2}.requests_sampling());
 }
 
-TEST_F(GenerationConfigFile, KeysThatWouldChangeTheTextAreReported) {
+TEST_F(GenerationConfigFile, ReportsIgnoredKeysThatAffectTheText) {
   const auto reported = [&](const json& file) { return read(file).not_applied; };
   EXPECT_THAT(reported({{"num_beams", 4}}),
               ElementsAre(AllOf(HasSubstr("generation_config.json: num_beams is not applied; got 4"))));
   EXPECT_THAT(
       reported({{"suppress_tokens", {1, 2}}, {"no_repeat_ngram_size", 3}}),
       ElementsAre(HasSubstr("no_repeat_ngram_size"), HasSubstr("suppress_tokens is not applied; got [1,2]")));
-  EXPECT_THAT(reported({{"warp_speed", 3}}), ElementsAre(HasSubstr("warp_speed is not known here")));
+  EXPECT_THAT(reported({{"warp_speed", 3}}), ElementsAre(HasSubstr("warp_speed is unknown")));
   EXPECT_THAT(reported({{"do_sample", true}, {"min_p", 0.1}}), ElementsAre(HasSubstr("min_p")));
-  EXPECT_THAT(reported({{"min_p", 0.1}}), ElementsAre()) << "read by sampling alone";
+  EXPECT_THAT(reported({{"min_p", 0.1}}), ElementsAre()) << "only read when sampling";
   EXPECT_THAT(reported({{"num_beams", 1},
                         {"typical_p", 1.0},
                         {"do_sample", true},
@@ -141,7 +142,7 @@ TEST_F(GenerationConfigFile, KeysThatWouldChangeTheTextAreReported) {
               ElementsAre());
 }
 
-TEST_F(GenerationConfigFile, WrongFilesAreNamedWithTheKey) {
+TEST_F(GenerationConfigFile, NamesFileAndKeyOfInvalidValues) {
   const auto fault = [&](const std::string& text) -> std::string {
     try {
       (void)read_text(text);
@@ -165,7 +166,7 @@ TEST_F(GenerationConfigFile, WrongFilesAreNamedWithTheKey) {
   EXPECT_THAT(fault(R"({"max_new_tokens": 0})"), HasSubstr("max_new_tokens"));
 }
 
-TEST_F(GenerationConfigFile, AMaxLengthWithoutRoomIsAnError) {
+TEST_F(GenerationConfigFile, MaxLengthBelowThePromptIsAnError) {
   EXPECT_EQ(new_tokens_of(read({{"max_length", 9}}), 8, 128), 1);
   EXPECT_THROW((void)new_tokens_of(read({{"max_length", 8}}), 8, 128), ConfigError);
   EXPECT_EQ(new_tokens_of(read(nullptr), 8, 128), 128);

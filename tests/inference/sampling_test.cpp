@@ -1,4 +1,4 @@
-// The choice of the next token: distribution, cuts, edges.
+// Sampling of the next token: distribution, top-k, top-p, edge cases.
 #include "colonnade/inference/sampling.h"
 
 #include <gmock/gmock.h>
@@ -30,7 +30,7 @@ std::vector<std::int64_t> tokens(const std::vector<Candidate>& all) {
   return ids;
 }
 
-TEST(Sampling, GreedyIsTheLargestLogitAndTheLowerIdOfEquals) {
+TEST(Sampling, GreedyTakesTheLargestLogitThenTheLowestId) {
   for (const Sampling& greedy : {Sampling{.temperature = 0}, Sampling{.top_k = 1}})
     for (std::int64_t position = 0; position < 20; ++position)
       EXPECT_EQ(sample(kLogits, greedy, position), 1);
@@ -57,8 +57,8 @@ TEST(Sampling, TopPKeepsTokensUntilTheProbabilityIsReached) {
   EXPECT_EQ(candidates(kLogits, {.top_p = 1}).size(), 5U);
 }
 
-TEST(Sampling, TopPCountsWithinTopK) {
-  // 0.4 / 0.65 = 0.615 of the two that top-k leaves: enough for 0.6, while of all tokens it is not.
+TEST(Sampling, TopPAppliesWithinTopK) {
+  // 0.4 / 0.65 = 0.615 within the top 2 reaches 0.6; 0.4 of all tokens does not.
   EXPECT_THAT(tokens(candidates(kLogits, {.top_k = 2, .top_p = 0.6})), ElementsAre(1));
 }
 
@@ -74,7 +74,7 @@ TEST(Sampling, DrawsFollowTheDistribution) {
   EXPECT_LT(chi2, 18.5);  // 4 degrees of freedom: exceeded once in 1000 seeds
 }
 
-TEST(Sampling, TheDrawIsAFunctionOfSeedAndPosition) {
+TEST(Sampling, DrawDependsOnSeedAndPositionOnly) {
   EXPECT_EQ(draw(1, 10), draw(1, 10));
   EXPECT_NE(draw(1, 10), draw(1, 11));
   EXPECT_NE(draw(1, 10), draw(2, 10));
@@ -84,26 +84,26 @@ TEST(Sampling, TheDrawIsAFunctionOfSeedAndPosition) {
   }
 }
 
-TEST(Sampling, MaskedTokensNeverCome) {
+TEST(Sampling, NeverSamplesMaskedTokens) {
   const float kNever = -std::numeric_limits<float>::infinity();
   for (std::int64_t position = 0; position < 200; ++position)
     EXPECT_EQ(sample(std::vector<float>{kNever, 2, kNever}, {}, position), 1);
 }
 
-TEST(Sampling, RefusesLogitsThatAreNotNumbers) {
+TEST(Sampling, RejectsNonFiniteLogits) {
   EXPECT_THROW(candidates(std::vector<float>{1, NAN}, {}), Error);
   EXPECT_THROW(candidates(std::vector<float>{1, INFINITY}, {}), Error);
   EXPECT_THROW(candidates(std::vector<float>{-INFINITY, -INFINITY}, {}), Error);
 }
 
-TEST(Sampling, NamesEveryWrongSetting) {
+TEST(Sampling, ReportsEveryInvalidSetting) {
   EXPECT_TRUE(faults_of({}).empty());
   EXPECT_THAT(faults_of({.temperature = -1, .top_k = -2, .top_p = 1.5}),
               ElementsAre(HasSubstr("--temperature"), HasSubstr("--top-k"), HasSubstr("--top-p")));
   EXPECT_EQ(faults_of({.temperature = NAN}).size(), 1U);
 }
 
-TEST(Sampling, APenaltyMakesSeenTokensLessProbable) {
+TEST(Sampling, RepetitionPenaltyLowersLogitsOfSeenTokens) {
   std::vector<float> logits = {2, -2, 4, 0, 1};
   penalize(logits, std::vector<std::int32_t>{0, 1, 3, 0, -1, 9}, 2);
   EXPECT_EQ(logits, (std::vector<float>{1, -4, 4, 0, 1}));

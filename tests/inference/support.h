@@ -1,4 +1,4 @@
-// What the tests of inference share: recorded models in any layout over thread ranks.
+// Shared by inference tests: recorded models in any layout over thread ranks.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -11,14 +11,14 @@
 #include "colonnade/checkpoint/safetensors.h"
 #include "colonnade/comm/thread_ranks.h"
 #include "colonnade/config/parse.h"
-#include "colonnade/inference/network.h"
+#include "colonnade/inference/inference_model.h"
 #include "colonnade/job/prepare.h"
 #include "support/device.h"
 #include "support/vectors.h"
 
 namespace colonnade::inference::test {
 
-/// A layout of tp x pp ranks; `flags` add to it.
+/// A layout of tp x pp x dp ranks with additional `flags`.
 struct Layout {
   int tensor = 1;
   int pipeline = 1;
@@ -30,7 +30,7 @@ inline std::string vectors(const std::string& model) {
   return fmt::format("{}/hf/{}", colonnade::test::vectors(), model);
 }
 
-/// The settings of a recorded Hugging Face model in `layout`.
+/// Settings of a recorded Hugging Face model in `layout`.
 inline config::Run run_of(const std::string& model, const Layout& layout = {}) {
   std::vector<std::string> words = {"gpt",
                                     "--pretrained-checkpoint",
@@ -49,11 +49,11 @@ inline config::Run run_of(const std::string& model, const Layout& layout = {}) {
 }
 
 /// Calls `body` on every rank of `layout` with the recorded model.
-inline void with_network(const std::string& model, const Layout& layout,
-                         const std::function<void(Network&)>& body) {
+inline void with_model(const std::string& model, const Layout& layout,
+                       const std::function<void(InferenceModel&)>& body) {
   const config::Run run = run_of(model, layout);
   comm::run_ranks(run.parallel, [&](comm::Communicators& ranks) {
-    Network network(run, ranks, checkpoint::Source::open_hugging_face(vectors(model)));
+    InferenceModel network(run, ranks, checkpoint::CheckpointReader::open_hugging_face(vectors(model)));
     body(network);
   });
 }

@@ -1,4 +1,4 @@
-// Streams of text against the text of all ids, of a tokenizer that takes spaces out and of others.
+// Streamed text against the decoded text, for tokenizers with and without space cleanup.
 #include "colonnade/inference/text_stream.h"
 #include "support/vectors.h"
 
@@ -13,7 +13,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A folder with this tokenizer.json, whose texts are cleaned.
+/// Tokenizer `name` with space cleanup.
 std::unique_ptr<tokenizers::Tokenizer> cleaning(const std::string& name) {
   const fs::path folder = fs::path(testing::TempDir()) / ("text_stream_" + name);
   fs::create_directories(folder);
@@ -33,14 +33,14 @@ std::string streamed(const tokenizers::Tokenizer& tokenizer, const std::vector<s
   return text + stream.finish();
 }
 
-TEST(TextStream, SaysWhatAllIdsSayThoughSpacesAreTakenOut) {
-  const std::string said =
+TEST(TextStream, EqualsTheDecodedTextWithSpaceCleanup) {
+  const std::string text_in =
       "we wait . they 're here , don't do n't 'x' , say ' . it 's 'm y ! naïve 你好 ' s ? n 't";
   for (const char* name : {"t5_unigram", "bert_wordpiece", "gpt2_bpe", "llama2_json"}) {
     const auto tokenizer = cleaning(name);
-    const auto ids = tokenizer->encode(said);
+    const auto ids = tokenizer->encode(text_in);
     EXPECT_EQ(streamed(*tokenizer, ids), tokenizer->decode(ids)) << name;
-    if (std::string(name) == "llama2_json") continue;  // random bytes spoil characters in front of them
+    if (std::string(name) == "llama2_json") continue;  // random byte tokens change preceding characters
     std::mt19937 random(7);
     for (int turn = 0; turn < 200; ++turn) {
       std::vector<std::int32_t> some;
@@ -50,7 +50,7 @@ TEST(TextStream, SaysWhatAllIdsSayThoughSpacesAreTakenOut) {
   }
 }
 
-TEST(TextStream, GivesTextAsItComes) {
+TEST(TextStream, EmitsTextIncrementally) {
   const auto tokenizer = cleaning("gpt2_bpe");
   const auto ids = tokenizer->encode("one two seventeen");
   TextStream stream(*tokenizer, {});
@@ -60,7 +60,7 @@ TEST(TextStream, GivesTextAsItComes) {
   EXPECT_EQ(stream.finish(), "");
 }
 
-TEST(TextStream, GoesOnFromAPromptsEnd) {
+TEST(TextStream, ContinuesAfterAPrompt) {
   const auto tokenizer = cleaning("t5_unigram");
   const auto all = tokenizer->encode("we wait . now");
   const auto prompt = tokenizer->encode("we wait");

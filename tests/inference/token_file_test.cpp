@@ -1,4 +1,4 @@
-// Files of tokens: what is read, how labels shift, what is refused.
+// Token files: reading, label shift, rejected files.
 #include "colonnade/inference/token_file.h"
 
 #include <gmock/gmock.h>
@@ -22,7 +22,7 @@ class TokenFile : public testing::Test {
     checkpoint::write_safetensors(path_, tensors);
   }
   /// The message of the DataError that reading throws.
-  [[nodiscard]] std::string refusal() const {
+  [[nodiscard]] std::string data_error() const {
     try {
       read_token_file(path_, 10, 4);
     } catch (const DataError& e) {
@@ -36,21 +36,21 @@ class TokenFile : public testing::Test {
 
 at::Tensor ids(std::vector<std::int64_t> values) { return at::tensor(values, at::kLong).view({1, -1}); }
 
-TEST_F(TokenFile, LabelsAreShiftedToTheTokenBefore) {
+TEST_F(TokenFile, ShiftsLabels) {
   write({{"input_ids", ids({1, 2, 3, 4}).to(at::kInt)}, {"labels", ids({5, -100, 7, 8})}});
   const TokenRows rows = read_token_file(path_, 10, 4);
   EXPECT_TRUE(rows.tokens.equal(ids({1, 2, 3, 4})));
   EXPECT_TRUE(rows.labels.equal(ids({-100, 7, 8, -100})));
 }
 
-TEST_F(TokenFile, WithoutLabelsTheTokensAreThem) {
+TEST_F(TokenFile, LabelsDefaultToTokens) {
   write({{"input_ids", ids({1, 2, 3})}});
   EXPECT_TRUE(read_token_file(path_, 10, 4).labels.equal(ids({2, 3, -100})));
   write({{"input_ids", ids({9})}});
   EXPECT_TRUE(read_token_file(path_, 10, 4).labels.equal(ids({-100})));
 }
 
-TEST_F(TokenFile, OfAnEncoderTheDecoderReadsItsLabelsOnePlaceLater) {
+TEST_F(TokenFile, EncoderDecoderInputsAreShiftedLabels) {
   write({{"input_ids", ids({1, 2, 3, 4})},
          {"attention_mask", ids({1, 1, 1, 0})},
          {"labels", ids({5, 6, -100})}});
@@ -64,8 +64,8 @@ TEST_F(TokenFile, OfAnEncoderTheDecoderReadsItsLabelsOnePlaceLater) {
   EXPECT_TRUE(read_encoder_token_file(path_, 10, 4).tokens.equal(ids({0, 0})));
 }
 
-TEST_F(TokenFile, OfAnEncoderRefusesWhatDoesNotFit) {
-  const auto refusal_of = [&](const std::map<std::string, at::Tensor>& tensors) -> std::string {
+TEST_F(TokenFile, RejectsInvalidEncoderDecoderFiles) {
+  const auto data_error_of = [&](const std::map<std::string, at::Tensor>& tensors) -> std::string {
     write(tensors);
     try {
       read_encoder_token_file(path_, 10, 4);
@@ -74,18 +74,19 @@ TEST_F(TokenFile, OfAnEncoderRefusesWhatDoesNotFit) {
     }
     return "read without an error";
   };
-  EXPECT_THAT(refusal_of({{"input_ids", ids({1})}}), HasSubstr("labels"));
-  EXPECT_THAT(refusal_of({{"input_ids", ids({1, 2})}, {"labels", ids({1})}, {"attention_mask", ids({1})}}),
+  EXPECT_THAT(data_error_of({{"input_ids", ids({1})}}), HasSubstr("labels"));
+  EXPECT_THAT(data_error_of({{"input_ids", ids({1, 2})}, {"labels", ids({1})}, {"attention_mask", ids({1})}}),
               HasSubstr("attention_mask must have the shape of input_ids, [1, 2]"));
-  EXPECT_THAT(refusal_of({{"input_ids", ids({1})}, {"labels", ids({1, 2, 3, 4, 5})}}),
+  EXPECT_THAT(data_error_of({{"input_ids", ids({1})}, {"labels", ids({1, 2, 3, 4, 5})}}),
               HasSubstr("labels must fit the 4 positions of the model; got 5"));
-  EXPECT_THAT(refusal_of({{"input_ids", ids({1})}, {"labels", at::ones({2, 3}, at::kLong)}}),
+  EXPECT_THAT(data_error_of({{"input_ids", ids({1})}, {"labels", at::ones({2, 3}, at::kLong)}}),
               HasSubstr("labels as many rows"));
-  EXPECT_THAT(refusal_of({{"input_ids", ids({1, 2})}, {"labels", ids({1})}, {"attention_mask", ids({0, 0})}}),
-              HasSubstr("got none in row 0"));
+  EXPECT_THAT(
+      data_error_of({{"input_ids", ids({1, 2})}, {"labels", ids({1})}, {"attention_mask", ids({0, 0})}}),
+      HasSubstr("got none in row 0"));
 }
 
-TEST_F(TokenFile, MaskedModelsReadKindsAndLabelsInTheirPlaces) {
+TEST_F(TokenFile, ReadsTokenTypesAndUnshiftedLabels) {
   write({{"input_ids", ids({1, 2, 3})},
          {"attention_mask", ids({1, 1, 0})},
          {"token_type_ids", ids({0, 1, 1})},
@@ -103,8 +104,8 @@ TEST_F(TokenFile, MaskedModelsReadKindsAndLabelsInTheirPlaces) {
   EXPECT_FALSE(plain.token_types.any().item<bool>());
 }
 
-TEST_F(TokenFile, RefusesWhatDoesNotFitAMaskedModel) {
-  const auto refusal_of = [&](const std::map<std::string, at::Tensor>& tensors) -> std::string {
+TEST_F(TokenFile, RejectsInvalidBidirectionalFiles) {
+  const auto data_error_of = [&](const std::map<std::string, at::Tensor>& tensors) -> std::string {
     write(tensors);
     try {
       read_masked_token_file(path_, 10, 4, 2);
@@ -113,43 +114,43 @@ TEST_F(TokenFile, RefusesWhatDoesNotFitAMaskedModel) {
     }
     return "read without an error";
   };
-  EXPECT_THAT(refusal_of({{"input_ids", ids({1, 2})}, {"token_type_ids", ids({0, 2})}}),
+  EXPECT_THAT(data_error_of({{"input_ids", ids({1, 2})}, {"token_type_ids", ids({0, 2})}}),
               HasSubstr("token_type_ids must be 0 to 1; got 2 at [0, 1]"));
-  EXPECT_THAT(refusal_of({{"input_ids", ids({1, 2})}, {"token_type_ids", ids({0})}}),
+  EXPECT_THAT(data_error_of({{"input_ids", ids({1, 2})}, {"token_type_ids", ids({0})}}),
               HasSubstr("token_type_ids must have the shape of input_ids, [1, 2]; got [1, 1]"));
-  EXPECT_THAT(refusal_of({{"input_ids", ids({1, 2})}, {"attention_mask", ids({0, 0})}}),
-              HasSubstr("attention_mask must show a token in every row; got none in row 0"));
-  EXPECT_THAT(refusal_of({{"input_ids", ids({1, 2})}, {"labels", ids({1, 2, 3})}}),
+  EXPECT_THAT(data_error_of({{"input_ids", ids({1, 2})}, {"attention_mask", ids({0, 0})}}),
+              HasSubstr("attention_mask must have a nonzero entry in every row; got none in row 0"));
+  EXPECT_THAT(data_error_of({{"input_ids", ids({1, 2})}, {"labels", ids({1, 2, 3})}}),
               HasSubstr("labels must have the shape of input_ids"));
 }
 
-TEST_F(TokenFile, RefusesWhatIsNotRowsOfTokens) {
-  EXPECT_THAT(refusal(), HasSubstr(path_.string()));
+TEST_F(TokenFile, RejectsInvalidTokenRows) {
+  EXPECT_THAT(data_error(), HasSubstr(path_.string()));
   write({{"tokens", ids({1})}});
-  EXPECT_THAT(refusal(), HasSubstr("input_ids"));
+  EXPECT_THAT(data_error(), HasSubstr("input_ids"));
   write({{"input_ids", ids({1, 2}).to(at::kFloat)}});
-  EXPECT_THAT(refusal(), HasSubstr("must be int32 or int64; got F32"));
+  EXPECT_THAT(data_error(), HasSubstr("must be int32 or int64; got F32"));
   write({{"input_ids", at::zeros({2, 2, 2}, at::kLong)}});
-  EXPECT_THAT(refusal(), HasSubstr("[batch, sequence]"));
+  EXPECT_THAT(data_error(), HasSubstr("[batch, sequence]"));
   write({{"input_ids", at::zeros({0, 2}, at::kLong)}});
-  EXPECT_THAT(refusal(), HasSubstr("[batch, sequence]"));
+  EXPECT_THAT(data_error(), HasSubstr("[batch, sequence]"));
   write({{"input_ids", ids({1, 2, 3, 4, 5})}});
-  EXPECT_THAT(refusal(), HasSubstr("must fit the 4 positions"));
+  EXPECT_THAT(data_error(), HasSubstr("must fit the 4 positions"));
   write_file_atomically(path_, "not a safetensors file");
-  EXPECT_THAT(refusal(), HasSubstr(path_.string()));
+  EXPECT_THAT(data_error(), HasSubstr(path_.string()));
 }
 
 TEST_F(TokenFile, RefusesIdsOutsideOfTheVocabulary) {
   write({{"input_ids", ids({1, 10})}});
-  EXPECT_THAT(refusal(), HasSubstr("must be 0 to 9, the vocabulary of the model; got 10 at [0, 1]"));
+  EXPECT_THAT(data_error(), HasSubstr("must be 0 to 9, the vocabulary of the model; got 10 at [0, 1]"));
   write({{"input_ids", ids({-1, 1})}});
-  EXPECT_THAT(refusal(), HasSubstr("got -1 at [0, 0]"));
+  EXPECT_THAT(data_error(), HasSubstr("got -1 at [0, 0]"));
   write({{"input_ids", ids({1, 2})}, {"labels", ids({-100, 11})}});
-  EXPECT_THAT(refusal(), HasSubstr("labels must be 0 to 9"));
+  EXPECT_THAT(data_error(), HasSubstr("labels must be 0 to 9"));
   write({{"input_ids", ids({1, 2})}, {"labels", ids({-1, 1})}});
-  EXPECT_THAT(refusal(), HasSubstr("labels must be 0 to 9"));
+  EXPECT_THAT(data_error(), HasSubstr("labels must be 0 to 9"));
   write({{"input_ids", ids({1, 2})}, {"labels", ids({1, 2, 3})}});
-  EXPECT_THAT(refusal(), HasSubstr("must have the shape of input_ids, [1, 2]; got [1, 3]"));
+  EXPECT_THAT(data_error(), HasSubstr("must have the shape of input_ids, [1, 2]; got [1, 3]"));
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Where weights are found, and what a native checkpoint says of its run.
+// Opening of weights, and settings adopted from a checkpoint's run.
 #include "colonnade/inference/weights.h"
 
 #include <gmock/gmock.h>
@@ -27,7 +27,7 @@ class Weights : public testing::Test {
   void SetUp() override { folder_ = fs::temp_directory_path() / fmt::format("weights_test_{}", ::getpid()); }
   void TearDown() override { fs::remove_all(folder_); }
 
-  /// A native checkpoint of a recorded model, written by tp 2 x pp 2 ranks; it keeps `settings` too.
+  /// Saves a native checkpoint of a recorded model with tp 2 x pp 2 and additional `settings`.
   void save_native(const std::string& model = "llama", const std::vector<std::string>& more = {},
                    const std::map<std::string, std::string>& settings = {}) const {
     test::Layout layout{2,
@@ -39,7 +39,8 @@ class Weights : public testing::Test {
     config::Run run = test::run_of(model, layout);
     comm::run_ranks(run.parallel, [&](comm::Communicators& ranks) {
       job::Job job(run, ranks);
-      job::restore(job, checkpoint::Source::open_hugging_face(test::vectors(model)), job::Restore::kWeights);
+      job::restore(job, checkpoint::CheckpointReader::open_hugging_face(test::vectors(model)),
+                   job::Restore::kWeights);
       for (const auto& [key, value] : settings) config::set(job.run, key, value);
       job::save(job, folder_);
     });
@@ -48,19 +49,19 @@ class Weights : public testing::Test {
     words.insert(words.begin(), {"gpt", "--load", folder_.string()});
     return config::parse(words);
   }
-  /// Those that `evaluate` takes beside what is given.
-  [[nodiscard]] config::Run taken(const std::vector<std::string>& words = {}) const {
+  /// Settings of `evaluate` with those adopted from the checkpoint.
+  [[nodiscard]] config::Run adopted(const std::vector<std::string>& words = {}) const {
     config::Run run = load(words);
-    take_settings(run, config::Use::kEvaluateData);
+    adopt_settings(run, config::Use::kEvaluateData);
     return run;
   }
   fs::path folder_;
 };
 
-TEST_F(Weights, ANativeCheckpointGivesModelTokenizerAndData) {
+TEST_F(Weights, ANativeCheckpointProvidesModelTokenizerAndData) {
   save_native();
   config::Run run = load();
-  take_settings(run, config::Use::kEvaluateData);
+  adopt_settings(run, config::Use::kEvaluateData);
   EXPECT_EQ(run.data.tokenizer_type, "NullTokenizer");
   EXPECT_EQ(run.training.seq_length, 48);
   EXPECT_EQ(run.data.split, "8,1,1");
@@ -70,27 +71,27 @@ TEST_F(Weights, ANativeCheckpointGivesModelTokenizerAndData) {
   EXPECT_EQ(run.model.vocab_size, 320);
 }
 
-TEST_F(Weights, ASeedIsThatOfTheRunForItsSamplesAlone) {
+TEST_F(Weights, AdoptsTheSeedForTheRunsSamplesOnly) {
   save_native("llama", {"--seed", "77"});
   for (const auto& [use, seed] :
        {std::pair{config::Use::kEvaluateData, 77}, std::pair{config::Use::kEvaluateTokens, 1234},
         std::pair{config::Use::kGenerate, 1234}}) {
     config::Run run = load();
-    take_settings(run, use);
+    adopt_settings(run, use);
     EXPECT_EQ(run.training.seed, seed);
     EXPECT_EQ(run.data.mock_data, use == config::Use::kEvaluateData);
     EXPECT_EQ(run.data.tokenizer_type, use == config::Use::kEvaluateTokens ? "" : "NullTokenizer");
   }
 }
 
-TEST_F(Weights, AHuggingFaceFolderGivesItsTokenizerToTextAlone) {
+TEST_F(Weights, AHuggingFaceFolderProvidesItsTokenizerForText) {
   fs::create_directories(folder_);
   for (const char* name : {"config.json", "model.safetensors"})
     fs::copy_file(test::vectors("llama") + "/" + name, folder_ / name);
-  write_file_atomically(folder_ / "tokenizer.json", "damaged: whoever needs none must not read it");
+  write_file_atomically(folder_ / "tokenizer.json", "damaged: must not be read without need");
   const auto type = [&](config::Use use, const std::vector<std::string>& words = {}) {
     config::Run run = load(words);
-    take_settings(run, use);
+    adopt_settings(run, use);
     return run.data.tokenizer_type;
   };
   EXPECT_EQ(type(config::Use::kGenerate), "HuggingFaceTokenizer");
@@ -105,115 +106,115 @@ TEST_F(Weights, AHuggingFaceFolderGivesItsTokenizerToTextAlone) {
   EXPECT_EQ(type(config::Use::kGenerate, yaml), "HuggingFaceTokenizer");
 }
 
-TEST_F(Weights, WhatIsGivenWins) {
+TEST_F(Weights, GivenSettingsTakePrecedence) {
   save_native();
   config::Run run = load({"--data-path", "mine", "--seq-length", "16"});
-  take_settings(run, config::Use::kEvaluateData);
+  adopt_settings(run, config::Use::kEvaluateData);
   EXPECT_FALSE(run.data.mock_data);
   EXPECT_EQ(run.data.data_path, std::vector<std::string>{"mine"});
   EXPECT_EQ(run.training.seq_length, 16);
 }
 
-TEST_F(Weights, FilesThatNameDataTakeThePlaceOfTheRunsData) {
+TEST_F(Weights, DataFilesOverrideTheRunsData) {
   save_native();
   for (const char* flag : {"--data-args-path", "--per-split-data-args-path"}) {
-    const config::Run run = taken({flag, "file"});
+    const config::Run run = adopted({flag, "file"});
     EXPECT_FALSE(run.data.mock_data) << flag;
     EXPECT_EQ(run.data.split, "8,1,1") << flag;
   }
 }
 
-TEST_F(Weights, SpecialTokensOfDocumentsAreThoseOfTheRun) {
+TEST_F(Weights, AdoptsTheRunsSpecialTokens) {
   save_native("llama", {"--tokenizer-hf-no-include-special-tokens"});
-  EXPECT_FALSE(taken().data.tokenizer_hf_include_special_tokens);
-  EXPECT_TRUE(taken({"--tokenizer-hf-include-special-tokens"}).data.tokenizer_hf_include_special_tokens);
+  EXPECT_FALSE(adopted().data.tokenizer_hf_include_special_tokens);
+  EXPECT_TRUE(adopted({"--tokenizer-hf-include-special-tokens"}).data.tokenizer_hf_include_special_tokens);
 }
 
-TEST_F(Weights, AsManySamplesAreScoredAsTheRunDidInAnyLayout) {
+TEST_F(Weights, ScoresAsManySamplesAsTheRunInAnyLayout) {
   save_native("llama", {"--global-batch-size", "6", "--eval-iters", "2", "--split", "1,1,1"});
   for (const char* micro : {"1", "4"}) {
-    config::Run run = taken({"--micro-batch-size", micro});
+    config::Run run = adopted({"--micro-batch-size", micro});
     run.parallel.world_size = 1;
     job::prepare(run, rules::Purpose::kModel);
     comm::run_ranks(run.parallel, [&](comm::Communicators& ranks) {
-      Network network(run, ranks, open_weights(run, ranks.world()));
+      InferenceModel network(run, ranks, open_weights(run, ranks.world()));
       const SplitData split = open_split(run, data::Split::kValid);
       EXPECT_EQ(score_data(network, *split.batches, split.samples).tokens, 2 * 6 * 48) << micro;
     });
   }
-  // A single data set is passed once all the same.
-  config::Run single = taken({"--data-path", colonnade::test::vectors() + "/indexed/gpt_uint16",
-                              "--data-cache-path", (folder_ / "cache").string()});
+  // A single data set is still read once.
+  config::Run single = adopted({"--data-path", colonnade::test::vectors() + "/indexed/gpt_uint16",
+                                "--data-cache-path", (folder_ / "cache").string()});
   job::prepare(single, rules::Purpose::kModel);
   const SplitData split = open_split(single, data::Split::kValid);
   EXPECT_EQ(split.samples, split.batches->size());
   EXPECT_NE(split.samples, 2 * 6);
 }
 
-TEST_F(Weights, FilesOfATokenizerAreThoseOfTheRunOrThoseThatAreGiven) {
+TEST_F(Weights, TokenizerFilesAreGivenOrTheRuns) {
   save_native("llama", {}, {{"vocab_file", "/run.json"}, {"merge_file", "/run.txt"}});
   const auto files = [](const config::Run& run) {
     return std::tuple(run.data.tokenizer_model, run.data.vocab_file, run.data.merge_file);
   };
-  EXPECT_EQ(files(taken()), std::tuple("", "/run.json", "/run.txt"));
-  const config::Run other = taken({"--tokenizer-model", "other.json"});
+  EXPECT_EQ(files(adopted()), std::tuple("", "/run.json", "/run.txt"));
+  const config::Run other = adopted({"--tokenizer-model", "other.json"});
   EXPECT_EQ(files(other), std::tuple("other.json", "", ""));
   EXPECT_EQ(other.data.tokenizer_type, "NullTokenizer");
-  EXPECT_EQ(files(taken({"--vocab-file", "v.json"})), std::tuple("", "v.json", ""));
+  EXPECT_EQ(files(adopted({"--vocab-file", "v.json"})), std::tuple("", "v.json", ""));
 }
 
-TEST_F(Weights, ARunWithoutValidationSaysNothingOfItsLength) {
+TEST_F(Weights, IgnoresEvalItersOfARunWithoutValidation) {
   save_native("llama", {"--eval-iters", "0"});
-  EXPECT_EQ(taken().training.eval_iters, 100);
+  EXPECT_EQ(adopted().training.eval_iters, 100);
 }
 
-TEST_F(Weights, SamplesOfAnotherKindTakeThePlaceOfTheRunsTexts) {
+TEST_F(Weights, OtherKindsOfSamplesOverrideTheRunsTexts) {
   save_native("llama", {},
               {{"fim_data", "true"},
                {"eod_mask_loss", "true"},
                {"reset_position_ids", "true"},
                {"allow_ambiguous_pad_tokens", "true"}});
-  const config::Run texts = taken();
+  const config::Run texts = adopted();
   EXPECT_TRUE(texts.data.fim.enabled);
   EXPECT_TRUE(texts.data.eod_mask_loss);
   EXPECT_THAT(texts.notes, testing::Contains(testing::HasSubstr("--no-fim-data")));
-  EXPECT_TRUE(taken({"--no-sft"}).data.eod_mask_loss);
-  const config::Run chats = taken({"--sft"});
+  EXPECT_TRUE(adopted({"--no-sft"}).data.eod_mask_loss);
+  const config::Run chats = adopted({"--sft"});
   EXPECT_FALSE(chats.data.fim.enabled || chats.data.eod_mask_loss || chats.data.reset_position_ids ||
                chats.data.allow_ambiguous_pad_tokens);
-  const config::Run mock = taken({"--mock-data"});
+  const config::Run mock = adopted({"--mock-data"});
   EXPECT_FALSE(mock.data.fim.enabled);
   EXPECT_TRUE(mock.data.eod_mask_loss);
   EXPECT_THAT(mock.notes, testing::Not(testing::Contains(testing::HasSubstr("--no-fim-data"))));
 }
 
-TEST_F(Weights, WhatIsGivenTakesThePlaceOfTheRunsMessages) {
+TEST_F(Weights, GivenSettingsOverrideTheRunsMessages) {
   const auto of_messages = [](const config::Run& run) {
     return std::tuple(run.data.sft, run.data.sft_tokenizer_prompt_format, run.data.chat_template);
   };
   save_native("llama", {}, {{"sft", "true"}, {"sft_tokenizer_prompt_format", "identity"}});
-  EXPECT_EQ(of_messages(taken()), std::tuple(true, "identity", ""));
-  EXPECT_THAT(taken().notes, testing::Contains(testing::HasSubstr("--no-sft")));
-  EXPECT_EQ(of_messages(taken({"--chat-template", "mine"})), std::tuple(true, "", "mine"));
+  EXPECT_EQ(of_messages(adopted()), std::tuple(true, "identity", ""));
+  EXPECT_THAT(adopted().notes, testing::Contains(testing::HasSubstr("--no-sft")));
+  EXPECT_EQ(of_messages(adopted({"--chat-template", "mine"})), std::tuple(true, "", "mine"));
   for (const char* other : {"--no-sft", "--mock-data", "--fim-data"})
-    EXPECT_EQ(of_messages(taken({other})), std::tuple(false, "", "")) << other;
+    EXPECT_EQ(of_messages(adopted({other})), std::tuple(false, "", "")) << other;
   fs::remove_all(folder_);
   save_native("llama", {}, {{"sft", "true"}, {"chat_template", "its own"}});
-  EXPECT_EQ(of_messages(taken({"--sft-tokenizer-prompt-format", "identity"})),
+  EXPECT_EQ(of_messages(adopted({"--sft-tokenizer-prompt-format", "identity"})),
             std::tuple(true, "identity", ""));
-  EXPECT_EQ(of_messages(taken({"--sft-tokenizer-prompt-format", "default"})),
+  EXPECT_EQ(of_messages(adopted({"--sft-tokenizer-prompt-format", "default"})),
             std::tuple(true, "default", "its own"));
 }
 
-/// Other kinds of balancing belong to the training; this one decides what weights are.
-TEST_F(Weights, OfSinkhornRoutersKeepTheirRouting) {
+/// Other load-balancing types only affect training; sinkhorn also affects the router's weights.
+TEST_F(Weights, SinkhornRoutersKeepTheirRouting) {
   for (const auto& [kind, kept] : {std::pair{"sinkhorn", true}, std::pair{"seq_aux_loss", false}}) {
     fs::remove_all(folder_);
     save_native("mixtral", {}, {{"moe_router_load_balancing_type", kind}});
     config::Run run = load();
-    take_settings(run, config::Use::kGenerate);
+    adopt_settings(run, config::Use::kGenerate);
     job::prepare(run, rules::Purpose::kModel);
-    EXPECT_EQ(run.model.moe.sinkhorn(), kept) << kind;
+    EXPECT_EQ(run.model.moe.uses_sinkhorn(), kept) << kind;
   }
 }
 
@@ -225,20 +226,21 @@ TEST_F(Weights, EveryLayoutReadsANativeCheckpoint) {
     save_native(model);
     const Request request{.prompt = {104, 310, 7}, .max_new_tokens = 12, .sampling = {.temperature = 0}};
     std::vector<std::int32_t> expected;
-    test::with_network(model, {}, [&](Network& network) { expected = generate(network, request).tokens; });
+    test::with_model(model, {},
+                     [&](InferenceModel& network) { expected = generate(network, request).tokens; });
     for (const auto& [tp, pp] : {std::pair{1, 1}, std::pair{2, 1}, std::pair{1, 2}}) {
       config::Run run = load({"--tensor-model-parallel-size", std::to_string(tp),
                               "--pipeline-model-parallel-size", std::to_string(pp)});
       run.parallel.world_size = tp * pp;
-      take_settings(run, config::Use::kEvaluateData);
+      adopt_settings(run, config::Use::kEvaluateData);
       job::prepare(run, rules::Purpose::kModel);
       config::Model folder = test::run_of(model).model;
       folder.hidden_dropout =
-          run.model.hidden_dropout;  // of training: a native checkpoint's belongs to its run
+          run.model.hidden_dropout;  // a training setting: native checkpoints keep their run's
       folder.attention_dropout = run.model.attention_dropout;
       EXPECT_EQ(run.model, folder);
       comm::run_ranks(run.parallel, [&](comm::Communicators& ranks) {
-        Network network(run, ranks, open_weights(run, ranks.world()));
+        InferenceModel network(run, ranks, open_weights(run, ranks.world()));
         EXPECT_EQ(generate(network, request).tokens, expected);
       });
     }
@@ -246,7 +248,7 @@ TEST_F(Weights, EveryLayoutReadsANativeCheckpoint) {
 }
 
 // Step folders without rope_type were written before the setting existed.
-TEST_F(Weights, OlderMultiLatentAttentionKeepsItsRotaryEmbedding) {
+TEST_F(Weights, OlderMlaCheckpointsKeepTheirRotaryEmbedding) {
   for (const auto& [positions, type] :
        {std::pair("rope", config::RopeType::kRope), {"yarn", config::RopeType::kYarn}}) {
     save_native("deepseek_v3", {}, {{"rope_type", "unset"}, {"position_embedding_type", positions}});
@@ -263,12 +265,12 @@ TEST_F(Weights, OlderMultiLatentAttentionKeepsItsRotaryEmbedding) {
 
 TEST_F(Weights, LoadMayNameAHuggingFaceFolder) {
   config::Run run = config::parse({"gpt", "--load", test::vectors("llama")});
-  take_settings(run, config::Use::kEvaluateData);
+  adopt_settings(run, config::Use::kEvaluateData);
   EXPECT_EQ(run.checkpoint.pretrained_checkpoint, test::vectors("llama"));
   EXPECT_EQ(open_weights(run).folder(), test::vectors("llama"));
 }
 
-TEST_F(Weights, AHeadOfABertIsLeftUnreadWhereItIsNotWanted) {
+TEST_F(Weights, BinaryHeadsMayBeIgnored) {
   fs::create_directories(folder_);
   fs::copy_file(test::vectors("bert") + "/model.safetensors", folder_ / "model.safetensors");
   auto config = nlohmann::json::parse(read_file(test::vectors("bert") + "/config.json"));
@@ -278,13 +280,13 @@ TEST_F(Weights, AHeadOfABertIsLeftUnreadWhereItIsNotWanted) {
     std::vector<std::string> words{"bert", "--pretrained-checkpoint", folder_.string()};
     if (!wanted) words.emplace_back("--bert-no-binary-head");
     config::Run run = config::parse(words);
-    take_settings(run, config::Use::kEvaluateData);
+    adopt_settings(run, config::Use::kEvaluateData);
     job::prepare(run, rules::Purpose::kModel);
     EXPECT_EQ(run.model.bert_binary_head, wanted);
   }
 }
 
-TEST_F(Weights, AHeadOfABertThatItsConfigDoesNotNameIsSaid) {
+TEST_F(Weights, ReportsABinaryHeadThatConfigJsonLacks) {
   fs::create_directories(folder_);
   fs::copy_file(test::vectors("bert") + "/config.json", folder_ / "config.json");
   for (const bool held : {true, false}) {
@@ -293,25 +295,24 @@ TEST_F(Weights, AHeadOfABertThatItsConfigDoesNotNameIsSaid) {
     config::Run run = config::parse({"bert", "--pretrained-checkpoint", folder_.string()});
     job::prepare(run, rules::Purpose::kModel);
     EXPECT_EQ(run.model.bert_binary_head, held);
-    const auto said = [](const std::string& note) {
-      return note.find("a head for the order of sentences, which config.json does not name") !=
-             std::string::npos;
+    const auto is_reported = [](const std::string& note) {
+      return note.find("a sentence-order head, which config.json does not name") != std::string::npos;
     };
-    EXPECT_EQ(std::ranges::count_if(run.notes, said), held ? 1 : 0);
+    EXPECT_EQ(std::ranges::count_if(run.notes, is_reported), held ? 1 : 0);
   }
 }
 
-TEST_F(Weights, MissingWeightsAreNamed) {
+TEST_F(Weights, ReportsMissingWeights) {
   config::Run none = config::parse({"gpt"});
-  EXPECT_THROW(take_settings(none, config::Use::kEvaluateData), ConfigError);
-  fs::create_symlink(folder_.filename(), folder_);  // to itself: nobody may look into it
+  EXPECT_THROW(adopt_settings(none, config::Use::kEvaluateData), ConfigError);
+  fs::create_symlink(folder_.filename(), folder_);  // a loop: cannot be opened
   config::Run closed = load();
-  EXPECT_THROW(take_settings(closed, config::Use::kEvaluateData), ConfigError);
+  EXPECT_THROW(adopt_settings(closed, config::Use::kEvaluateData), ConfigError);
   fs::remove(folder_);
   config::Run missing = load();
-  EXPECT_THROW(take_settings(missing, config::Use::kEvaluateData), DataError);
+  EXPECT_THROW(adopt_settings(missing, config::Use::kEvaluateData), DataError);
   config::Run pretrained = config::parse({"gpt", "--pretrained-checkpoint", folder_.string()});
-  EXPECT_THROW(take_settings(pretrained, config::Use::kEvaluateData), DataError);
+  EXPECT_THROW(adopt_settings(pretrained, config::Use::kEvaluateData), DataError);
 }
 
 }  // namespace

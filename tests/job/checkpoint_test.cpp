@@ -1,5 +1,5 @@
-// A job's checkpoint holds every weight and optimizer state to the bit, loads in any layout, and a run
-// that stops and resumes is the run that never stopped.
+// A job's checkpoint keeps every weight and optimizer state bitwise and loads in any layout; a resumed run
+// equals an uninterrupted one.
 #include "colonnade/job/checkpoint.h"
 
 #include <array>
@@ -22,14 +22,14 @@ using test::operator+;
 
 using at::Tensor;
 using checkpoint::test::TempFolder;
-using namespace saved;  // of saved_runs.h
+using namespace saved;  // from saved_runs.h
 
-/// Weights and optimizer states of all ranks as whole tensors, put together by the parameters' runs.
+/// Unsharded weights and optimizer states, assembled from the shards of all ranks.
 class State {
  public:
   void add(Job& job) {
     for (const tensor::Parameter* p : job.parameters()) {
-      const data_parallel::Here here = job.buffers().here(*p);
+      const data_parallel::LocalSlice here = job.buffers().local_slice(*p);
       put_flat(p->spec.name, *p, here.begin, here.values);
     }
     for (const optim::Segment& s : job.optimizer().segments()) {
@@ -41,24 +41,24 @@ class State {
     const std::lock_guard lock(mutex_);
     counters_ = {job.counters.iteration, job.counters.consumed_samples, job.optimizer().steps()};
   }
-  [[nodiscard]] Tensor whole(const std::string& name) const { return tensors_.at(name); }
+  [[nodiscard]] Tensor full(const std::string& name) const { return tensors_.at(name); }
 
   friend void expect_same_bits(const State& got, const State& expected) {
     EXPECT_EQ(got.counters_, expected.counters_);
     ASSERT_EQ(got.tensors_.size(), expected.tensors_.size());
     for (const auto& [name, tensor] : expected.tensors_) {
       EXPECT_FALSE(tensor.isnan().any().item<bool>()) << name;
-      EXPECT_TRUE(at::equal(got.whole(name), tensor)) << name;
+      EXPECT_TRUE(at::equal(got.full(name), tensor)) << name;
     }
   }
 
-  /// Main values and moments have the same bits; weights are the main values in their own type.
-  friend void expect_same_values_in_another_precision(const State& got, const State& expected) {
+  /// Main values and moments are bitwise equal; weights are the main values in their own dtype.
+  friend void expect_same_values_in_new_precision(const State& got, const State& expected) {
     EXPECT_EQ(got.counters_, expected.counters_);
     ASSERT_EQ(got.tensors_.size(), expected.tensors_.size());
     for (const auto& [name, tensor] : got.tensors_) {
       const bool weight = expected.tensors_.contains("main." + name);
-      const Tensor& from = expected.whole(weight ? "main." + name : name);
+      const Tensor& from = expected.full(weight ? "main." + name : name);
       EXPECT_TRUE(at::equal(tensor, from.to(tensor.scalar_type()))) << name;
     }
   }
@@ -68,10 +68,10 @@ class State {
     const std::lock_guard lock(mutex_);
     Tensor& whole = tensors_[name];
     if (!whole.defined()) whole = at::full(p.spec.shape, std::nan(""), local.options());
-    for (const layout::Part& part : p.shard.parts) {
-      const Tensor to = tensor::box_of(whole, part.global, part.length);
-      const Tensor from = tensor::box_of(local, part.local, part.length);
-      // Holders of the same elements must hold the same bits.
+    for (const layout::ShardBox& part : p.shard.boxes) {
+      const Tensor to = tensor::box_view(whole, part.global, part.length);
+      const Tensor from = tensor::box_view(local, part.local, part.length);
+      // ReplicaCounts of the same elements must be bitwise equal.
       EXPECT_TRUE(to.isnan().logical_or(from.isnan()).logical_or(to == from).all().item<bool>()) << name;
       to.copy_(at::where(from.isnan(), to, from));
     }
@@ -88,7 +88,7 @@ class State {
   std::vector<std::int64_t> counters_;
 };
 
-/// Trains two steps in `layout` and saves them. Returns the loss of the step after.
+/// Trains two steps in `layout` and saves. Returns the loss of the next step.
 double save_after_two_steps(const Saved& layout, const std::string& flags, const TempFolder& folder,
                             State& saved) {
   double next_loss = 0;
@@ -102,7 +102,7 @@ double save_after_two_steps(const Saved& layout, const std::string& flags, const
   return next_loss;
 }
 
-/// Saves after two steps in `from`, loads in each of `layouts`.
+/// Saves after two steps in `from` and loads in each of `layouts`.
 void check_layouts(const Saved& from, const std::string& flags, std::span<const Saved> layouts) {
   const TempFolder folder;
   State saved;
@@ -112,7 +112,7 @@ void check_layouts(const Saved& from, const std::string& flags, std::span<const 
     State loaded;
     const config::Run run = saved_run(to, flags);
     test::on_jobs(run, [&](Job& job) {
-      restore(job, checkpoint::Source::open(folder), Restore::kContinue);
+      restore(job, checkpoint::CheckpointReader::open(folder), Restore::kResume);
       loaded.add(job);
       EXPECT_NEAR(test::train(job, 1).loss[0], next_loss, test::loss_bound(run) * next_loss);
     });
@@ -122,11 +122,11 @@ void check_layouts(const Saved& from, const std::string& flags, std::span<const 
 
 void check_every_layout(const Saved& from, const std::string& flags) { check_layouts(from, flags, kSaved); }
 
-TEST(Checkpoint, OfALlamaLoadsInEveryLayout) {
+TEST(Checkpoint, LlamaLoadsInEveryLayout) {
   for (const Saved& from : kSaved) check_every_layout(from, kLlamaRun);
 }
 
-TEST(Checkpoint, OfShardedWeightsIsThatOfOthers) {
+TEST(Checkpoint, ShardedWeightsLoadAcrossLayouts) {
   const std::array layouts{kOne, kDp2Distributed,
                            Saved{4, "--use-megatron-fsdp --tensor-model-parallel-size 2"},
                            Saved{4, "--use-megatron-fsdp --overlap-grad-reduce --overlap-param-gather"},
@@ -135,7 +135,7 @@ TEST(Checkpoint, OfShardedWeightsIsThatOfOthers) {
   check_layouts(layouts[2], kLlamaRun, layouts);
 }
 
-TEST(Checkpoint, OfInstancesIsThatOfOthers) {
+TEST(Checkpoint, OptimizerInstancesLoadAcrossLayouts) {
   const Saved layouts[] = {
       kOne,
       {8,
@@ -146,11 +146,11 @@ TEST(Checkpoint, OfInstancesIsThatOfOthers) {
   for (const Saved& from : layouts) check_layouts(from, std::string(kLlamaRun) + "--bf16 ", layouts);
 }
 
-TEST(Checkpoint, OfATiedGpt2LoadsInEveryLayout) {
+TEST(Checkpoint, TiedGpt2LoadsInEveryLayout) {
   for (const Saved& from : kSaved) check_every_layout(from, std::string(kGpt2));
 }
 
-TEST(Checkpoint, OfAMixtureLoadsInEveryLayout) {
+TEST(Checkpoint, MixtralLoadsInEveryLayout) {
   const std::string mixtral = std::string(kLlamaRun) + kExpertFlags;
   for (const Saved& from : kWithExperts) check_layouts(from, mixtral, kWithExperts);
   for (const char* more : {"--qk-layernorm --moe-layer-freq [0,1] ",
@@ -158,8 +158,8 @@ TEST(Checkpoint, OfAMixtureLoadsInEveryLayout) {
     check_layouts(kWithExperts[2], mixtral + more, kWithExperts);
 }
 
-// Expert matrices lie transposed and in one tensor of a layer, with biases; sinks by heads.
-TEST(Checkpoint, OfAGptOssLoadsInEveryLayout) {
+// A layer's expert weights are transposed and stored in one tensor, with biases; sinks are per head.
+TEST(Checkpoint, GptOssLoadsInEveryLayout) {
   const std::string gpt_oss = fmt::format(
       "{}{}--add-bias-linear --quick-geglu --glu-linear-offset 1 --activation-func-clamp-value 7 "
       "--softmax-type learnable --window-size 3,0 --window-attn-skip-freq 2 ",
@@ -167,7 +167,7 @@ TEST(Checkpoint, OfAGptOssLoadsInEveryLayout) {
   for (const Saved& from : {kWithExperts[0], kWithExperts[2]}) check_layouts(from, gpt_oss, kWithExperts);
 }
 
-TEST(Checkpoint, OfAGemmaLoadsInEveryLayout) {
+TEST(Checkpoint, GemmaLoadsInEveryLayout) {
   const std::string gemma = fmt::format(
       "{}--apply-layernorm-1p --qk-layernorm --sandwich-norm --scale-embeddings "
       "--query-pre-attn-scalar 8 --disable-bias-linear --activation geglu-tanh --window-size 3,0 "
@@ -181,9 +181,9 @@ constexpr const char* kLatent =
     "--attention-dropout 0 --multi-latent-attention --q-lora-rank 8 --kv-lora-rank 6 --qk-head-dim 6 "
     "--qk-pos-emb-head-dim 4 --v-head-dim 5 --qk-layernorm --norm-epsilon 1e-6 --mtp-num-layers 2 ";
 
-// Latent attention, experts and two further tokens under DeepSeek-V3's names, with the distributed optimizer
-// too.
-TEST(Checkpoint, OfADeepSeekWithFurtherTokensLoadsInEveryLayout) {
+// Multi-latent attention, experts and two MTP depths under DeepSeek-V3's names, also with the distributed
+// optimizer.
+TEST(Checkpoint, DeepSeekWithMtpLoadsInEveryLayout) {
   const std::string deepseek =
       std::string(kLatent) + kExpertFlags +
       "--moe-layer-freq [0,1] --moe-shared-expert-intermediate-size 12 --moe-router-score-function sigmoid "
@@ -193,28 +193,28 @@ TEST(Checkpoint, OfADeepSeekWithFurtherTokensLoadsInEveryLayout) {
     check_layouts(from, deepseek, kWithExperts);
 }
 
-TEST(Checkpoint, OfFurtherTokensThatReadTiedEmbeddingsLoadsInEveryLayout) {
+TEST(Checkpoint, MtpWithTiedEmbeddingsLoadsInEveryLayout) {
   const Saved head_alone{4, "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout Et|t|mm|L"};
   const std::array layouts{kOne, kTp2Pp2, kDp2Distributed, head_alone};
   for (const Saved& from : layouts) check_layouts(from, kLatent, layouts);
 }
 
-TEST(Checkpoint, OfAModelWithoutFamilyLoadsInEveryLayout) {
+TEST(Checkpoint, ModelWithoutFamilyLoadsInEveryLayout) {
   check_every_layout(kTp2Pp2, std::string(kLlamaRun) + "--qk-layernorm --add-qkv-bias ");
 }
 
-TEST(Checkpoint, OfAStageWithoutParametersIsThatOfTheOthers) {
+TEST(Checkpoint, EmptyStageLoadsAcrossLayouts) {
   const std::array layouts{kOne, kEmptyStage};
   for (const Saved& from : layouts) check_layouts(from, std::string(kLlamaRun) + "--bf16 ", layouts);
 }
 
-TEST(Checkpoint, KeepsTheMainValuesOfBfloat16) {
+TEST(Checkpoint, KeepsMainValuesOfBfloat16) {
   check_every_layout(kDp2Distributed, std::string(kLlamaRun) + "--bf16 ");
   check_every_layout(kOne, std::string(kLlamaRun) + "--bf16 ");
 }
 
-// The weights of a 16-bit run computed in float64: what two layouts' losses differ by in bf16 is rounding.
-TEST(Checkpoint, Of16BitsGivesOneLossInFloat64) {
+// The weights of a 16-bit run, evaluated in float64: losses of two layouts differ in bf16 by rounding only.
+TEST(Checkpoint, Bf16WeightsGiveEqualLossesInFloat64) {
   const std::string flags = std::string(kLlamaRun) + "--bf16 ";
   const Saved sharded{4, "--use-megatron-fsdp --tensor-model-parallel-size 2"};
   const Saved instances{
@@ -228,7 +228,7 @@ TEST(Checkpoint, Of16BitsGivesOneLossInFloat64) {
     test::on_jobs(
         saved_run(to, flags),
         [&](Job& job) {
-          restore(job, checkpoint::Source::open(folder), Restore::kContinue);
+          restore(job, checkpoint::CheckpointReader::open(folder), Restore::kResume);
           const double loss = test::train(job, 1).loss[0];
           if (job.ranks.rank() == 0 && expected == 0) expected = loss;
           EXPECT_NEAR(loss, expected, 1e-9 * expected);
@@ -238,8 +238,8 @@ TEST(Checkpoint, Of16BitsGivesOneLossInFloat64) {
   EXPECT_NEAR(in_bf16, expected, 0x1p-9 * expected);
 }
 
-/// Saves after two steps in one precision and goes on in another, in every layout: the fp32 values and the
-/// moments are the same, and the weights are those values in the new type.
+/// Saves after two steps in one precision and resumes in another, in every layout: the fp32 values and the
+/// moments are kept, and the weights are the fp32 values in the new dtype.
 void check_change_of_precision(const std::string& model, const std::string& before, const std::string& after,
                                std::span<const Saved> layouts = kSaved) {
   for (const Saved& from : {kOne, kTp4Dp2Distributed}) {
@@ -250,16 +250,16 @@ void check_change_of_precision(const std::string& model, const std::string& befo
       SCOPED_TRACE(fmt::format("'{}' to '{}', from '{}' to '{}'", before, after, from.flags, to.flags));
       State loaded;
       test::on_jobs(saved_run(to, model + after), [&](Job& job) {
-        restore(job, checkpoint::Source::open(folder), Restore::kContinue);
+        restore(job, checkpoint::CheckpointReader::open(folder), Restore::kResume);
         loaded.add(job);
         EXPECT_NEAR(test::train(job, 1).loss[0], next_loss, 0.01 * next_loss);
       });
-      expect_same_values_in_another_precision(loaded, saved);
+      expect_same_values_in_new_precision(loaded, saved);
     }
   }
 }
 
-TEST(Checkpoint, GoesOnInAnotherPrecision) {
+TEST(Checkpoint, ResumesInAnotherPrecision) {
   check_change_of_precision(kLlamaRun, "", "--bf16 ");
   check_change_of_precision(kLlamaRun, "--bf16 ", "");
   check_change_of_precision(kGpt2, "", "--fp16 --initial-loss-scale 1024 ");
@@ -267,7 +267,7 @@ TEST(Checkpoint, GoesOnInAnotherPrecision) {
   check_change_of_precision(kLlamaRun, "", "--bf16 ", std::array{Saved{4, "--use-megatron-fsdp"}});
 }
 
-TEST(Checkpoint, WeightsOf16BitsAreNotTakenForLostMainValues) {
+TEST(Checkpoint, SixteenBitWeightsDoNotReplaceMissingMainValues) {
   const TempFolder folder;
   const auto run = saved_run(kOne, std::string(kLlamaRun) + "--bf16 ");
   test::on_jobs(run, [&](Job& job) {
@@ -277,25 +277,25 @@ TEST(Checkpoint, WeightsOf16BitsAreNotTakenForLostMainValues) {
     ASSERT_TRUE(checkpoint::save(folder.path(), 0, shot, job.ranks.world()).ok);
   });
   test::on_jobs(run, [&](Job& job) {
-    EXPECT_THROW(restore(job, checkpoint::Source::open(folder), Restore::kContinue), ConfigError);
+    EXPECT_THROW(restore(job, checkpoint::CheckpointReader::open(folder), Restore::kResume), ConfigError);
   });
 }
 
-TEST(Checkpoint, KeepsTheMomentumOfSgd) {
+TEST(Checkpoint, KeepsSgdMomentum) {
   check_every_layout(kTp2Pp2, std::string(kLlamaRun) + "--optimizer sgd ");
 }
 
-TEST(Checkpoint, AStoppedRunResumesToTheBit) {
+TEST(Checkpoint, ResumedRunEqualsUninterruptedRunBitwise) {
   for (const char* flags : {kGpt2, kLlamaRun})
     for (const Saved& layout : kSaved) {
       SCOPED_TRACE(fmt::format("{} {}", flags, layout.flags));
       const TempFolder folder;
       const auto run = saved_run(layout, flags);
-      State undisturbed, resumed;
+      State uninterrupted, resumed;
       test::Curve whole, second;
       test::on_jobs(run, [&](Job& job) {
         const auto mine = test::train(job, 4);
-        undisturbed.add(job);
+        uninterrupted.add(job);
         if (job.ranks.rank() == 0) whole = mine;
       });
       test::on_jobs(run, [&](Job& job) {
@@ -303,19 +303,19 @@ TEST(Checkpoint, AStoppedRunResumesToTheBit) {
         save_in(job, folder);
       });
       test::on_jobs(run, [&](Job& job) {
-        restore(job, checkpoint::Source::open(folder), Restore::kContinue);
+        restore(job, checkpoint::CheckpointReader::open(folder), Restore::kResume);
         EXPECT_EQ(job.counters.consumed_samples, 8);
         const auto mine = test::train(job, 2);
         resumed.add(job);
         if (job.ranks.rank() == 0) second = mine;
       });
-      expect_same_bits(resumed, undisturbed);
+      expect_same_bits(resumed, uninterrupted);
       EXPECT_EQ(second.loss, std::vector<double>(whole.loss.begin() + 2, whole.loss.end()));
       EXPECT_EQ(second.grad_norm, std::vector<double>(whole.grad_norm.begin() + 2, whole.grad_norm.end()));
     }
 }
 
-TEST(Checkpoint, KeepsTheLossScale) {
+TEST(Checkpoint, KeepsLossScale) {
   const TempFolder folder;
   const auto run = saved_run(kOne, std::string(kLlamaRun) + "--fp16 --initial-loss-scale 1024 ");
   const optim::LossScale kept{.scale = 32, .growth = 7, .hysteresis = 1, .dynamic = true};
@@ -324,7 +324,7 @@ TEST(Checkpoint, KeepsTheLossScale) {
     save_in(job, folder);
   });
   test::on_jobs(run, [&](Job& job) {
-    restore(job, checkpoint::Source::open(folder), Restore::kContinue);
+    restore(job, checkpoint::CheckpointReader::open(folder), Restore::kResume);
     const auto& scale = job.optimizer().loss_scale();
     EXPECT_EQ(scale.scale, kept.scale);
     EXPECT_EQ(scale.growth, kept.growth);
@@ -333,51 +333,51 @@ TEST(Checkpoint, KeepsTheLossScale) {
   });
 }
 
-TEST(Checkpoint, OfABfloat16RunHasNoLossScaleToGoOnWith) {
+TEST(Checkpoint, Bfloat16RunProvidesNoLossScale) {
   const TempFolder folder;
   const std::string fp16 = std::string(kLlamaRun) + "--fp16 --initial-loss-scale 1024 --hysteresis 3 ";
   test::on_jobs(saved_run(kOne, std::string(kLlamaRun) + "--bf16 "), [&](Job& job) { save_in(job, folder); });
   test::on_jobs(saved_run(kOne, fp16), [&](Job& job) {
-    restore(job, checkpoint::Source::open(folder), Restore::kContinue);
+    restore(job, checkpoint::CheckpointReader::open(folder), Restore::kResume);
     EXPECT_EQ(job.optimizer().loss_scale().scale, 1024);
     EXPECT_EQ(job.optimizer().loss_scale().hysteresis, 3);
   });
 }
 
-TEST(Checkpoint, WithoutOptimizerStatesAdamStartsAnew) {
+TEST(Checkpoint, WithoutOptimizerStatesAdamRestarts) {
   for (const char* flag : {"--no-load-optim ", "--no-save-optim --no-load-optim "}) {
     const TempFolder folder;
-    const auto anew = saved_run(kOne, std::string(kLlamaRun) + "--clip-grad 0 --load x " + flag);
-    test::on_jobs(anew, [&](Job& job) {
+    const auto fresh = saved_run(kOne, std::string(kLlamaRun) + "--clip-grad 0 --load x " + flag);
+    test::on_jobs(fresh, [&](Job& job) {
       test::train(job, 3);
       save_in(job, folder);
     });
-    test::on_jobs(anew, [&](Job& job) {
-      restore(job, checkpoint::Source::open(folder), Restore::kContinue);
+    test::on_jobs(fresh, [&](Job& job) {
+      restore(job, checkpoint::CheckpointReader::open(folder), Restore::kResume);
       EXPECT_EQ(job.counters.iteration, 3);
       EXPECT_EQ(job.counters.consumed_samples, 12);
       EXPECT_EQ(job.optimizer().steps(), 0);
       const tensor::Parameter& norm = *job.parameters().back();
       const Tensor before = norm.value.detach().clone();
       test::train(job, 1);
-      // Adam's first step moves an element by the learning rate (and decay), whatever its gradient.
-      const double moved = (norm.value - before).abs().max().item<double>();
-      EXPECT_NEAR(moved, 1e-3, 1e-4 + 1e-3 * 0.1) << flag;
+      // Adam's first step changes an element by the learning rate (and decay), whatever its gradient.
+      const double change = (norm.value - before).abs().max().item<double>();
+      EXPECT_NEAR(change, 1e-3, 1e-4 + 1e-3 * 0.1) << flag;
     });
   }
 }
 
-TEST(Checkpoint, StatesOfAnotherOptimizerAreRefused) {
+TEST(Checkpoint, RejectsStatesOfAnotherOptimizer) {
   const TempFolder folder;
   test::on_jobs(saved_run(kOne, kLlamaRun), [&](Job& job) { save_in(job, folder); });
   test::on_jobs(saved_run(kOne, std::string(kLlamaRun) + "--optimizer sgd "), [&](Job& job) {
     try {
-      restore(job, checkpoint::Source::open(folder), Restore::kContinue);
+      restore(job, checkpoint::CheckpointReader::open(folder), Restore::kResume);
       FAIL();
     } catch (const ConfigError& e) {
       EXPECT_NE(std::string(e.what()).find("got sgd and adam in"), std::string::npos) << e.what();
     }
-    EXPECT_NO_THROW(restore(job, checkpoint::Source::open(folder), Restore::kWeights));
+    EXPECT_NO_THROW(restore(job, checkpoint::CheckpointReader::open(folder), Restore::kWeights));
   });
 }
 
@@ -392,30 +392,30 @@ TEST(Checkpoint, OpensAsAHuggingFaceFolder) {
       saved.add(job);
       if (job.ranks.rank() == 0) step = result.folder;
     });
-    const auto source = checkpoint::Source::open_hugging_face(step);
+    const auto source = checkpoint::CheckpointReader::open_hugging_face(step);
     EXPECT_EQ(source.hf_config().at("vocab_size"), 37);
     if (flags == std::string(kLlamaRun)) {
-      const Tensor qkv = saved.whole("decoder.layers.1.self_attention.linear_qkv.weight");
+      const Tensor qkv = saved.full("decoder.layers.1.self_attention.linear_qkv.weight");
       EXPECT_TRUE(at::equal(source.read("model.layers.1.self_attn.k_proj.weight"), qkv.narrow(0, 16, 8)));
-      EXPECT_TRUE(at::equal(source.read("lm_head.weight"), saved.whole("output_layer.weight")));
+      EXPECT_TRUE(at::equal(source.read("lm_head.weight"), saved.full("output_layer.weight")));
     } else {
-      const Tensor fc1 = saved.whole("decoder.layers.1.mlp.linear_fc1.weight");
+      const Tensor fc1 = saved.full("decoder.layers.1.mlp.linear_fc1.weight");
       EXPECT_TRUE(at::equal(source.read("transformer.h.1.mlp.c_fc.weight"), fc1.t()));
       EXPECT_TRUE(
-          at::equal(source.read("transformer.wte.weight"), saved.whole("embedding.word_embeddings.weight")));
+          at::equal(source.read("transformer.wte.weight"), saved.full("embedding.word_embeddings.weight")));
     }
     test::on_jobs(saved_run(kOne, flags), [&](Job& job) {
       restore(job, source, Restore::kWeights);
       for (const tensor::Parameter* p : job.parameters())
-        EXPECT_TRUE(at::equal(p->value.narrow(0, 0, p->spec.shape[0]), saved.whole(p->spec.name)))
+        EXPECT_TRUE(at::equal(p->value.narrow(0, 0, p->spec.shape[0]), saved.full(p->spec.name)))
             << p->spec.name;
       EXPECT_EQ(job.counters.iteration, 0);
-      EXPECT_THROW(restore(job, source, Restore::kContinue), ConfigError);  // it has no optimizer state
+      EXPECT_THROW(restore(job, source, Restore::kResume), ConfigError);  // it has no optimizer state
     });
   }
 }
 
-TEST(Checkpoint, AnOverriddenIterationCountsGlobalBatchesAndNoSkippedSteps) {
+TEST(Checkpoint, OverriddenIterationResetsSamplesAndSkippedSteps) {
   const nlohmann::json state{{"iteration", 5}, {"consumed_samples", 40}, {"skipped", 2}};
   config::Run run;
   run.training.global_batch_size = 6;

@@ -1,5 +1,5 @@
-// With --deterministic-mode gradients have the same bits for every number of data ranks that is a power of
-// two, every cut by stages and every way to shard, dropout on.
+// With --deterministic-mode and dropout, gradients are bitwise equal for every power-of-two number of data
+// ranks, every pipeline layout and every sharding.
 #include "job/gradients.h"
 
 namespace colonnade::job {
@@ -7,21 +7,22 @@ namespace {
 
 using namespace test;  // NOLINT(google-build-using-namespace)
 
-Gradients in_order(int world, const std::string& model, const std::string& layout) {
+Gradients deterministic_gradients(int world, const std::string& model, const std::string& layout) {
   return gradients(settings(world, words(kCommon + model + layout + " --deterministic-mode")));
 }
 
-struct Cut {
+struct DeterministicLayout {
   int world;
   const char* flags;
 };
 
-/// As on `ranks` ranks without further cuts.
-void expect_same_bits(const std::string& model, std::initializer_list<Cut> layouts, int ranks = 1) {
-  const Gradients one = in_order(ranks, model, "");
-  for (const Cut& cut : layouts) {
-    SCOPED_TRACE(cut.flags);
-    const Gradients got = in_order(cut.world, model, cut.flags);
+/// Compares with `ranks` ranks without further parallelism.
+void expect_same_bits(const std::string& model, std::initializer_list<DeterministicLayout> layouts,
+                      int ranks = 1) {
+  const Gradients one = deterministic_gradients(ranks, model, "");
+  for (const DeterministicLayout& layout : layouts) {
+    SCOPED_TRACE(layout.flags);
+    const Gradients got = deterministic_gradients(layout.world, model, layout.flags);
     ASSERT_EQ(got.size(), one.size());
     for (const auto& [name, gradient] : one) EXPECT_TRUE(at::equal(got.at(name), gradient)) << name;
   }
@@ -30,7 +31,7 @@ void expect_same_bits(const std::string& model, std::initializer_list<Cut> layou
 constexpr const char* kSingle = "--micro-batch-size 1 ";
 const std::string kPlain = std::string(kUntied) + kSingle;
 
-TEST(Deterministic, GradientsHaveTheSameBits) {
+TEST(Deterministic, GradientsAreBitwiseEqual) {
   expect_same_bits(kPlain,
                    {{2, ""},
                     {4, "--use-distributed-optimizer"},
@@ -45,18 +46,18 @@ TEST(Deterministic, GradientsHaveTheSameBits) {
                     {2, "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"}});
 }
 
-TEST(Deterministic, GradientsOfAnOddNumberOfMicroBatchesHaveTheSameBits) {
+TEST(Deterministic, OddNumbersOfMicroBatches) {
   expect_same_bits(kPlain + "--global-batch-size 12 ",
                    {{2, ""}, {4, ""}, {2, "--pipeline-model-parallel-size 2"}});
 }
 
-TEST(Deterministic, GradientsOfExpertsHaveTheSameBits) {
+TEST(Deterministic, Experts) {
   expect_same_bits(kExperts + kPlain,
                    {{2, ""}, {4, "--use-megatron-fsdp"}, {2, "--pipeline-model-parallel-size 2"}});
 }
 
-// A table that two blocks of one rank read is summed as its copies on two ranks are.
-TEST(Deterministic, GradientsOfTiedEmbeddingsHaveTheSameBits) {
+// Gradients of an embedding table used twice on one rank are summed as those of copies on two ranks.
+TEST(Deterministic, TiedEmbeddings) {
   expect_same_bits(kSingle, {{2, ""},
                              {4, "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather"},
                              {2, "--pipeline-model-parallel-size 2"},
@@ -66,18 +67,18 @@ TEST(Deterministic, GradientsOfTiedEmbeddingsHaveTheSameBits) {
                              {4, "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v"}});
 }
 
-TEST(Deterministic, GradientsOfFurtherTokensHaveTheSameBits) {
+TEST(Deterministic, MultiTokenPrediction) {
   for (const char* untied : {"", kUntied})
-    expect_same_bits(fmt::format("{}{}{}", kFurther, untied, kSingle),
+    expect_same_bits(fmt::format("{}{}{}", kMtp, untied, kSingle),
                      {{2, ""},
                       {2, "--pipeline-model-parallel-size 2"},
                       {4, "--use-megatron-fsdp --pipeline-model-parallel-size 2"}});
-  expect_same_bits(kFurther + kPlain,
+  expect_same_bits(kMtp + kPlain,
                    {{4, "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v"},
                     {4, "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout Ett|tt|mm|L"}});
 }
 
-TEST(Deterministic, GradientsThatWaitHaveTheSameBits) {
+TEST(Deterministic, DeferredWeightGradients) {
   expect_same_bits(kPlain,
                    {{2, "--pipeline-model-parallel-size 2 --pipeline-schedule zb-h1"},
                     {4,
@@ -88,23 +89,23 @@ TEST(Deterministic, GradientsThatWaitHaveTheSameBits) {
                     {4, "--pipeline-model-parallel-size 2 --delay-wgrad-compute --overlap-grad-reduce"}});
 }
 
-// Of tensor and expert ranks the promise is kept for what cuts them further.
-TEST(Deterministic, GradientsOfTensorRanksHaveTheSameBits) {
+// With tensor or expert parallelism, equality holds for further parallelism on top of the same sizes.
+TEST(Deterministic, TensorParallel) {
   expect_same_bits(kPlain + "--tensor-model-parallel-size 2 --sequence-parallel ",
                    {{4, ""}, {4, "--pipeline-model-parallel-size 2"}, {8, "--use-megatron-fsdp"}}, 2);
 }
 
-TEST(Deterministic, GradientsOfRowsThatTensorRanksShareHaveTheSameBits) {
+TEST(Deterministic, KeyValueHeadsSharedByTensorRanks) {
   expect_same_bits(kPlain + kGroups + "--num-query-groups 1 --tensor-model-parallel-size 2 ",
                    {{4, ""}, {8, "--use-megatron-fsdp"}}, 2);
 }
 
-TEST(Deterministic, GradientsOfExpertRanksHaveTheSameBits) {
+TEST(Deterministic, ExpertParallel) {
   expect_same_bits(kExperts + kPlain + "--expert-model-parallel-size 2 --moe-token-dispatcher-type alltoall ",
                    {{4, ""}, {4, "--pipeline-model-parallel-size 2"}, {8, "--use-megatron-fsdp"}}, 2);
 }
 
-TEST(Deterministic, AreNotWithoutIt) {
+TEST(Deterministic, GradientsDifferWithoutTheFlag) {
   const std::string model = std::string(kCommon) + kUntied + "--micro-batch-size 1 ";
   const Gradients one = gradients(settings(1, words(model)));
   const Gradients two = gradients(settings(2, words(model)));

@@ -1,6 +1,6 @@
-// Documents that share a sample, from files through the data, the model and the loss: with positions and
-// attention that start anew each is trained as it is alone; the ends of documents count for nothing where
-// asked; and a token weighs the same wherever it is.
+// Packed documents, from files through data and model to the loss: with reset positions and attention each
+// document trains as if alone; --eod-mask-loss removes the loss at document ends; with per-token loss every
+// token has the same weight.
 #include "checkpoint/fixtures.h"
 #include "colonnade/data/indexed/indexed_dataset.h"
 #include "colonnade/data/samples/gpt/gpt_batches.h"
@@ -14,13 +14,13 @@ using checkpoint::test::TempFolder;
 
 constexpr std::int64_t kEod = 32;
 constexpr std::int64_t kIdsOfADocument = 8;
-constexpr std::int64_t kLength = 24;  // of a sample
+constexpr std::int64_t kLength = 24;  // tokens per sample
 constexpr const char* kDocumentModel =
     "--num-layers 2 --hidden-size 32 --num-attention-heads 4 --vocab-size 33 --max-position-embeddings 24 "
     "--init-method-std 0.4 --hidden-dropout 0 --attention-dropout 0 --eval-iters 0 ";
-constexpr const char* kAnew = "--reset-position-ids --reset-attention-mask ";
+constexpr const char* kReset = "--reset-position-ids --reset-attention-mask ";
 
-/// Document `number`, of eight ids that no other has, and its end: `length` tokens.
+/// Document `number` with `length` tokens: eight ids of its own, and the end of document.
 std::vector<std::int32_t> document(std::int64_t number, std::int64_t length) {
   std::vector<std::int32_t> ids;
   for (std::int64_t i = 0; i + 1 < length; ++i)
@@ -36,7 +36,7 @@ Text operator+(Text a, const Text& b) {
   return a;
 }
 
-/// Samples of `length` tokens cut from a text, and runs over them.
+/// Dataset of samples of `length` tokens from a text, and runs over it.
 class Data {
  public:
   Data(const Text& text, std::int64_t length) : length_(length) {
@@ -61,11 +61,11 @@ class Data {
   std::int64_t length_;
 };
 
-/// Lengths of the documents of the two samples of a step: 9 + 15 tokens, and 14 + 11 with the last label.
+/// Document lengths of the two samples of a step: 9 + 15 tokens, and 14 + 11 with the last label.
 constexpr std::array<std::int64_t, 4> kLengths{9, 15, 14, 11};
 
-/// `steps` in which only the tokens of one document count; without one, those that the run says.
-pipeline::Steps counting(std::optional<std::int64_t> document, pipeline::Steps steps) {
+/// `steps` with a loss on the tokens of one document only; without `document`, unchanged.
+pipeline::Steps with_loss_on(std::optional<std::int64_t> document, pipeline::Steps steps) {
   if (document)
     steps.loss = [document](const at::Tensor& output, const tensor::Batch& batch) {
       const at::Tensor owner = batch.at("tokens").div(kIdsOfADocument, "floor");
@@ -78,7 +78,7 @@ pipeline::Steps counting(std::optional<std::int64_t> document, pipeline::Steps s
   return steps;
 }
 
-/// The curve of `count` steps over the data, of the tokens of all documents or of one; `type` as in Job.
+/// Curve of `count` steps over the data, with a loss on all documents or on one; `type` as in Job.
 test::Curve train_on(const config::Run& run, int count, std::optional<std::int64_t> document = {},
                      std::optional<at::ScalarType> type = {}) {
   const auto data = data::open_gpt_batches(run.data, run.training, {.vocab_size = 33, .eod = kEod});
@@ -86,25 +86,26 @@ test::Curve train_on(const config::Run& run, int count, std::optional<std::int64
   test::on_jobs(
       run,
       [&](Job& job) {
-        const auto first = [&](int) { return counting(document, evaluation_steps(*data[0], job, 0)); };
+        const auto first = [&](int) { return with_loss_on(document, evaluation_steps(*data[0], job, 0)); };
         const double evaluated = job.evaluate(1, first).at("lm_loss");
         TokenStream stream(*data[0], job, 0);
         test::Curve mine;
         for (int i = 0; i < count; ++i) {
-          const auto report =
-              job.train_step(counting(document, stream.next()), {.learning_rate = 1e-2, .weight_decay = 0});
+          const auto report = job.train_step(with_loss_on(document, stream.next()),
+                                             {.learning_rate = 1e-2, .weight_decay = 0});
           mine.loss.push_back(report.losses.at("lm_loss"));
           mine.grad_norm.push_back(report.optimizer.grad_norm);
         }
-        EXPECT_NEAR(mine.loss[0], evaluated, 1e-6 * evaluated) << "an evaluation sees what training sees";
+        EXPECT_NEAR(mine.loss[0], evaluated, 1e-6 * evaluated)
+            << "evaluation and training compute the same loss";
         if (job.ranks.rank() == 0) curve = mine;
       },
       type);
   return curve;
 }
 
-/// Samples of two documents each, two in a micro-batch.
-struct Shared {
+/// Samples of two packed documents, two per micro-batch.
+struct Packed {
   Data data{document(0, 9) + document(1, 15) + document(2, 14) + document(3, 11), kLength};
   [[nodiscard]] config::Run run(const std::string& flags, int world = 1) const {
     return data.run(world, "--micro-batch-size 2 --global-batch-size 2 --train-iters 1 " + flags);
@@ -117,13 +118,13 @@ test::Curve alone(std::int64_t number) {
   return train_on(data.run(1, "--micro-batch-size 1 --global-batch-size 1 --train-iters 1"), 1);
 }
 
-TEST(Documents, AreAsAloneWherePositionsAndAttentionStartAnew) {
-  const Shared shared;
+TEST(Documents, TrainAsIfAloneWithResetPositionsAndAttention) {
+  const Packed packed;
   for (const test::Layout& layout :
        {test::Layout{"One", 1, ""}, test::Layout{"Pp2", 2, "--pipeline-model-parallel-size 2"},
         test::Layout{"Tp2Sp", 2, "--tensor-model-parallel-size 2 --sequence-parallel"},
         test::Layout{"Cp2", 2, "--context-parallel-size 2"},
-        test::Layout{"Cp4EachWay", 4,
+        test::Layout{"Cp4EveryKind", 4,
                      "--context-parallel-size 4 --cp-comm-type a2a+p2p all_gather "
                      "--hierarchical-context-parallel-sizes 2 2"},
         test::Layout{"Cp2A2a", 2, "--context-parallel-size 2 --cp-comm-type a2a"}})
@@ -131,51 +132,53 @@ TEST(Documents, AreAsAloneWherePositionsAndAttentionStartAnew) {
       SCOPED_TRACE(fmt::format("{} document {}", layout.name, number));
       const test::Curve expected = alone(number);
       const test::Curve got =
-          train_on(shared.run(fmt::format("{}{}", kAnew, layout.flags), layout.world), 1, number);
+          train_on(packed.run(fmt::format("{}{}", kReset, layout.flags), layout.world), 1, number);
       EXPECT_NEAR(got.loss[0], expected.loss[0], 1e-5 * expected.loss[0]);
       EXPECT_NEAR(got.grad_norm[0], expected.grad_norm[0], 1e-4 * expected.grad_norm[0]);
     }
 }
 
-TEST(Documents, FeelTheOnesBeforeThemOtherwise) {
-  const Shared shared;
+TEST(Documents, DependOnEarlierDocumentsWithoutBothResets) {
+  const Packed packed;
   for (const std::int64_t number : {1, 3})
     for (const char* flags : {"", "--reset-position-ids", "--reset-attention-mask"})
-      EXPECT_GT(std::abs(train_on(shared.run(flags), 1, number).loss[0] / alone(number).loss[0] - 1), 1e-3)
+      EXPECT_GT(std::abs(train_on(packed.run(flags), 1, number).loss[0] / alone(number).loss[0] - 1), 1e-3)
           << flags << " document " << number;
 }
 
-TEST(Documents, EndsCountForNothingWhereAsked) {
-  const Shared shared;
+TEST(Documents, EodMaskLossRemovesTheLossAtEnds) {
+  const Packed packed;
   double sum = 0, tokens = 0;
   for (std::size_t i = 0; i < kLengths.size(); ++i) {
     const auto predicted = static_cast<double>(kLengths.at(i) - 1);
     sum += predicted * alone(static_cast<std::int64_t>(i)).loss[0];
     tokens += predicted;
   }
-  const double without = train_on(shared.run(fmt::format("{}--eod-mask-loss", kAnew)), 1).loss[0];
+  const double without = train_on(packed.run(fmt::format("{}--eod-mask-loss", kReset)), 1).loss[0];
   EXPECT_NEAR(without, sum / tokens, 1e-5 * without);
-  EXPECT_GT(std::abs(train_on(shared.run(kAnew), 1).loss[0] - without), 1e-3) << "ends count unless asked";
+  EXPECT_GT(std::abs(train_on(packed.run(kReset), 1).loss[0] - without), 1e-3)
+      << "ends have a loss without the flag";
 }
 
-// In float64: three of Adam's steps make differences of elements whose gradient is all but zero as large as
-// the learning rate, in fp32 up to 3e-5 of the loss.
+// In float64: for elements with a gradient near zero, three Adam steps amplify rounding to the size of the
+// learning rate, in fp32 up to 3e-5 of the loss.
 TEST(PerTokenLoss, IsTheMeanOverTheTokensOfTheGlobalBatch) {
   const auto curve_of = [](const config::Run& run, int count) {
     return train_on(run, count, {}, at::kDouble);
   };
-  // Samples with 12, 6, 3 or 1 ends of documents: ranks have different numbers of tokens that count.
+  // Samples with 12, 6, 3 or 1 document ends: ranks have different numbers of loss tokens.
   Text text;
   for (const std::int64_t length : {2, 4, 8, 24})
     for (std::int64_t i = 0; i < kLength / length; ++i) text = text + document(i % 4, length);
   text.push_back(1);
   const Data data(text, kLength);
   const std::string flags = "--global-batch-size 4 --train-iters 3 --eod-mask-loss ";
-  // The mean of one micro-batch that holds them all needs no flag.
+  // With all samples in one micro-batch, its mean is the per-token mean without the flag.
   const test::Curve whole = curve_of(data.run(1, flags + "--micro-batch-size 4"), 3);
   const std::string one_each = flags + "--micro-batch-size 1 ";
   const double unweighted = curve_of(data.run(1, one_each), 1).grad_norm[0];
-  EXPECT_GT(std::abs(unweighted / whole.grad_norm[0] - 1), 1e-2) << "samples of few tokens weigh as others";
+  EXPECT_GT(std::abs(unweighted / whole.grad_norm[0] - 1), 1e-2)
+      << "samples with few loss tokens have the weight of others";
   for (const test::Layout& layout :
        {test::Layout{"One", 1, ""}, test::Layout{"Dp2", 2, ""}, test::Layout{"Dp4", 4, ""},
         test::Layout{"Dp2Distributed", 2, "--use-distributed-optimizer --overlap-grad-reduce"},

@@ -1,4 +1,4 @@
-// Whole steps of the real code on meta tensors: what they hold is what was planned, and ranks understand each
+// Full steps of the real code on meta tensors: memory matches the plan, and the ranks' collectives match each
 // other under every kind of parallelism.
 #include "colonnade/job/dry_run.h"
 
@@ -36,11 +36,11 @@ constexpr Planned kDryLayouts[] = {
 
 void expect_as_planned(const config::Run& run) {
   const auto seen = dry_run_all(run);
-  EXPECT_THAT(broken_promises(run, seen), IsEmpty());
-  EXPECT_THAT(broken_talk(seen), IsEmpty());
+  EXPECT_THAT(plan_mismatches(run, seen), IsEmpty());
+  EXPECT_THAT(collective_mismatches(seen), IsEmpty());
 }
 
-TEST(DryRun, HoldsWhatWasPlannedAndRanksUnderstandEachOther) {
+TEST(DryRun, MemoryMatchesThePlanAndCollectivesMatch) {
   for (const Planned& layout : kDryLayouts) {
     SCOPED_TRACE(layout.name);
     expect_as_planned(test::planned_run(layout, test::llama(""), "cpu"));
@@ -48,8 +48,8 @@ TEST(DryRun, HoldsWhatWasPlannedAndRanksUnderstandEachOther) {
   }
 }
 
-/// Two ranks for each sequence, and sums over data ranks and stages beside them.
-TEST(DryRun, OfContextRanksOfEveryKind) {
+/// Context-parallel groups of two, combined with data and pipeline parallelism.
+TEST(DryRun, EveryContextParallelKind) {
   for (
       const char* kind :
       {"--cp-comm-type p2p", "--cp-comm-type all_gather", "--cp-comm-type a2a",
@@ -68,14 +68,14 @@ TEST(DryRun, OfContextRanksOfEveryKind) {
   }
 }
 
-TEST(DryRun, OfSumsThatNoOrderRounds) {
+TEST(DryRun, DeterministicMode) {
   for (const Planned& layout : {kDryLayouts[0], kDryLayouts[1]}) {
     SCOPED_TRACE(layout.name);
     expect_as_planned(test::planned_run(layout, test::llama("--deterministic-mode "), "cpu"));
   }
 }
 
-TEST(DryRun, OfExpertsExchangesEqualShares) {
+TEST(DryRun, ExpertsWithBalancedRouting) {
   const std::string experts =
       "--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 1024 --moe-aux-loss-coeff 0.01 --moe-z-loss-coeff "
       "0.001 --moe-router-load-balancing-type aux_loss --moe-router-topk 2 ";
@@ -98,18 +98,19 @@ TEST(DryRun, OfExpertsExchangesEqualShares) {
   }
 }
 
-/// What a step adds to what stays, within 3 % of it.
-void expect_activations_seen(const std::vector<cost::StageMemory>& plans, const std::vector<DryRun>& seen) {
+/// Memory that a step adds to the resident memory equals the plan within 3 %.
+void expect_planned_activations(const std::vector<cost::StageMemory>& plans,
+                                const std::vector<DryRun>& seen) {
   for (std::size_t i = 0; i < seen.size(); ++i) {
-    const auto planned = static_cast<double>(plans[i].activations + plans[i].working);
+    const auto planned = static_cast<double>(plans[i].activations + plans[i].workspace);
     const auto added =
         static_cast<double>(seen[i].peak - seen[i].optimizer - plans[i].resident() + plans[i].optimizer);
     EXPECT_NEAR(added, planned, 0.03 * planned) << "rank " << seen[i].rank;
   }
 }
 
-// The first expert rank is planned for, and the others, that receive less, are seen to hold less.
-TEST(DryRun, OfUnevenExpertsHoldsWhatIsPlannedForTheFullest) {
+// The plan is that of the first expert rank; the other expert ranks receive and hold less.
+TEST(DryRun, ImbalancedExpertsMatchThePlanOfTheFullestRank) {
   const Planned layouts[] = {
       {"Ep4", 4, "--expert-model-parallel-size 4 --micro-batch-size 1 --global-batch-size 8"},
       {"Ep2Etp2", 4,
@@ -135,11 +136,11 @@ TEST(DryRun, OfUnevenExpertsHoldsWhatIsPlannedForTheFullest) {
         const std::int64_t even = dry_run(run, 0).peak;
         run.model.moe.assumed_imbalance = imbalance;
         const auto seen = dry_run_all(run);
-        EXPECT_THAT(broken_promises(run, seen), IsEmpty());
-        EXPECT_THAT(broken_talk(seen), IsEmpty());
+        EXPECT_THAT(plan_mismatches(run, seen), IsEmpty());
+        EXPECT_THAT(collective_mismatches(seen), IsEmpty());
         EXPECT_GE(seen[0].peak, even);
         EXPECT_TRUE(imbalance < 2 || seen[0].peak > even);
-        expect_activations_seen(plans_of(run, seen), seen);
+        expect_planned_activations(planned_memory_of(run, seen), seen);
         for (const DryRun& one : seen) {
           if (one.expert_rank == 0 || one.pipeline_rank > 0) continue;
           EXPECT_LE(one.peak - one.optimizer, seen[0].peak - seen[0].optimizer) << one.rank;
@@ -147,8 +148,8 @@ TEST(DryRun, OfUnevenExpertsHoldsWhatIsPlannedForTheFullest) {
       }
 }
 
-// Ranks without a head know no loss whose tokens they could divide by.
-TEST(DryRun, OfALossPerTokenNeedsNoHead) {
+// Ranks without the output head have no loss and so no token count to divide by.
+TEST(DryRun, PerTokenLossWorksWithoutTheHead) {
   for (const char* more :
        {"", "--context-parallel-size 2 --cp-comm-type all_gather ",
         ("--hybrid-context-parallel --max-seqlen-per-dp-cp-rank 1024 --cp-comm-type "
@@ -166,22 +167,22 @@ TEST(DryRun, OfALossPerTokenNeedsNoHead) {
   }
 }
 
-TEST(DryRun, SeesAPlanThatIsWrong) {
+TEST(DryRun, DetectsAWrongPlan) {
   const config::Run run = test::planned_run(kDryLayouts[0], test::gpt2(""), "cpu");
   std::vector<DryRun> seen = dry_run_all(run);
   seen[0].num_parameters += 1;
   seen[0].peak = seen[0].peak * 104 / 100;
-  EXPECT_THAT(broken_promises(run, seen), ElementsAre(HasSubstr("parameters"), HasSubstr("peak")));
+  EXPECT_THAT(plan_mismatches(run, seen), ElementsAre(HasSubstr("parameters"), HasSubstr("peak")));
 }
 
-TEST(DryRun, SeesARankThatLeavesACallOut) {
+TEST(DryRun, DetectsAMissingCollective) {
   const config::Run run = test::planned_run(kDryLayouts[1], test::gpt2(""), "cpu");
   std::vector<DryRun> seen = dry_run_all(run);
   seen[3].calls.erase(seen[3].calls.begin() + 7);
-  EXPECT_FALSE(broken_talk(seen).empty());
+  EXPECT_FALSE(collective_mismatches(seen).empty());
 }
 
-/// Worlds above 16 ranks, cut in every way that ranks may differ.
+/// Worlds above 16 ranks, with every layout in which ranks may differ.
 constexpr Planned kBigWorlds[] = {
     {"Tp4Pp2", 24,
      "--tensor-model-parallel-size 4 --sequence-parallel --pipeline-model-parallel-size 2 --global-batch-size 12"},
@@ -198,7 +199,7 @@ constexpr Planned kBigWorlds[] = {
     {"Cp10", 20,
      "--context-parallel-size 10 --cp-comm-type p2p all_gather p2p all_gather --use-distributed-optimizer"},
     {"Instances", 24, "--use-distributed-optimizer --num-distributed-optimizer-instances 3"},
-    {"CutInstances", 24,
+    {"ShardedInstances", 24,
      "--use-megatron-fsdp --num-distributed-optimizer-instances 3 --outer-dp-sharding-strategy optim"},
     {"Sharded", 18, "--use-megatron-fsdp --pipeline-model-parallel-size 2"},
 };
@@ -208,7 +209,7 @@ constexpr const char* kBigModels[] = {
     "--num-experts 12 --moe-layer-freq 2 --moe-ffn-hidden-size 40 --sequence-parallel ",
 };
 
-/// Sequences and layers that every world can cut.
+/// A model whose sequences and layers divide evenly in every world.
 config::Run big_run(const Planned& world, const std::string& more) {
   return test::planned_run(
       world, test::odd("--seq-length 80 --max-position-embeddings 80 --micro-batch-size 1 ") + more, "cpu");
@@ -222,8 +223,8 @@ std::map<int, std::vector<DryRun>> by_class(const config::Run& run) {
   return seen;
 }
 
-/// Ranks of one class hold as much at every time and say the same.
-void expect_alike(const config::Run& run) {
+/// Ranks of one class have equal memory at all times and equal collectives.
+void expect_equal_within_classes(const config::Run& run) {
   for (const auto& [number, ranks] : by_class(run))
     for (const DryRun& one : ranks) {
       const DryRun& first = ranks.front();
@@ -238,11 +239,11 @@ void expect_alike(const config::Run& run) {
     }
 }
 
-TEST(DryRun, RanksOfAClassAreSeenToDoTheSame) {
+TEST(DryRun, RanksOfAClassAreEqual) {
   for (const Planned& world : kBigWorlds)
     for (const char* model : kBigModels) {
       SCOPED_TRACE(fmt::format("{}: {}", world.name, model));
-      expect_alike(big_run(world, model));
+      expect_equal_within_classes(big_run(world, model));
     }
   for (const char* more : {"", "--expert-tensor-parallel-size 1 --expert-model-parallel-size 12",
                            "--moe-token-dispatcher-type alltoall --add-bias-linear"}) {
@@ -252,13 +253,13 @@ TEST(DryRun, RanksOfAClassAreSeenToDoTheSame) {
         "--global-batch-size 24 --use-distributed-optimizer {}",
         more);
     config::Run run = big_run({"Experts", 24, flags.c_str()}, kBigModels[1]);
-    expect_alike(run);
+    expect_equal_within_classes(run);
     run.model.moe.assumed_imbalance = 1.7;
-    expect_alike(run);
+    expect_equal_within_classes(run);
   }
 }
 
-/// How many of `seen` are members of each group that one of them spoke in, by the group's axes; the most.
+/// For each kind of group (by axes), the largest number of members among the ranks in `seen`.
 std::map<std::string, std::size_t> members_seen(const std::vector<DryRun>& seen) {
   std::map<std::string, std::size_t> most;
   for (const DryRun& one : seen)
@@ -270,28 +271,28 @@ std::map<std::string, std::size_t> members_seen(const std::vector<DryRun>& seen)
   return most;
 }
 
-TEST(DryRun, OfABigWorldLooksAtEachClassAndTwoMembersOfEachKindOfGroup) {
+TEST(DryRun, LargeWorldRunsEachClassAndTwoMembersOfEachKindOfGroup) {
   for (const Planned& world : kBigWorlds) {
     SCOPED_TRACE(world.name);
     const config::Run run = big_run(world, kBigModels[0]);
     const auto seen = dry_run_all(run);
     const std::vector<int> classes = cost::rank_classes(run);
-    std::size_t stand_for_others = 0;
+    std::size_t representatives = 0;
     int all = 0;
     for (const DryRun& one : seen) {
-      all += one.alike;
-      stand_for_others += one.alike > 0 ? 1 : 0;
+      all += one.represented_ranks;
+      representatives += one.represented_ranks > 0 ? 1 : 0;
     }
-    EXPECT_EQ(stand_for_others, std::set(classes.begin(), classes.end()).size());
+    EXPECT_EQ(representatives, std::set(classes.begin(), classes.end()).size());
     EXPECT_EQ(all, run.parallel.world_size);
     for (const auto& [axes, members] : members_seen(seen)) EXPECT_GE(members, 2U) << axes;
-    EXPECT_THAT(broken_promises(run, seen), IsEmpty());
-    EXPECT_THAT(broken_talk(seen), IsEmpty());
+    EXPECT_THAT(plan_mismatches(run, seen), IsEmpty());
+    EXPECT_THAT(collective_mismatches(seen), IsEmpty());
   }
 }
 
-// Of 1,024 ranks two kinds of tensor ranks in four stages, the first stage's row of them, and ends of groups.
-TEST(DryRun, OfABigWorldLooksAtFewRanks) {
+// Of 1,024 ranks: two classes of tensor ranks in each of four stages, and the end ranks of groups.
+TEST(DryRun, LargeWorldRunsFewRanks) {
   const config::Run run = test::planned_run(
       {"", 1024,
        "--tensor-model-parallel-size 8 --pipeline-model-parallel-size 4 --use-distributed-optimizer "
@@ -299,13 +300,13 @@ TEST(DryRun, OfABigWorldLooksAtFewRanks) {
       test::llama(""), "cpu");
   const auto seen = dry_run_all(run);
   EXPECT_LE(seen.size(), 4U * 5);
-  EXPECT_THAT(broken_promises(run, seen), IsEmpty());
-  EXPECT_THAT(broken_talk(seen), IsEmpty());
+  EXPECT_THAT(plan_mismatches(run, seen), IsEmpty());
+  EXPECT_THAT(collective_mismatches(seen), IsEmpty());
 }
 
-// Of eight tensor ranks that share two key-value heads the fifth alone counts the second one, and of five
-// that gather keys those in the middle have two pieces of others'.
-TEST(DryRun, OfABigWorldSeesAFaultInTheMiddleOfAGroup) {
+// Among eight tensor ranks with two key-value heads, only the fifth counts the second head; among five
+// context ranks that gather keys, those in the middle have chunks of two others.
+TEST(DryRun, LargeWorldDetectsAFaultInTheMiddleOfAGroup) {
   const Planned middle[] = {
       {"Tensor", 32, "--tensor-model-parallel-size 8 --num-attention-heads 8 --ffn-hidden-size 104"},
       {"Context", 20, "--context-parallel-size 5 --cp-comm-type all_gather"},
@@ -317,7 +318,7 @@ TEST(DryRun, OfABigWorldSeesAFaultInTheMiddleOfAGroup) {
     const auto found = std::ranges::find(seen, rank, &DryRun::rank);
     ASSERT_NE(found, seen.end());
     found->calls.erase(found->calls.begin() + 7);
-    EXPECT_FALSE(broken_talk(seen).empty());
+    EXPECT_FALSE(collective_mismatches(seen).empty());
   }
 }
 

@@ -1,4 +1,4 @@
-// Tensors of folders that a model does not take, lacks or holds twice, and output layers that are not tied.
+// Unknown, missing and duplicate tensors of Hugging Face folders, and output layers that are not tied.
 #include "colonnade/job/folder_tensors.h"
 
 #include <ATen/ATen.h>
@@ -34,21 +34,21 @@ class FolderTensors : public testing::Test {
   }
   void TearDown() override { fs::remove_all(folder_); }
 
-  /// The recorded folder of `model`, to be changed.
-  void take(const std::string& model, const nlohmann::json& change = nlohmann::json::object()) {
+  /// Loads the recorded folder of `model`, for a test to modify.
+  void load(const std::string& model, const nlohmann::json& change = nlohmann::json::object()) {
     const fs::path recorded = fs::path(test::vectors()) / "hf" / model;
     tensors_.clear();
-    const auto source = checkpoint::Source::open_hugging_face(recorded);
+    const auto source = checkpoint::CheckpointReader::open_hugging_face(recorded);
     for (const std::string& name : source.names()) tensors_[name] = source.read(name);
     config_ = source.hf_config();
     config_.update(change);
   }
-  [[nodiscard]] checkpoint::Source open() const {
+  [[nodiscard]] checkpoint::CheckpointReader open() const {
     checkpoint::write_safetensors(folder_ / "model.safetensors", tensors_);
     write_file_atomically(folder_ / "config.json", config_.dump());
     return convert::open_hugging_face(folder_);
   }
-  /// What is said against the folder; "" where it is taken.
+  /// Error for the folder; "" where it is accepted.
   [[nodiscard]] std::string fault() const {
     const auto source = open();
     auto settings = models::hf::settings_of(config_, "x", source.names());
@@ -59,7 +59,7 @@ class FolderTensors : public testing::Test {
     try {
       testing::internal::CaptureStderr();
       testing::internal::CaptureStdout();
-      check_taken(source, run.model, /*reports=*/true);
+      require_model_tensors(source, run.model, /*logs_unread=*/true);
       printed_ = testing::internal::GetCapturedStderr() + testing::internal::GetCapturedStdout();
       return "";
     } catch (const DataError& e) {
@@ -82,16 +82,16 @@ class FolderTensors : public testing::Test {
   mutable std::string printed_;
 };
 
-TEST_F(FolderTensors, OfTheModelAloneAreTakenWithoutAWord) {
+TEST_F(FolderTensors, ExactTensorsOfAModelAreAcceptedSilently) {
   for (const char* model : {"llama", "gpt2", "t5", "bert", "mixtral", "deepseek_v3", "gpt_oss", "gemma2"}) {
-    take(model);
+    load(model);
     EXPECT_EQ(fault(), "") << model;
     EXPECT_EQ(printed_, "") << model;
   }
 }
 
-TEST_F(FolderTensors, ThatNothingIsComputedWithAreReportedInOneLine) {
-  take("gpt2");
+TEST_F(FolderTensors, UnreadTensorsAreLoggedInOneLine) {
+  load("gpt2");
   tensors_["transformer.h.0.attn.bias"] = at::ones({1, 1, 4, 4});
   tensors_["h.1.attn.masked_bias"] = at::ones({1});
   tensors_["score.weight"] = at::ones({2, 64});
@@ -101,16 +101,16 @@ TEST_F(FolderTensors, ThatNothingIsComputedWithAreReportedInOneLine) {
       AllOf(HasSubstr("not read: 2 buffers (transformer.h.0.attn.bias, transformer.h.1.attn.masked_bias)"),
             HasSubstr("1 tensors of heads for other tasks (score.weight)")));
   EXPECT_EQ(std::ranges::count(printed_, '\n'), 1);
-  take("deepseek_v3");
+  load("deepseek_v3");
   tensors_["model.layers.2.enorm.weight"] = at::ones({64});
   EXPECT_EQ(fault(), "");
   EXPECT_THAT(printed_,
               HasSubstr("1 tensors of layers for multi-token prediction (model.layers.2.enorm.weight)"));
 }
 
-TEST_F(FolderTensors, ThatAreUnknownAreRefusedWithTheLikelyReason) {
+TEST_F(FolderTensors, UnknownTensorsAreRejectedWithTheLikelyReason) {
   const auto with = [&](const std::string& name) {
-    take("llama");
+    load("llama");
     tensors_[name] = at::ones({2, 2});
     return fault();
   };
@@ -121,13 +121,13 @@ TEST_F(FolderTensors, ThatAreUnknownAreRefusedWithTheLikelyReason) {
   EXPECT_THAT(with("model.layers.0.self_attn.q_proj.bias"),
               AllOf(HasSubstr("got 1 others: model.layers.0.self_attn.q_proj.bias"),
                     HasSubstr("without these biases")));
-  EXPECT_THAT(with("model.layers.0.attn.bias"), HasSubstr("got 1 others")) << "a buffer of GPT-2 alone";
+  EXPECT_THAT(with("model.layers.0.attn.bias"), HasSubstr("got 1 others")) << "a buffer of GPT-2 only";
   EXPECT_THAT(with("model.layers.0.other.weight"),
               HasSubstr("use the config.json that was saved with these weights"));
 }
 
-TEST_F(FolderTensors, ThatAreMissingAreRefusedByName) {
-  take("llama");
+TEST_F(FolderTensors, MissingTensorsAreRejectedByName) {
+  load("llama");
   tensors_.erase("lm_head.weight");
   EXPECT_THAT(
       fault(),
@@ -135,18 +135,18 @@ TEST_F(FolderTensors, ThatAreMissingAreRefusedByName) {
             HasSubstr("\"tie_word_embeddings\": true")));
   tensors_.erase("model.norm.weight");
   EXPECT_THAT(fault(), HasSubstr("got 2 missing: lm_head.weight, model.norm.weight; save or download"));
-  take("bert");
+  load("bert");
   for (const char* name : {"bias", "transform.dense.weight", "transform.dense.bias",
                            "transform.LayerNorm.weight", "transform.LayerNorm.bias"})
     tensors_.erase(std::string("cls.predictions.") + name);
   EXPECT_THAT(fault(), HasSubstr("the base model without its head; save the model with its head"));
 }
 
-/// Of what Transformers computes: its T5 scales logits unless tie_word_embeddings is false or
-/// scale_decoder_outputs says otherwise.
-TEST_F(FolderTensors, OfAT5GetAdviceThatKeepsTheScaleOfItsLogits) {
+/// T5 of Transformers scales its logits unless tie_word_embeddings is false or scale_decoder_outputs says
+/// otherwise.
+TEST_F(FolderTensors, AdviceForT5KeepsTheScaleOfItsLogits) {
   const auto setting = [&](const char* name) { return models::hf::settings_of(config_, "x").at(name); };
-  take("t5", {{"tie_word_embeddings", false}});
+  load("t5", {{"tie_word_embeddings", false}});
   config_.erase("scale_decoder_outputs");
   EXPECT_EQ(setting("scale_decoder_outputs"), "false");
   EXPECT_THAT(fault(), HasSubstr("or write \"tie_word_embeddings\": true and "
@@ -166,19 +166,19 @@ TEST_F(FolderTensors, OfAT5GetAdviceThatKeepsTheScaleOfItsLogits) {
   EXPECT_THAT(untied().second, HasSubstr("\"scale_decoder_outputs\": false"));
 }
 
-TEST_F(FolderTensors, ThatAreCopiesMustBeEqual) {
-  take("t5");
+TEST_F(FolderTensors, CopiesMustBeEqual) {
+  load("t5");
   tensors_["encoder.embed_tokens.weight"] = tensors_.at("shared.weight").clone();
   EXPECT_EQ(fault(), "");
   tensors_["decoder.embed_tokens.weight"] = tensors_.at("shared.weight") + 1;
   EXPECT_THAT(fault(), HasSubstr("decoder.embed_tokens.weight must hold the values of shared.weight"));
-  take("bert");
+  load("bert");
   tensors_["cls.predictions.decoder.bias"] = tensors_.at("cls.predictions.bias") + 1;
   EXPECT_EQ(fault(), "");
-  EXPECT_THAT(printed_, HasSubstr("the decoder's is read, as in Transformers"));
+  EXPECT_THAT(printed_, HasSubstr("the decoder's bias is read, as in Transformers"));
 }
 
-TEST_F(FolderTensors, OfASavedBertWithAnOutputLayerOfItsOwnHoldItsBiasTwice) {
+TEST_F(FolderTensors, SavedUntiedBertHasItsOutputBiasTwice) {
   for (const bool own : {true, false}) {
     const auto step = folder_ / (own ? "own" : "tied");
     const auto run = saved::saved_run(
@@ -200,9 +200,10 @@ TEST_F(FolderTensors, OfASavedBertWithAnOutputLayerOfItsOwnHoldItsBiasTwice) {
     });
     ASSERT_TRUE(bias.defined());
     EXPECT_GT(bias.abs().max().item<float>(), 0);
-    const auto source = checkpoint::Source::open_hugging_face(written);
+    const auto source = checkpoint::CheckpointReader::open_hugging_face(written);
     EXPECT_TRUE(at::equal(source.read("cls.predictions.bias"), bias));
-    ASSERT_EQ(source.has("cls.predictions.decoder.bias"), own) << "Transformers ties it where the tables are";
+    ASSERT_EQ(source.has("cls.predictions.decoder.bias"), own)
+        << "Transformers ties the bias where the tables are tied";
     if (own) {
       EXPECT_TRUE(at::equal(source.read("cls.predictions.decoder.bias"), bias));
     }
@@ -213,14 +214,14 @@ TEST_F(FolderTensors, OfASavedBertWithAnOutputLayerOfItsOwnHoldItsBiasTwice) {
   }
 }
 
-TEST_F(FolderTensors, OfAnOutputLayerThatDiffersAreNotTied) {
+TEST_F(FolderTensors, DifferingOutputLayerIsUntied) {
   for (const auto& [model, embedding, output] :
        {std::tuple{"gpt2", "transformer.wte.weight", "lm_head.weight"},
         std::tuple{"gemma2", "model.embed_tokens.weight", "lm_head.weight"},
         std::tuple{"t5", "shared.weight", "lm_head.weight"},
         std::tuple{"bert", "bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"}}) {
     SCOPED_TRACE(model);
-    take(model);
+    load(model);
     EXPECT_EQ(untied(), std::pair(std::string("false"), std::string()));
     tensors_[output] = tensors_.at(embedding).clone();
     EXPECT_EQ(untied(), std::pair(std::string("false"), std::string()));
@@ -228,11 +229,11 @@ TEST_F(FolderTensors, OfAnOutputLayerThatDiffersAreNotTied) {
     tensors_[output][3][5] += 0.25;
     const auto& [setting, note] = untied();
     EXPECT_EQ(setting, "true");
-    EXPECT_THAT(note, AllOf(HasSubstr(output), HasSubstr("it is not tied, as in Transformers"),
+    EXPECT_THAT(note, AllOf(HasSubstr(output), HasSubstr("it is left untied, as in Transformers"),
                             HasSubstr("\"tie_word_embeddings\": false")));
     EXPECT_EQ(fault(), "");
   }
-  take("llama", {{"tie_word_embeddings", true}});
+  load("llama", {{"tie_word_embeddings", true}});
   EXPECT_EQ(untied().first, "true");
 }
 

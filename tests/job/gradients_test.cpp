@@ -1,5 +1,5 @@
-// Every gradient tensor of a GPT is the same in float64 on one rank and in every layout, with hidden and
-// attention dropout on: what is dropped depends on (seed, name, global index) alone.
+// Every gradient is the same in float64 on one rank and in every layout, with hidden and
+// attention dropout: dropout masks depend on (seed, name, global index) only.
 #include "job/gradients.h"
 
 namespace colonnade::job {
@@ -7,12 +7,12 @@ namespace {
 
 using namespace test;  // NOLINT(google-build-using-namespace)
 
-const std::vector<Layout> kLayouts = with_model_cuts({
+const std::vector<Layout> kLayouts = with_model_parallel({
     {"Dp2", 2, "--overlap-grad-reduce --ddp-bucket-size 5000"},
     {"Tp2SpPp2Dp2", 8, "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2"},
 });
 
-/// With those of one rank, or of the layout `base`.
+/// Compares with the gradients of one rank, or of the layout `base`.
 void expect_all_agree(const std::string& model, const std::vector<Layout>& layouts = kLayouts,
                       const Layout& base = {"One", 1, ""}) {
   const auto flags = words(kCommon + model);
@@ -26,16 +26,14 @@ void expect_all_agree(const std::string& model, const std::vector<Layout>& layou
   }
 }
 
-TEST(Gradients, OfATiedGptWithDropoutAgree) { expect_all_agree(""); }
+TEST(Gradients, TiedGptWithDropoutAgree) { expect_all_agree(""); }
 
-TEST(Gradients, OfAnUntiedGptWithDropoutAgree) { expect_all_agree(kUntied); }
+TEST(Gradients, UntiedGptWithDropoutAgree) { expect_all_agree(kUntied); }
 
-TEST(Gradients, OfAGptWithSharedKeysAndDropoutAgree) {
-  expect_all_agree(fmt::format("{}{}", kGroups, kUntied));
-}
+TEST(Gradients, GroupedQueryGptWithDropoutAgree) { expect_all_agree(fmt::format("{}{}", kGroups, kUntied)); }
 
-/// Stages of the encoder, of the decoder, and with layers of both.
-const std::vector<Layout> kEncoderLayouts = with_model_cuts({
+/// Layouts with stages of the encoder, of the decoder, and with layers of both.
+const std::vector<Layout> kEncoderLayouts = with_model_parallel({
     {"Pp4", 4, "--pipeline-model-parallel-size 4"},
     {"Pp3LayersOfBothInOne", 3,
      "--pipeline-model-parallel-size 3 --pipeline-model-parallel-layout Ee*3|ett|ttL"},
@@ -52,17 +50,17 @@ const std::vector<Layout> kEncoderLayouts = with_model_cuts({
      "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads --pipeline-model-parallel-size 2 "
      "--pipeline-schedule zb-h1"},
     {"Tp2SpPp2Dp2", 8, "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2"},
-    {"Pp2Dp2MadeAgain", 4,
+    {"Pp2Dp2Recomputed", 4,
      "--pipeline-model-parallel-size 2 --recompute-granularity full --recompute-method uniform "
      "--recompute-num-layers 1 --overlap-grad-reduce --ddp-bucket-size 5000"},
-    {"Tp2SpMadeAgainInPart", 2,
+    {"Tp2SpSelectivelyRecomputed", 2,
      "--tensor-model-parallel-size 2 --sequence-parallel --recompute-granularity selective --recompute-modules "
      "core_attn layernorm mlp"},
 });
 
-TEST(Gradients, OfAnEncoderAndADecoderWithDropoutAgree) { expect_all_agree(kT5, kEncoderLayouts); }
+TEST(Gradients, T5WithDropoutAgree) { expect_all_agree(kT5, kEncoderLayouts); }
 
-TEST(Gradients, OfAnUntiedEncoderAndDecoderAgree) {
+TEST(Gradients, UntiedT5Agree) {
   expect_all_agree(
       fmt::format("{}{}--position-embedding-type rope --output-layer-bias --normalization RMSNorm "
                   "--swiglu --disable-bias-linear ",
@@ -70,7 +68,7 @@ TEST(Gradients, OfAnUntiedEncoderAndDecoderAgree) {
       kEncoderLayouts);
 }
 
-const std::vector<Layout> kBertLayouts = with_model_cuts({
+const std::vector<Layout> kBertLayouts = with_model_parallel({
     {"Tp2Sp", 2, "--tensor-model-parallel-size 2 --sequence-parallel"},
     {"Pp2ZbV", 2, "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v"},
     {"Tp2SpPp2ZbH1", 4,
@@ -85,17 +83,17 @@ const std::vector<Layout> kBertLayouts = with_model_cuts({
     {"Pp2Dp2ShardedGradients", 4,
      "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads --pipeline-model-parallel-size 2 "
      "--pipeline-schedule zb-h1"},
-    {"Pp2Dp2MadeAgain", 4,
+    {"Pp2Dp2Recomputed", 4,
      "--pipeline-model-parallel-size 2 --recompute-granularity full --recompute-method uniform "
      "--recompute-num-layers 1 --overlap-grad-reduce --ddp-bucket-size 5000"},
-    {"Tp2SpMadeAgainInPart", 2,
+    {"Tp2SpSelectivelyRecomputed", 2,
      "--tensor-model-parallel-size 2 --sequence-parallel --recompute-granularity selective --recompute-modules "
      "core_attn mlp"},
 });
 
-TEST(Gradients, OfABertWithDropoutAgree) { expect_all_agree(kBert, kBertLayouts); }
+TEST(Gradients, BertWithDropoutAgree) { expect_all_agree(kBert, kBertLayouts); }
 
-TEST(Gradients, OfAPublishedBertWithDropoutAgree) {
+TEST(Gradients, PublishedBertWithDropoutAgree) {
   expect_all_agree(kPublishedBert, kBertLayouts);
   expect_all_agree(fmt::format("{}{}--hidden-dropout 0 --disable-bias-linear ", kPublishedBert, kUntied),
                    {kBertLayouts[1], kBertLayouts[2]});
@@ -117,24 +115,24 @@ const std::vector<Layout> kContextLayouts = {
     {"Cp2Dp2", 4, "--context-parallel-size 2 --overlap-grad-reduce --ddp-bucket-size 5000"},
 };
 
-TEST(Gradients, OfAGptWithSharedSequencesAgree) { expect_all_agree(kNoAttentionDropout, kContextLayouts); }
+TEST(Gradients, ContextParallelGptAgree) { expect_all_agree(kNoAttentionDropout, kContextLayouts); }
 
-// Every pair of a query and a key is dropped by its numbers, whichever block it is in.
-TEST(Gradients, OfAGptWithSharedSequencesAndAttentionDropoutAgree) {
+// Attention dropout depends on the global indices of query and key, whatever block they are in.
+TEST(Gradients, ContextParallelGptWithAttentionDropoutAgree) {
   std::vector<Layout> layouts = kContextLayouts;
-  layouts.push_back({"Cp2MadeAgain", 2,
+  layouts.push_back({"Cp2Recomputed", 2,
                      "--context-parallel-size 2 --recompute-granularity full --recompute-method uniform "
                      "--recompute-num-layers 1"});
-  layouts.push_back({"Cp4TwoLevelsMadeAgain", 4,
+  layouts.push_back({"Cp4TwoLevelsRecomputed", 4,
                      "--context-parallel-size 4 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes "
                      "2 2 --recompute-activations"});
   expect_all_agree("", layouts);
   expect_all_agree(fmt::format("{}{}--window-size 6,0 --attn-logit-softcapping 0.5 ", kGroups, kUntied),
                    layouts);
-  expect_all_agree(kLatentOfHidden, {layouts[0], layouts[1], layouts[3]});
+  expect_all_agree(kLatentWithoutQueryLora, {layouts[0], layouts[1], layouts[3]});
 }
 
-TEST(Gradients, OfCappedScoresWithSharedSequencesAgree) {
+TEST(Gradients, ContextParallelSoftCappedScoresAgree) {
   const std::string capped = "--attn-logit-softcapping 0.5 ";
   const std::string documents = "--reset-attention-mask --reset-position-ids ";
   expect_all_agree(kNoAttentionDropout + capped + documents, kContextLayouts);
@@ -142,7 +140,7 @@ TEST(Gradients, OfCappedScoresWithSharedSequencesAgree) {
                    {kContextLayouts[0], kContextLayouts[1], kContextLayouts[2], kContextLayouts[3]});
 }
 
-TEST(Gradients, OfAGptWithSharedSequencesKeysAndAWindowAgree) {
+TEST(Gradients, ContextParallelGroupedQueriesWithAWindowAgree) {
   expect_all_agree(fmt::format("{}{}{}--window-size 6,0 ", kNoAttentionDropout, kGroups, kUntied),
                    kContextLayouts);
 }
@@ -166,36 +164,36 @@ const std::vector<Layout> kExpertLayouts = {
      "--expert-model-parallel-size 4 --expert-tensor-parallel-size 1"},
 };
 
-TEST(Gradients, OfEachKindOfAttentionWithSharedSequencesAgree) {
-  for (const char* model : {kLatent, kLatentOfHidden})
+TEST(Gradients, ContextParallelAttentionKindsAgree) {
+  for (const char* model : {kLatent, kLatentWithoutQueryLora})
     expect_all_agree(std::string(model) + kNoAttentionDropout, kContextLayouts);
   expect_all_agree(std::string(kGptOss) + "--num-query-groups 4 ",
                    {kContextLayouts[0], kContextLayouts[1], kContextLayouts[2], kContextLayouts[3]});
 }
 
-// Every rank has the sink of each head that it computes, whoever made it.
-TEST(Gradients, OfASinkAtZeroWithSharedSequencesAgree) {
+// Every rank has the sinks of the heads that it computes.
+TEST(Gradients, ContextParallelOffByOneSoftmaxAgree) {
   expect_all_agree(fmt::format("{}{}--softmax-type off-by-one ", kNoAttentionDropout, kGroups),
                    kContextLayouts);
 }
 
-TEST(Gradients, OfFurtherTokensWithSharedSequencesAgree) {
+TEST(Gradients, ContextParallelMtpAgree) {
   for (const char* documents : {"", "--reset-attention-mask --reset-position-ids "})
     expect_all_agree(
-        fmt::format("{}{}{}", kFurther, documents, kNoAttentionDropout),
+        fmt::format("{}{}{}", kMtp, documents, kNoAttentionDropout),
         {{"Cp2", 2, "--context-parallel-size 2"},
          {"Cp2Pp2Tp2Sp", 8,
           "--context-parallel-size 2 --pipeline-model-parallel-size 2 --tensor-model-parallel-size 2 "
           "--sequence-parallel --cp-comm-type a2a"}});
 }
 
-TEST(Gradients, OfExpertsThatGatherTokensAgree) { expect_all_agree(kExperts, kExpertLayouts); }
+TEST(Gradients, ExpertsWithAllGatherAgree) { expect_all_agree(kExperts, kExpertLayouts); }
 
-TEST(Gradients, OfExpertsThatExchangeRowsAgree) {
+TEST(Gradients, ExpertsWithAllToAllAgree) {
   expect_all_agree(fmt::format("{}--moe-token-dispatcher-type alltoall ", kExperts), kExpertLayouts);
 }
 
-TEST(Gradients, OfExpertsWithSharedSequencesAgree) {
+TEST(Gradients, ContextParallelExpertsAgree) {
   const std::vector<Layout> layouts{
       {"Cp2", 2, "--context-parallel-size 2"},
       {"Cp2Ep2", 2, "--context-parallel-size 2 --expert-model-parallel-size 2"},
@@ -210,7 +208,7 @@ TEST(Gradients, OfExpertsWithSharedSequencesAgree) {
         layouts);
 }
 
-TEST(Gradients, OfPlainRoutersAgree) {
+TEST(Gradients, RoutersWithoutAuxiliaryLossAgree) {
   for (const char* router : {"--moe-router-pre-softmax --moe-router-topk 1",
                              "--moe-router-score-function sigmoid --moe-router-topk 4 "
                              "--moe-router-num-groups 4 --moe-router-group-topk 2 "
@@ -218,8 +216,8 @@ TEST(Gradients, OfPlainRoutersAgree) {
     expect_all_agree(fmt::format("{}{} ", kExperts, router), {kExpertLayouts[3], kExpertLayouts[7]});
 }
 
-// Noise on what routers read is a function of names and numbers, as dropout is.
-TEST(Gradients, OfExpertsWithJitterAgree) {
+// Router input jitter depends on names and indices only, as dropout does.
+TEST(Gradients, ExpertsWithInputJitterAgree) {
   expect_all_agree(fmt::format("{}--moe-input-jitter-eps 0.3 ", kExperts),
                    {kExpertLayouts[2], kExpertLayouts[6], kExpertLayouts[9]});
   expect_all_agree(fmt::format("{}{}--moe-input-jitter-eps 0.3 ", kNoAttentionDropout, kExperts),
@@ -228,14 +226,14 @@ TEST(Gradients, OfExpertsWithJitterAgree) {
                      "--expert-model-parallel-size 2 --expert-tensor-parallel-size 1"}});
 }
 
-// So are the logits of a benchmark.
-TEST(Gradients, OfForcedLoadBalancingAgree) {
+// So do the random logits of forced load balancing.
+TEST(Gradients, ForcedLoadBalancingAgrees) {
   expect_all_agree(fmt::format("{}--moe-router-force-load-balancing ", kExperts),
                    {kExpertLayouts[2], kExpertLayouts[6], kExpertLayouts[9]});
 }
 
-// Sinkhorn assigns the tokens that a rank's router sees of a micro-batch.
-TEST(Gradients, OfSinkhornRoutersAgreeWhereTheySeeTheSameTokens) {
+// Sinkhorn balances the tokens of a micro-batch that a rank's router sees.
+TEST(Gradients, SinkhornRoutersAgreeWhereTheySeeTheSameTokens) {
   for (const char* topk : {"1", "2"})
     expect_all_agree(
         fmt::format(
@@ -247,27 +245,27 @@ TEST(Gradients, OfSinkhornRoutersAgreeWhereTheySeeTheSameTokens) {
          {"Pp2Ep2", 4, "--pipeline-model-parallel-size 2 --expert-model-parallel-size 2"}});
 }
 
-// Which tokens are dropped depends on how many tokens a rank's router sees: layouts that keep these agree.
+// Dropped tokens depend on the number of tokens at a rank's router: layouts that keep it agree.
 constexpr const char* kCapacity = "--moe-expert-capacity-factor 0.7 ";
 
-TEST(Gradients, OfExpertsWithACapacityAgreeWhereRoutersSeeTheSameTokens) {
-  const std::vector<Layout> whole{
+TEST(Gradients, ExpertCapacityAgreesWhereRoutersSeeTheSameTokens) {
+  const std::vector<Layout> full_sequences{
       kExpertLayouts[0],
       kExpertLayouts[2],
       kExpertLayouts[3],
       kExpertLayouts[4],
       {"Pp2Ep2", 4, "--pipeline-model-parallel-size 2 --expert-model-parallel-size 2"}};
-  const std::vector<Layout> halves(kExpertLayouts.begin() + 6, kExpertLayouts.begin() + 8);
+  const std::vector<Layout> half_sequences(kExpertLayouts.begin() + 6, kExpertLayouts.begin() + 8);
   for (const char* more : {"--moe-token-dispatcher-type alltoall ",
                            "--moe-pad-expert-input-to-capacity --moe-token-drop-policy position ",
                            "--moe-pad-expert-input-to-capacity --moe-token-dispatcher-type alltoall "}) {
-    expect_all_agree(fmt::format("{}{}{}", kExperts, kCapacity, more), whole);
-    expect_all_agree(fmt::format("{}{}{}", kExperts, kCapacity, more), halves, kExpertLayouts[5]);
+    expect_all_agree(fmt::format("{}{}{}", kExperts, kCapacity, more), full_sequences);
+    expect_all_agree(fmt::format("{}{}{}", kExperts, kCapacity, more), half_sequences, kExpertLayouts[5]);
   }
 }
 
-// Its mean over the micro-batches so far sees those of all data ranks: layouts of as many data ranks agree.
-TEST(Gradients, OfTheBalancingLossOverAStepAgreeForAsManyDataRanks) {
+// The loss averages micro-batches of all data ranks so far: layouts with equally many data ranks agree.
+TEST(Gradients, GlobalAuxLossAgreesForEquallyManyDataRanks) {
   const std::string model =
       std::string(kExperts) + "--moe-router-load-balancing-type global_aux_loss --moe-aux-loss-coeff 0.5 ";
   expect_all_agree(model, {kExpertLayouts[5],
@@ -281,20 +279,20 @@ TEST(Gradients, OfTheBalancingLossOverAStepAgreeForAsManyDataRanks) {
                    kExpertLayouts[0]);
 }
 
-TEST(Gradients, OfExpertsWithSharedOnesBesideTheExchangeAgree) {
+TEST(Gradients, ExpertsWithSharedExpertOverlapAgree) {
   expect_all_agree(
       fmt::format("{}--moe-token-dispatcher-type alltoall --moe-shared-expert-overlap ", kExperts),
       {kExpertLayouts[1], kExpertLayouts[6], kExpertLayouts[9]});
 }
 
-TEST(Gradients, OfAGptOssThatGathersTokensAgree) { expect_all_agree(kGptOss, kExpertLayouts); }
+TEST(Gradients, GptOssWithAllGatherAgrees) { expect_all_agree(kGptOss, kExpertLayouts); }
 
-TEST(Gradients, OfAGptOssThatExchangesRowsAgree) {
+TEST(Gradients, GptOssWithAllToAllAgrees) {
   expect_all_agree(fmt::format("{}--moe-token-dispatcher-type alltoall ", kGptOss), kExpertLayouts);
 }
 
-// As Gemma 3, with Gemma 2's soft caps: sandwich norms, two rotary bases, scaled embeddings that are tied.
-TEST(Gradients, OfAGemmaAgree) {
+// Gemma 3 with Gemma 2's soft caps: sandwich norms, two rotary bases, scaled and tied embeddings.
+TEST(Gradients, GemmaAgrees) {
   expect_all_agree(
       "--group-query-attention --num-query-groups 2 --position-embedding-type rope --rotary-base 1000000 "
       "--rotary-base-local 10000 --normalization RMSNorm --apply-layernorm-1p --qk-layernorm --sandwich-norm "
@@ -303,31 +301,33 @@ TEST(Gradients, OfAGemmaAgree) {
       "--final-logit-softcapping 0.3 ");
 }
 
-// On tensor ranks, of the last token and of further ones, in stages of their own.
-TEST(Gradients, OfCappedLogitsAgree) {
-  expect_all_agree(fmt::format("{}--final-logit-softcapping 0.3 ", kFurther),
-                   with_model_cuts({{"HeadAlone", 4,
-                                     "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout "
-                                     "Ett|tt|mm|L"}}));
+// With tensor parallelism, for the output head and the MTP heads, in separate stages.
+TEST(Gradients, SoftCappedLogitsAgree) {
+  expect_all_agree(fmt::format("{}--final-logit-softcapping 0.3 ", kMtp),
+                   with_model_parallel({{"HeadAlone", 4,
+                                         "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout "
+                                         "Ett|tt|mm|L"}}));
 }
 
-const std::vector<Layout> kLatentLayouts = with_model_cuts({
+const std::vector<Layout> kLatentLayouts = with_model_parallel({
     {"Tp4", 4, "--tensor-model-parallel-size 4"},
     {"Dp2", 2, "--overlap-grad-reduce --ddp-bucket-size 5000"},
     {"Tp2SpPp2Dp2", 8, "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2"},
     {"Pp2ZbV", 2, "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v"},
 });
 
-TEST(Gradients, OfLatentAttentionAgree) { expect_all_agree(kLatent, kLatentLayouts); }
+TEST(Gradients, LatentAttentionAgrees) { expect_all_agree(kLatent, kLatentLayouts); }
 
-TEST(Gradients, OfLatentAttentionWithDropoutAgree) { expect_all_agree(kLatentOfHidden, kLatentLayouts); }
+TEST(Gradients, LatentAttentionWithDropoutAgrees) {
+  expect_all_agree(kLatentWithoutQueryLora, kLatentLayouts);
+}
 
-TEST(Gradients, OfLatentAttentionWithExpertsAgree) {
+TEST(Gradients, LatentAttentionWithExpertsAgrees) {
   expect_all_agree(fmt::format("{}{}", kLatent, kExperts),
                    {kExpertLayouts[1], kExpertLayouts[6], kExpertLayouts[9]});
 }
 
-const std::vector<Layout> kFurtherLayouts = with_model_cuts({
+const std::vector<Layout> kMtpLayouts = with_model_parallel({
     {"Dp2", 2, "--overlap-grad-reduce --ddp-bucket-size 5000"},
     {"Tp2SpPp2Dp2", 8, "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2"},
     {"Pp2ZbV", 2, "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v"},
@@ -350,14 +350,12 @@ const std::vector<Layout> kFurtherLayouts = with_model_cuts({
      "--pipeline-model-parallel-layout Ett|tt|mm|L"},
 });
 
-TEST(Gradients, OfFurtherTokensAgree) { expect_all_agree(kFurther, kFurtherLayouts); }
+TEST(Gradients, MtpAgrees) { expect_all_agree(kMtp, kMtpLayouts); }
 
-TEST(Gradients, OfFurtherTokensUntiedAgree) {
-  expect_all_agree(fmt::format("{}{}", kFurther, kUntied), kFurtherLayouts);
-}
+TEST(Gradients, UntiedMtpAgrees) { expect_all_agree(fmt::format("{}{}", kMtp, kUntied), kMtpLayouts); }
 
-TEST(Gradients, OfFurtherTokensWithExpertsAndLatentAttentionAgree) {
-  expect_all_agree(fmt::format("{}{}{}{}--moe-layer-freq [0,1,0,1] ", kLatent, kFurther, kUntied, kExperts),
+TEST(Gradients, MtpWithExpertsAndLatentAttentionAgrees) {
+  expect_all_agree(fmt::format("{}{}{}{}--moe-layer-freq [0,1,0,1] ", kLatent, kMtp, kUntied, kExperts),
                    {kExpertLayouts[1], kExpertLayouts[6], kExpertLayouts[9]});
 }
 
@@ -395,12 +393,12 @@ void expect_schedules_agree(const std::string& model) {
               "--pipeline-schedule zb-v --overlap-grad-reduce --ddp-bucket-size 3000");
 }
 
-// Embedding and head share their weights, on the first rank of a V in one place.
-TEST(Gradients, OfEveryScheduleAgreeWithTiedEmbeddings) { expect_schedules_agree(""); }
+// Embedding and head share their weight; in a V schedule both are on the first rank.
+TEST(Gradients, EveryScheduleAgreesWithTiedEmbeddings) { expect_schedules_agree(""); }
 
-TEST(Gradients, OfEveryScheduleAgreeUntied) { expect_schedules_agree(kUntied); }
+TEST(Gradients, EveryScheduleAgreesUntied) { expect_schedules_agree(kUntied); }
 
-TEST(Gradients, OfExpertsAgreeWhenWeightsWait) {
+TEST(Gradients, ExpertsAgreeWithDeferredWeightGradients) {
   expect_all_agree(
       kExperts, {{"Pp2Ep2ZbV", 4,
                   "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v "
@@ -412,21 +410,21 @@ TEST(Gradients, OfExpertsAgreeWhenWeightsWait) {
                   "--pipeline-model-parallel-size 2 --delay-wgrad-compute --expert-model-parallel-size 2"}});
 }
 
-TEST(Gradients, AreTheBitsOf1F1BWhenWeightsWait) {
+TEST(Gradients, DeferredWeightGradientsEqual1F1BBitwise) {
   for (const char* model : {"", kExperts}) {
     const auto flags = words(fmt::format("{}{}{}{}", kCommon, kDeep, kUntied, model)) +
                        words("--pipeline-model-parallel-size 2");
-    const Gradients whole = gradients(settings(2, flags));
+    const Gradients fused = gradients(settings(2, flags));
     for (const char* schedule : {"--pipeline-schedule zb-h1", "--pipeline-schedule zb-v",
                                  "--pipeline-schedule dualpipe-v", "--delay-wgrad-compute"}) {
       SCOPED_TRACE(fmt::format("{}{}", model, schedule));
       const Gradients split = gradients(settings(2, flags + words(schedule)));
-      for (const auto& [name, gradient] : whole) EXPECT_TRUE(at::equal(split.at(name), gradient)) << name;
+      for (const auto& [name, gradient] : fused) EXPECT_TRUE(at::equal(split.at(name), gradient)) << name;
     }
   }
 }
 
-TEST(Gradients, ChangeWithWhatIsDroppedAndCapped) {
+TEST(Gradients, ChangeWithDropoutAndSoftCapping) {
   const auto flags = words(kCommon);
   const Gradients one = gradients(settings(1, flags));
   for (const char* other : {"--hidden-dropout 0", "--attention-dropout 0", "--final-logit-softcapping 0.3"}) {

@@ -1,4 +1,4 @@
-// Checkpoints of Hugging Face give the logits, loss and gradients that Transformers computed, in every
+// Hugging Face checkpoints give the logits, loss and gradients that Transformers computed, in every
 // layout. Vectors and tolerances: tests/vectors/hf/manifest.json.
 #include <fstream>
 #include <mutex>
@@ -63,7 +63,7 @@ constexpr Layout kHfExpertLayouts[] = {
      "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2 "
      "--expert-model-parallel-size 2 --expert-tensor-parallel-size 1 --moe-token-dispatcher-type alltoall"}};
 
-/// Encoder and decoder; one stage holds layers of both.
+/// Layouts of encoder-decoder models; one stage holds layers of both.
 constexpr Layout kHfEncoderLayouts[] = {
     {"Tp1", 1, ""},
     {"Tp2", 2, "--tensor-model-parallel-size 2"},
@@ -75,7 +75,7 @@ constexpr Layout kHfEncoderLayouts[] = {
     {"Tp2SpPp4", 8,
      "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 4 --micro-batch-size 1 "
      "--calculate-per-token-loss"}};
-/// Of models that see both ways.
+/// Layouts of bidirectional models.
 constexpr Layout kMaskedLayouts[] = {
     {"Pp2Virtual2", 2,
      "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout E|t|t|L --micro-batch-size 1 "
@@ -86,9 +86,9 @@ constexpr Layout kMaskedLayouts[] = {
     {"Pp2ZbV", 2,
      "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v --pipeline-model-parallel-layout E|t|t|L "
      "--micro-batch-size 1 --calculate-per-token-loss"},
-    {"MadeAgain", 1, "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"}};
-/// What cuts sequences, splits backward or runs it twice; chunks and micro-batches of two each.
-constexpr Layout kHfFurtherLayouts[] = {
+    {"Recomputed", 1, "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"}};
+/// Context parallelism, split backward and recomputation; two model chunks, two micro-batches.
+constexpr Layout kHfMoreLayouts[] = {
     {"Cp2", 2, "--context-parallel-size 2"},
     {"Cp2AllGather", 2, "--context-parallel-size 2 --cp-comm-type all_gather"},
     {"Cp2A2a", 2, "--context-parallel-size 2 --cp-comm-type a2a"},
@@ -104,9 +104,9 @@ constexpr Layout kHfFurtherLayouts[] = {
     {"Pp2ZbV", 2,
      "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v --pipeline-model-parallel-layout E|t|t|L "
      "--micro-batch-size 1 --calculate-per-token-loss"},
-    {"MadeAgain", 1, "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"}};
+    {"Recomputed", 1, "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"}};
 
-/// The labels' length, filled up to what tensor ranks share.
+/// Length of the labels, padded to divide by the tensor-parallel size.
 constexpr std::int64_t kDecoderLength = 20;
 
 class HfParity : public testing::TestWithParam<std::tuple<std::string, Layout>> {
@@ -130,17 +130,17 @@ class HfParity : public testing::TestWithParam<std::tuple<std::string, Layout>> 
     });
   }
 
-  /// The decoder reads its labels one place later, behind id 0, and 0 for those that are ignored.
+  /// Decoder inputs are the labels shifted right after id 0, with 0 for ignored labels.
   [[nodiscard]] tensor::Batch encoder_batch(const Tensor& tokens, const Tensor& given,
                                             std::int64_t first) const {
     const Tensor mask = vectors_.view("in.attention_mask").to(at::kLong).narrow(0, first, tokens.size(0));
     Tensor labels = at::full({tokens.size(0), kDecoderLength}, -100, at::kLong);
     labels.narrow(1, 0, given.size(1)).copy_(given);
-    Tensor read = at::zeros_like(labels);
-    read.narrow(1, 1, kDecoderLength - 1).copy_(labels.narrow(1, 0, kDecoderLength - 1).clamp_min(0));
+    Tensor inputs = at::zeros_like(labels);
+    inputs.narrow(1, 1, kDecoderLength - 1).copy_(labels.narrow(1, 0, kDecoderLength - 1).clamp_min(0));
     return tensor::Batch({{"encoder_tokens", tokens.to(test::device())},
                           {"encoder_padding", (mask == 0).to(test::device())},
-                          {"tokens", read.to(test::device())},
+                          {"tokens", inputs.to(test::device())},
                           {"labels", labels.to(test::device())},
                           {"loss_mask", (labels >= 0).to(test::device(), at::kFloat)}});
   }
@@ -161,11 +161,11 @@ class HfParity : public testing::TestWithParam<std::tuple<std::string, Layout>> 
 
   [[nodiscard]] double number(const std::string& name) const { return vectors_.view(name).item<double>(); }
 
-  /// The positions of this rank, of x [b, s, ...].
-  [[nodiscard]] static Tensor part_of(const Tensor& x, const Job& job) {
+  /// This context rank's shard of x [b, s, ...].
+  [[nodiscard]] static Tensor context_shard_of(const Tensor& x, const Job& job) {
     std::vector<Tensor> own;
-    for (const layout::Chunk& chunk : layout::context_chunks(x.size(1), job.ranks.coord(layout::Axis::kCp),
-                                                             job.run.parallel.context_parallel_size))
+    for (const layout::TokenSpan& chunk : layout::context_chunks(
+             x.size(1), job.ranks.coord(layout::Axis::kCp), job.run.parallel.context_parallel_size))
       own.push_back(x.narrow(1, chunk.begin, chunk.length));
     return at::cat(own, 1);
   }
@@ -182,19 +182,19 @@ class HfParity : public testing::TestWithParam<std::tuple<std::string, Layout>> 
       if (job.run.model.bidirectional) return masked_batch(tokens, given, first);
       Tensor labels = at::full_like(given, -100);
       labels.narrow(1, 0, 31).copy_(given.narrow(1, 1, 31));
-      return context_part(tensor::Batch({{"tokens", tokens.to(test::device())},
-                                         {"labels", labels.to(test::device())},
-                                         {"loss_mask", (labels >= 0).to(test::device(), at::kFloat)}}),
-                          job.ranks.coord(layout::Axis::kCp), job.run.parallel.context_parallel_size);
+      return context_shard(tensor::Batch({{"tokens", tokens.to(test::device())},
+                                          {"labels", labels.to(test::device())},
+                                          {"loss_mask", (labels >= 0).to(test::device(), at::kFloat)}}),
+                           job.ranks.coord(layout::Axis::kCp), job.run.parallel.context_parallel_size);
     };
     return steps;
   }
 };
 
-/// Gradients by Hugging Face's names, put together from all ranks.
+/// Unsharded gradients by Hugging Face names, assembled from all ranks.
 class Gradients {
  public:
-  /// What the job holds is `scale` times the gradient of the mean loss.
+  /// The job's gradients are `scale` times those of the mean loss.
   void add(Job& job, double scale) {
     const std::lock_guard lock(mutex_);
     for (tensor::Parameter* p : job.parameters()) {
@@ -203,7 +203,7 @@ class Gradients {
       if (!whole.defined()) whole = at::zeros(p->spec.shape, at::kDouble);
       specs_.emplace(p->spec.name, p->spec);
       const Tensor flat = p->main_grad.reshape({-1}).cpu() / scale;
-      const bool first = job.buffers().groups().replicas(p->spec.family).first();
+      const bool first = job.buffers().groups().replicas(p->spec.param_group).is_first();
       for (const auto& slice : convert::state_slices(p->spec.name, *p, 0, flat, first)) {
         Tensor box = whole;
         for (std::size_t d = 0; d < slice.offset.size(); ++d)
@@ -214,7 +214,7 @@ class Gradients {
     }
     naming_ = models::hf::naming_of(job.run.model);
   }
-  [[nodiscard]] std::map<std::string, Tensor> by_their_names() const {
+  [[nodiscard]] std::map<std::string, Tensor> by_hf_names() const {
     std::map<std::string, Tensor> all;
     for (const auto& [name, whole] : whole_)
       for (const auto& tensor : models::hf::tensors_of(specs_.at(name), naming_)) {
@@ -237,22 +237,23 @@ TEST_P(HfParity, LogitsLossAndGradients) {
   const config::Run run = settings();
   const Tensor logits = vectors_.view("logits");
   const Tensor labels = vectors_.view("in.labels");
-  // A GPT is not asked for its first token.
+  // A GPT does not predict its first token.
   const std::int64_t first_label = run.model.has_encoder() || run.model.bidirectional ? 0 : 1;
   const double tokens =
       (labels.narrow(1, first_label, labels.size(1) - first_label) >= 0).sum().item<double>();
   double norm_of_step = 0;
   test::on_jobs(run, [&](Job& job) {
-    restore(job, checkpoint::Source::open_hugging_face(folder()), Restore::kWeights);
+    restore(job, checkpoint::CheckpointReader::open_hugging_face(folder()), Restore::kWeights);
     for (const tensor::Parameter* p : job.parameters()) {
-      const bool expert = p->spec.family == layout::Family::kExpert;
-      const bool cut = p->spec.cut(layout::Axis::kEtp) != nullptr;
-      const int parts = run.parallel.expert_model_parallel_size * (cut ? run.parallel.expert_tensor() : 1);
-      EXPECT_TRUE(!expert || p->spec.numel() == p->shard.numel() * parts) << p->spec.name;
+      const bool expert = p->spec.param_group == layout::ParamGroup::kExpert;
+      const bool sharded = p->spec.sharded_dim(layout::Axis::kEtp) != nullptr;
+      const int shards =
+          run.parallel.expert_model_parallel_size * (sharded ? run.parallel.expert_tensor_size() : 1);
+      EXPECT_TRUE(!expert || p->spec.numel() == p->shard.numel() * shards) << p->spec.name;
     }
     job.executor().evaluate(steps(job), tensor::Output::kLogits, [&](int microbatch, const Tensor& got) {
       const auto first = (microbatch * job.data_ranks() + job.data_rank()) * got.size(0);
-      const Tensor expected = part_of(logits.narrow(0, first, got.size(0)), job);
+      const Tensor expected = context_shard_of(logits.narrow(0, first, got.size(0)), job);
       EXPECT_TRUE(at::allclose(got.cpu().narrow(1, 0, expected.size(1)), expected,
                                /*rtol=*/1e-4, /*atol=*/2e-5));
     });
@@ -260,12 +261,12 @@ TEST_P(HfParity, LogitsLossAndGradients) {
     EXPECT_NEAR(evaluated.at("lm_loss"), number("loss"), 1e-5 * number("loss"));
     const auto report = job.train_step(steps(job), {.learning_rate = 1e-3});
     EXPECT_NEAR(report.losses.at("lm_loss"), number("loss"), 1e-5 * number("loss"));
-    // With the loss per token, the division by all tokens comes in the optimizer.
+    // With per-token loss, the optimizer divides by the number of tokens.
     gradients.add(job, run.training.calculate_per_token_loss ? tokens : 1);
     if (job.ranks.rank() == 0) norm_of_step = report.optimizer.grad_norm;
   });
 
-  const auto all = gradients.by_their_names();
+  const auto all = gradients.by_hf_names();
   EXPECT_EQ(static_cast<std::ptrdiff_t>(all.size()),
             std::ranges::count_if(vectors_.tensors(),
                                   [](const auto& entry) { return entry.first.starts_with("grad_norm."); }));
@@ -290,10 +291,10 @@ INSTANTIATE_TEST_SUITE_P(Models, HfParity,
                          testing::Combine(testing::ValuesIn(test::recorded_models({test::ModelKind::kDense})),
                                           testing::ValuesIn(kHfLayouts)),
                          name_of);
-INSTANTIATE_TEST_SUITE_P(InOtherWays, HfParity,
+INSTANTIATE_TEST_SUITE_P(MoreLayouts, HfParity,
                          testing::Combine(testing::Values("llama", "qwen2", "qwen3", "gemma2", "gemma3_text",
                                                           "mixtral", "qwen3_moe", "gpt_oss", "deepseek_v3"),
-                                          testing::ValuesIn(kHfFurtherLayouts)),
+                                          testing::ValuesIn(kHfMoreLayouts)),
                          name_of);
 INSTANTIATE_TEST_SUITE_P(
     Encoders, HfParity,
@@ -306,12 +307,12 @@ INSTANTIATE_TEST_SUITE_P(
                      testing::ValuesIn(kHfLayouts)),
     name_of);
 INSTANTIATE_TEST_SUITE_P(
-    MaskedInOtherWays, HfParity,
+    MaskedMoreLayouts, HfParity,
     testing::Combine(testing::ValuesIn(test::recorded_models({test::ModelKind::kMasked})),
                      testing::ValuesIn(kMaskedLayouts)),
     name_of);
 INSTANTIATE_TEST_SUITE_P(
-    Mixtures, HfParity,
+    Moe, HfParity,
     testing::Combine(testing::ValuesIn(test::recorded_models({test::ModelKind::kExperts})),
                      testing::ValuesIn(kHfExpertLayouts)),
     name_of);

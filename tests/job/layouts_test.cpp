@@ -1,4 +1,4 @@
-// Three steps of a model 512 wide, with an odd vocabulary and 1,024 tokens a step, are the same on one
+// Three steps of a model of width 512, with an odd vocabulary and 1,024 tokens per step, are the same on one
 // rank and in every layout.
 #include <cmath>
 #include <numeric>
@@ -10,7 +10,7 @@ namespace {
 
 using test::operator+;
 
-// What is not named is Megatron's default: learned positions, LayerNorm, biases, dropout 0.1, tied
+// Other settings are Megatron's defaults: learned positions, LayerNorm, biases, dropout 0.1, tied
 // embeddings.
 constexpr const char* kCommon =
     "--num-layers 4 --hidden-size 512 --ffn-hidden-size 256 --num-attention-heads 8 --kv-channels 16 "
@@ -21,7 +21,7 @@ constexpr const char* kLlama =
     "--hidden-dropout 0 --attention-dropout 0 --group-query-attention --num-query-groups 2 ";
 constexpr const char* kUntied = "--untie-embeddings-and-output-weights ";
 
-const std::vector<test::Layout> kLossLayouts = test::with_model_cuts({
+const std::vector<test::Layout> kLossLayouts = test::with_model_parallel({
     {"Dp2", 2, ""},
     {"Dp2DistributedOverlap", 2,
      "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather --ddp-bucket-size 300000"},
@@ -44,9 +44,9 @@ void expect_losses_agree(const std::string& model, const std::vector<test::Layou
   }
 }
 
-TEST(Layouts, OfALlamaAgree) { expect_losses_agree(fmt::format("{}{}", kLlama, kUntied)); }
+TEST(Layouts, LlamaAgrees) { expect_losses_agree(fmt::format("{}{}", kLlama, kUntied)); }
 
-TEST(Layouts, OfALlamaWithSharedSequencesAgree) {
+TEST(Layouts, ContextParallelLlamaAgrees) {
   expect_losses_agree(fmt::format("{}{}", kLlama, kUntied),
                       {{"Cp4", 4, "--context-parallel-size 4"},
                        {"Cp2Dp2DistributedOverlap", 4,
@@ -58,22 +58,22 @@ TEST(Layouts, OfALlamaWithSharedSequencesAgree) {
                         "--use-distributed-optimizer --cp-comm-type p2p a2a all_gather a2a"}});
 }
 
-// The norm is of sums that were rounded; rounded numbers differ, and their norm hardly.
-TEST(Layouts, WithGradientsThatTravelInBf16StayNearOthers) {
+// The norm is that of rounded sums: single elements differ by rounding, their norm hardly does.
+TEST(Layouts, GradientsReducedInBf16StayClose) {
   const auto flags = test::words(fmt::format("{}{}{}--bf16 ", kCommon, kLlama, kUntied));
   const auto trained = [&](const std::string& more) {
     return test::train(test::settings(4, flags + test::words("--overlap-grad-reduce " + more)), 3);
   };
   const test::Curve exact = trained("");
-  for (const char* cut :
+  for (const char* sharding :
        {"", "--use-distributed-optimizer ",
         "--use-distributed-optimizer --ddp-reduce-scatter-with-fp32-accumulation ",
         "--use-distributed-optimizer --num-distributed-optimizer-instances 2 --ddp-num-buckets 5 ",
         "--use-megatron-fsdp --num-distributed-optimizer-instances 2 --outer-dp-sharding-strategy optim ",
         ("--use-megatron-fsdp --ddp-reduce-scatter-with-fp32-accumulation "
          "--ddp-pad-buckets-for-high-nccl-busbw ")}) {
-    SCOPED_TRACE(cut);
-    const test::Curve got = trained(std::string(cut) + "--grad-reduce-in-bf16 ");
+    SCOPED_TRACE(sharding);
+    const test::Curve got = trained(std::string(sharding) + "--grad-reduce-in-bf16 ");
     for (std::size_t i = 0; i < 3; ++i) {
       EXPECT_NEAR(got.loss[i], exact.loss[i], 2e-3 * exact.loss[i]) << "step " << i + 1;
       EXPECT_NEAR(got.grad_norm[i], exact.grad_norm[i], 4e-3 * exact.grad_norm[i]) << "step " << i + 1;
@@ -82,13 +82,13 @@ TEST(Layouts, WithGradientsThatTravelInBf16StayNearOthers) {
   }
 }
 
-TEST(Layouts, OfATiedLlamaAgree) { expect_losses_agree(kLlama); }
+TEST(Layouts, TiedLlamaAgrees) { expect_losses_agree(kLlama); }
 
-TEST(Layouts, OfAGptWithDropoutAgree) { expect_losses_agree(""); }
+TEST(Layouts, GptWithDropoutAgrees) { expect_losses_agree(""); }
 
-TEST(Layouts, OfAnUntiedGptWithDropoutAgree) { expect_losses_agree(kUntied); }
+TEST(Layouts, UntiedGptWithDropoutAgree) { expect_losses_agree(kUntied); }
 
-TEST(Layouts, WithAStageWithoutParametersAgree) {
+TEST(Layouts, EmptyStageAgrees) {
   expect_losses_agree(
       "", {{"Pp3", 3, "--pipeline-model-parallel-size 3 --pipeline-model-parallel-layout Ett||ttL"},
            {"Pp3Distributed", 3,
@@ -96,7 +96,7 @@ TEST(Layouts, WithAStageWithoutParametersAgree) {
             "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather"}});
 }
 
-/// Two steps of a model with balancing losses, every token with a loss.
+/// Two steps of a model with load-balancing losses, with a loss on every token.
 test::Curve two_full_steps(int world, const std::string& more) {
   const config::Run run = test::settings(
       world,
@@ -123,10 +123,10 @@ test::Curve two_full_steps(int world, const std::string& more) {
   return curve;
 }
 
-TEST(Layouts, BalancingLossesWeighTheSameWhateverDividesThem) {
+TEST(Layouts, BalancingLossesKeepTheirWeightUnderEveryNormalization) {
   const test::Curve mean = two_full_steps(1, "");
   EXPECT_GT(std::abs(two_full_steps(1, "--moe-z-loss-coeff 0 ").grad_norm[0] / mean.grad_norm[0] - 1), 1e-3)
-      << "the losses must be seen in the norm";
+      << "the losses must show in the norm";
   for (const auto& [world, more] :
        {std::pair{1, "--calculate-per-token-loss "},
         std::pair{2, "--calculate-per-token-loss --expert-model-parallel-size 2 "},
@@ -141,14 +141,14 @@ TEST(Layouts, BalancingLossesWeighTheSameWhateverDividesThem) {
   }
 }
 
-constexpr const char* kSmallMixture =
+constexpr const char* kSmallMoe =
     "--num-layers 4 --hidden-size 32 --num-attention-heads 4 --vocab-size 61 --seq-length 16 --micro-batch-size 2 "
     "--global-batch-size 8 --num-experts 4 --moe-layer-freq [0,1,1,1] --moe-ffn-hidden-size 16 ";
 
 /// Losses of three steps in float64.
-std::vector<double> losses_of_a_mixture(int world, const std::string& more) {
+std::vector<double> moe_losses(int world, const std::string& more) {
   const config::Run run =
-      test::settings(world, test::words(std::string(kSmallMixture) + kLlama + kUntied + more));
+      test::settings(world, test::words(std::string(kSmallMoe) + kLlama + kUntied + more));
   std::vector<double> losses;
   test::on_jobs(
       run,
@@ -160,34 +160,33 @@ std::vector<double> losses_of_a_mixture(int world, const std::string& more) {
   return losses;
 }
 
-TEST(Layouts, OfSinkhornRoutersThatSeeTheSameTokensAgree) {
+TEST(Layouts, SinkhornRoutersThatSeeTheSameTokensAgree) {
   const std::string sinkhorn = "--moe-router-load-balancing-type sinkhorn --moe-router-topk 1 ";
-  const std::vector<double> one = losses_of_a_mixture(1, sinkhorn);
-  EXPECT_GT(std::abs(losses_of_a_mixture(1, "--moe-router-topk 1 --moe-router-score-function sigmoid ")[0] -
-                     one[0]),
+  const std::vector<double> one = moe_losses(1, sinkhorn);
+  EXPECT_GT(std::abs(moe_losses(1, "--moe-router-topk 1 --moe-router-score-function sigmoid ")[0] - one[0]),
             1e-6)
       << "other experts";
   for (const char* layout : {"", "--pipeline-model-parallel-size 2", "--expert-model-parallel-size 2"}) {
-    const std::vector<double> two = losses_of_a_mixture(2, sinkhorn + layout);
+    const std::vector<double> two = moe_losses(2, sinkhorn + layout);
     for (std::size_t i = 0; i < 3; ++i) EXPECT_NEAR(two[i], one[i], 1e-9) << layout << " step " << i + 1;
   }
 }
 
 /// Tokens of each expert in the first step, by router.
-std::map<std::string, std::vector<double>> counts_of_a_step(int world, const std::string& more) {
+std::map<std::string, std::vector<double>> tokens_per_expert(int world, const std::string& more) {
   const config::Run run =
-      test::settings(world, test::words(std::string(kSmallMixture) + kLlama + kUntied + more));
+      test::settings(world, test::words(std::string(kSmallMoe) + kLlama + kUntied + more));
   std::map<std::string, std::vector<double>> counts;
   comm::run_ranks(run.parallel, [&](comm::Communicators& ranks) {
-    Job job(run, ranks, build_model, InitialValues::kDrawn, at::kDouble);
+    Job job(run, ranks, build_model, InitialValues::kRandom, at::kDouble);
     auto report = job.train_step(test::steps_after(job, 0), {.learning_rate = 1e-3, .weight_decay = 0.1});
     if (ranks.rank() == 0) counts = std::move(report.counts);
   });
   return counts;
 }
 
-TEST(Layouts, CountEachTokenOfAnExpertOnce) {
-  const auto one = counts_of_a_step(1, "");
+TEST(Layouts, CountEachExpertTokenOnce) {
+  const auto one = tokens_per_expert(1, "");
   ASSERT_EQ(one.size(), 3U);
   for (const auto& [name, tokens] : one)
     EXPECT_EQ(std::accumulate(tokens.begin(), tokens.end(), 0.0), 8 * 16 * 2) << name;
@@ -199,33 +198,34 @@ TEST(Layouts, CountEachTokenOfAnExpertOnce) {
             "--num-layers-per-virtual-pipeline-stage 1"},
            {"Cp2Dp2", 4, "--context-parallel-size 2 --moe-token-dispatcher-type alltoall"},
            {"Pp2ZbV", 2, "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v"}})
-    EXPECT_EQ(counts_of_a_step(layout.world, layout.flags), one) << layout.name;
+    EXPECT_EQ(tokens_per_expert(layout.world, layout.flags), one) << layout.name;
 }
 
-/// Of 8 x 16 tokens with two of four experts each: 64 an expert, give or take some 5.7.
-TEST(Layouts, ForcedLoadBalancingSendsTokensAnywhere) {
+/// 8 x 16 tokens with two of four experts each: 64 tokens per expert, standard deviation about 5.7.
+TEST(Layouts, ForcedLoadBalancingIsUniform) {
   const std::string force = "--moe-router-force-load-balancing ";
-  const auto forced = counts_of_a_step(1, force);
+  const auto forced = tokens_per_expert(1, force);
   for (const auto& [name, tokens] : forced)
     for (const double count : tokens) EXPECT_NEAR(count, 64, 29) << name;
-  EXPECT_EQ(forced, counts_of_a_step(1, force));
-  EXPECT_EQ(forced, counts_of_a_step(2, force + "--tensor-model-parallel-size 2 --sequence-parallel"));
-  EXPECT_NE(forced, counts_of_a_step(1, force + "--seed 4321"));
-  const std::vector<double> losses = losses_of_a_mixture(1, force);
-  EXPECT_EQ(losses, losses_of_a_mixture(1, force));
-  EXPECT_GT(std::abs(losses[0] - losses_of_a_mixture(1, "")[0]), 1e-6);
+  EXPECT_EQ(forced, tokens_per_expert(1, force));
+  EXPECT_EQ(forced, tokens_per_expert(2, force + "--tensor-model-parallel-size 2 --sequence-parallel"));
+  EXPECT_NE(forced, tokens_per_expert(1, force + "--seed 4321"));
+  const std::vector<double> losses = moe_losses(1, force);
+  EXPECT_EQ(losses, moe_losses(1, force));
+  EXPECT_GT(std::abs(losses[0] - moe_losses(1, "")[0]), 1e-6);
 }
 
-TEST(Layouts, CountWhatACapacityKeeps) {
+TEST(Layouts, CountTokensKeptByTheCapacity) {
   const std::string capacity = "--moe-expert-capacity-factor 0.75 --expert-tensor-parallel-size 1 ";
-  const auto one = counts_of_a_step(1, capacity);
+  const auto one = tokens_per_expert(1, capacity);
   ASSERT_EQ(one.size(), 6U);
   for (const auto& [name, tokens] : one)
     if (name.starts_with("kept_tokens/")) {
       EXPECT_LE(*std::ranges::max_element(tokens), 4 * 12) << "ceil(32 x 2 / 4 x 0.75) of 4 micro-batches";
     }
-  EXPECT_EQ(counts_of_a_step(4, capacity + "--expert-model-parallel-size 2 --pipeline-model-parallel-size 2"),
-            one);
+  EXPECT_EQ(
+      tokens_per_expert(4, capacity + "--expert-model-parallel-size 2 --pipeline-model-parallel-size 2"),
+      one);
 }
 
 }  // namespace

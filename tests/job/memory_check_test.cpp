@@ -1,4 +1,4 @@
-// Which runs are refused on a machine for its memory.
+// Runs that are rejected because they do not fit the memory of the machine.
 #include "colonnade/job/memory_check.h"
 
 #include <gmock/gmock.h>
@@ -32,36 +32,36 @@ bool fits(const config::Run& run, std::int64_t memory, int ranks = 1,
   }
 }
 
-/// Weight, gradient and two moments of each element in fp32, and what one micro-batch keeps.
-TEST(RequireMemory, OfTrainingHoldsWeightsGradientsMomentsAndActivations) {
+/// Weight, gradient and two moments of each element in fp32, and the activations of one micro-batch.
+TEST(RequireMemory, TrainingCountsWeightsGradientsMomentsAndActivations) {
   const config::Run run = small(1);
   const std::int64_t states = 16 * kElements;
   EXPECT_FALSE(fits(run, states));
   EXPECT_TRUE(fits(run, states + states / 2));
   EXPECT_TRUE(fits(run, 0)) << "not known";
   const config::Run longer = small(1, "--micro-batch-size 64 ");
-  EXPECT_FALSE(fits(longer, states + states / 2)) << "64 sequences keep more";
+  EXPECT_FALSE(fits(longer, states + states / 2)) << "64 sequences have more activations";
 }
 
-TEST(RequireMemory, OfAMachineIsThatOfAllItsRanks) {
-  const std::int64_t states = 16 * kElements, room = states + states / 2;
+TEST(RequireMemory, MachineHoldsAllItsRanks) {
+  const std::int64_t states = 16 * kElements, enough = states + states / 2;
   const config::Run replicas = small(4);
-  EXPECT_FALSE(fits(replicas, room, 2));
-  EXPECT_TRUE(fits(replicas, 2 * room, 2));
+  EXPECT_FALSE(fits(replicas, enough, 2));
+  EXPECT_TRUE(fits(replicas, 2 * enough, 2));
   EXPECT_FALSE(fits(replicas, 2 * states, 2));
-  const config::Run pieces = small(4, "--pipeline-model-parallel-size 2 --tensor-model-parallel-size 2 ");
-  EXPECT_TRUE(fits(pieces, room + states / 2, 4)) << "together they hold one model";
-  EXPECT_FALSE(fits(pieces, states, 4));
-  EXPECT_TRUE(fits(pieces, states, 2)) << "half of them here";
+  const config::Run sharded = small(4, "--pipeline-model-parallel-size 2 --tensor-model-parallel-size 2 ");
+  EXPECT_TRUE(fits(sharded, enough + states / 2, 4)) << "together they hold one model";
+  EXPECT_FALSE(fits(sharded, states, 4));
+  EXPECT_TRUE(fits(sharded, states, 2)) << "half of them on this machine";
 }
 
-TEST(RequireMemory, OfAModelIsItsWeights) {
+TEST(RequireMemory, ModelPurposeCountsWeightsOnly) {
   const config::Run run = small(1);
   EXPECT_TRUE(fits(run, 4 * kElements, 1, rules::Purpose::kModel));
   EXPECT_FALSE(fits(run, 4 * kElements - 1, 1, rules::Purpose::kModel));
 }
 
-std::string refusal(const config::Run& run) {
+std::string error_of(const config::Run& run) {
   try {
     require_memory(run, rules::Purpose::kTrain, 1, std::int64_t{1} << 35);
   } catch (const ConfigError& error) {
@@ -70,14 +70,14 @@ std::string refusal(const config::Run& run) {
   return "it fits";
 }
 
-TEST(RequireMemory, RefusesSizesThatNoIntegerHolds) {
-  EXPECT_THAT(refusal(small(1, "--hidden-size 200000000 --num-layers 1000000 ")),
-              AllOf(HasSubstr("memory: "), HasSubstr("of weights for 1 rank and 32.0 GiB here"),
+TEST(RequireMemory, RejectsSizesThatOverflowIntegers) {
+  EXPECT_THAT(error_of(small(1, "--hidden-size 200000000 --num-layers 1000000 ")),
+              AllOf(HasSubstr("memory: "), HasSubstr("of weights for 1 rank and 32.0 GiB of memory"),
                     HasSubstr("lower --hidden-size or --num-layers")));
-  EXPECT_THAT(refusal(small(1, "--num-layers 1000000 ")), HasSubstr("of weights"));
-  EXPECT_THAT(refusal(small(1,
-                            "--seq-length 1000000000 --max-position-embeddings 1000000000 "
-                            "--position-embedding-type rope ")),
+  EXPECT_THAT(error_of(small(1, "--num-layers 1000000 ")), HasSubstr("of weights"));
+  EXPECT_THAT(error_of(small(1,
+                             "--seq-length 1000000000 --max-position-embeddings 1000000000 "
+                             "--position-embedding-type rope ")),
               AllOf(HasSubstr("of activations"), HasSubstr("lower --micro-batch-size or --seq-length")));
 }
 

@@ -1,4 +1,4 @@
-// A whole run in one rank, on the CPU or on a GPU: what is saved is what goes on.
+// A training run on one rank, on the CPU or a GPU: it resumes from the state that it saved.
 #include <type_traits>
 
 #include "checkpoint/fixtures.h"
@@ -44,24 +44,24 @@ std::vector<double> train_steps(Job& job, int steps) {
   return losses;
 }
 
-TEST(OneRank, ARestoredRunGoesOnAsTheSavedOne) {
+TEST(OneRank, RestoredRunContinuesTheSavedOne) {
   for (const char* flags : {"", "--bf16 --openai-gelu", "--swiglu --normalization RMSNorm --optimizer sgd"}) {
     SCOPED_TRACE(flags);
     const checkpoint::test::TempFolder folder;
     const auto run = one_rank_settings(flags);
-    std::vector<double> whole, rest;
+    std::vector<double> uninterrupted, rest;
     test::on_jobs(run, [&](Job& job) {
-      whole = train_steps(job, 3);
+      uninterrupted = train_steps(job, 3);
       ASSERT_TRUE(save(job, folder).ok);
-      for (const double loss : train_steps(job, 2)) whole.push_back(loss);
+      for (const double loss : train_steps(job, 2)) uninterrupted.push_back(loss);
     });
     test::on_jobs(run, [&](Job& job) {
-      restore(job, checkpoint::Source::open(folder), Restore::kContinue);
+      restore(job, checkpoint::CheckpointReader::open(folder), Restore::kResume);
       EXPECT_EQ(job.counters.iteration, 3);
       rest = train_steps(job, 2);
     });
-    EXPECT_LT(whole[4], whole[0]) << "it learns";
-    for (std::size_t i = 0; i < rest.size(); ++i) EXPECT_EQ(rest[i], whole[3 + i]);
+    EXPECT_LT(uninterrupted[4], uninterrupted[0]) << "it learns";
+    for (std::size_t i = 0; i < rest.size(); ++i) EXPECT_EQ(rest[i], uninterrupted[3 + i]);
   }
 }
 
@@ -76,7 +76,7 @@ void train_named(Job& job, const std::string& name) {
   job.train_step(steps, {.learning_rate = 1e-2});
 }
 
-TEST(OneRank, ALossUnderAnotherNameThanBeforeIsRefused) {
+TEST(OneRank, RejectsALossWithANewName) {
   test::on_jobs(one_rank_settings(""), [&](Job& job) {
     train_named(job, "mine");
     train_named(job, "mine");
@@ -84,7 +84,7 @@ TEST(OneRank, ALossUnderAnotherNameThanBeforeIsRefused) {
   });
 }
 
-TEST(OneRank, ALossOfNothingIsZero) {
+TEST(OneRank, LossWithoutTokensIsZero) {
   test::on_jobs(one_rank_settings(""), [&](Job& job) {
     pipeline::Steps steps = steps_of(job);
     steps.batch = [inner = steps.batch](int microbatch) {
@@ -96,12 +96,12 @@ TEST(OneRank, ALossOfNothingIsZero) {
   });
 }
 
-TEST(OneRank, GradientsPerTokenNeedACountOfTokens) {
+TEST(OneRank, PerTokenLossRequiresATokenCount) {
   test::on_jobs(one_rank_settings("--calculate-per-token-loss"),
                 [&](Job& job) { EXPECT_THROW(train_named(job, "mine"), ConfigError); });
 }
 
-TEST(OneRank, AStepIsOnThePageOfProgressInAnyLoop) {
+TEST(OneRank, StepIsReportedToProgress) {
   test::on_jobs(one_rank_settings(""), [&](Job& job) {
     for (const std::int64_t step : {1, 2}) {
       train_steps(job, 1);

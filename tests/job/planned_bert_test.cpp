@@ -1,5 +1,5 @@
 // The plan of a BERT against dry runs of every rank: parameters and bytes between steps exactly, peaks within
-// 3 %, and calls that fit.
+// 3 %, and matching collectives.
 #include <gmock/gmock.h>
 
 #include "job/planned_layouts.h"
@@ -9,7 +9,7 @@ namespace {
 
 using test::Planned;
 
-/// BERT-large's layers, eight of them.
+/// Eight layers of BERT-large.
 std::string bert(const std::string& more) {
   return "bert --num-layers 8 --hidden-size 1024 --num-attention-heads 16 --vocab-size 30522 --seq-length 512 "
          "--max-position-embeddings 512 --hidden-dropout 0.1 --attention-dropout 0 " +
@@ -36,15 +36,15 @@ constexpr Planned kPlannedBertLayouts[] = {
     {"All", 8,
      "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2 "
      "--use-distributed-optimizer --micro-batch-size 2 --global-batch-size 16"},
-    {"MadeAgain", 2,
+    {"Recomputed", 2,
      "--pipeline-model-parallel-size 2 --recompute-granularity full --recompute-method uniform "
      "--recompute-num-layers 1 --micro-batch-size 2 --global-batch-size 8"},
-    {"MadeAgainInPart", 2,
+    {"SelectivelyRecomputed", 2,
      "--tensor-model-parallel-size 2 --recompute-granularity selective --recompute-modules core_attn mlp "
      "--micro-batch-size 2"},
 };
 
-TEST(PlannedBert, DryRunsKeepThePromises) {
+TEST(PlannedBert, DryRunsMatchThePlan) {
   for (const char* more :
        {"", "--bf16 ", "--bert-no-binary-head --untie-embeddings-and-output-weights --hidden-dropout 0 ",
         "--attention-dropout 0.1 --apply-residual-connection-post-layernorm "})
@@ -53,8 +53,8 @@ TEST(PlannedBert, DryRunsKeepThePromises) {
       const config::Run run = test::planned_run(layout, bert(more), "cpu");
       std::vector<DryRun> seen;
       for (int rank = 0; rank < run.parallel.world_size; ++rank) seen.push_back(dry_run(run, rank));
-      EXPECT_THAT(broken_promises(run, seen), testing::IsEmpty());
-      EXPECT_THAT(broken_talk(seen), testing::IsEmpty());
+      EXPECT_THAT(plan_mismatches(run, seen), testing::IsEmpty());
+      EXPECT_THAT(collective_mismatches(seen), testing::IsEmpty());
     }
 }
 

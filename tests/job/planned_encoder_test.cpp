@@ -1,5 +1,5 @@
-// The plan of an encoder and its decoder against dry runs of every rank: parameters and bytes between steps
-// exactly, peaks within 3 %, calls that fit, and bytes of tensor ranks.
+// The plan of an encoder-decoder model against dry runs of every rank: parameters and bytes between steps
+// exactly, peaks within 3 %, and matching collectives.
 #include <gmock/gmock.h>
 
 #include "job/planned_layouts.h"
@@ -9,7 +9,7 @@ namespace {
 
 using test::Planned;
 
-/// T5 1.1's layers, eight of them; samples of 512 and 128 tokens.
+/// Eight layers of T5 1.1; samples of 512 and 128 tokens.
 std::string t5(const std::string& more) {
   return "t5 --encoder-num-layers 4 --num-layers 4 --hidden-size 1024 --ffn-hidden-size 2816 "
          "--num-attention-heads 16 --kv-channels 64 --vocab-size 32128 --seq-length 512 --decoder-seq-length 128 "
@@ -41,15 +41,15 @@ constexpr Planned kPlannedT5Layouts[] = {
     {"All", 8,
      "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2 "
      "--use-distributed-optimizer --micro-batch-size 2 --global-batch-size 16"},
-    {"MadeAgain", 2,
+    {"Recomputed", 2,
      "--pipeline-model-parallel-size 2 --recompute-granularity full --recompute-method uniform "
      "--recompute-num-layers 1 --micro-batch-size 2 --global-batch-size 8"},
-    {"MadeAgainInPart", 2,
+    {"SelectivelyRecomputed", 2,
      "--tensor-model-parallel-size 2 --recompute-granularity selective --recompute-modules core_attn layernorm "
      "mlp --micro-batch-size 2"},
 };
 
-TEST(PlannedEncoder, DryRunsKeepThePromises) {
+TEST(PlannedEncoder, DryRunsMatchThePlan) {
   for (const char* more :
        {"", "--bf16 ", "--position-embedding-type rope --untie-embeddings-and-output-weights ",
         "--attention-dropout 0.1 --output-layer-bias "})
@@ -58,8 +58,8 @@ TEST(PlannedEncoder, DryRunsKeepThePromises) {
       const config::Run run = test::planned_run(layout, t5(more), "cpu");
       std::vector<DryRun> seen;
       for (int rank = 0; rank < run.parallel.world_size; ++rank) seen.push_back(dry_run(run, rank));
-      EXPECT_THAT(broken_promises(run, seen), testing::IsEmpty());
-      EXPECT_THAT(broken_talk(seen), testing::IsEmpty());
+      EXPECT_THAT(plan_mismatches(run, seen), testing::IsEmpty());
+      EXPECT_THAT(collective_mismatches(seen), testing::IsEmpty());
     }
 }
 

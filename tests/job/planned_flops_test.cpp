@@ -1,4 +1,4 @@
-// The FLOP model against the matrix products and attention calls that really run, counted by shape.
+// The FLOP model against the matmuls and attention calls that really run, counted by shape.
 #include <ATen/ATen.h>
 #include <ATen/record_function.h>
 
@@ -12,11 +12,11 @@ namespace {
 
 using test::Planned;
 
-/// Operations by the kind of call; a multiply-add is two.
+/// FLOPs by kind of call; a multiply-add counts as two.
 struct Counts {
   double linears = 0;
-  double attention_forward = 0;   ///< whole square of scores, two products
-  double attention_backward = 0;  ///< the same measure of the calls of the backward pass
+  double attention_forward = 0;   ///< full square of scores, two matmuls
+  double attention_backward = 0;  ///< the same measure for backward calls
 };
 
 class Observer {
@@ -35,7 +35,7 @@ class Observer {
   }
 
  private:
-  static double product(const at::Tensor& a, const at::Tensor& b) {
+  static double matmul(const at::Tensor& a, const at::Tensor& b) {
     return 2.0 * static_cast<double>(a.numel()) * static_cast<double>(b.size(-1));
   }
   static double scores(const at::Tensor& q_bhsd, const at::Tensor& k_bhtd) {
@@ -45,10 +45,10 @@ class Observer {
     const std::string name = call.name();
     const auto tensor = [&](std::size_t i) { return call.inputs()[i].toTensor(); };
     Counts& all = counts();
-    if (name == "aten::mm" || name == "aten::bmm") all.linears += product(tensor(0), tensor(1));
+    if (name == "aten::mm" || name == "aten::bmm") all.linears += matmul(tensor(0), tensor(1));
     if (name == "mkldnn::_linear_pointwise")  // x w^T
-      all.linears += product(tensor(0), tensor(1).t());
-    if (name == "aten::addmm" || name == "aten::addmm_") all.linears += product(tensor(1), tensor(2));
+      all.linears += matmul(tensor(0), tensor(1).t());
+    if (name == "aten::addmm" || name == "aten::addmm_") all.linears += matmul(tensor(1), tensor(2));
     if (name == "aten::_scaled_dot_product_flash_attention_for_cpu")
       all.attention_forward += scores(tensor(0), tensor(1));
     if (name == "aten::_scaled_dot_product_flash_attention_for_cpu_backward")
@@ -58,12 +58,12 @@ class Observer {
   at::CallbackHandle handle_ = 0;
 };
 
-/// One step on the ranks [first, end) of the run, one after the other.
+/// FLOPs of one step on the ranks [first, end) of the run, one after the other.
 Counts counted(const config::Run& run, int first, int end) {
   const Observer observer;
   for (int rank = first; rank < end; ++rank) {
-    test::Alone alone(run, rank);
-    test::forward_backward(alone.job);
+    test::SingleRank single(run, rank);
+    test::forward_backward(single.job);
   }
   return Observer::counts();
 }
@@ -94,8 +94,8 @@ TEST(PlannedFlops, LinearsAreExactOnMeta) {
     }
 }
 
-/// Narrow vectors and projections of further tokens are computed once where the sequence is cut.
-TEST(PlannedFlops, OfLatentAttentionAndFurtherTokensAreExactOnMeta) {
+/// MLA latents and MTP projections are computed once under sequence parallelism.
+TEST(PlannedFlops, LatentAttentionAndMtpAreExactOnMeta) {
   const Planned& pipeline = kFlopLayouts[2];
   for (const Planned& layout : {kFlopLayouts[0], kFlopLayouts[1], pipeline})
     for (const char* more : {"--q-lora-rank 24 --qk-layernorm ", "--mtp-num-layers 2 "}) {
@@ -112,13 +112,13 @@ TEST(PlannedFlops, LinearsAndAttentionAreExactOnTheCpu) {
       const config::Run run = test::planned_run(layout, test::odd(more), "cpu");
       const Counts real = counted(run);
       EXPECT_EQ(real.linears, planned(run).linears);
-      // The causal half of the forward pass, and twice that for the backward pass, which does run.
+      // The plan counts the causal half of the forward pass, and twice that for the backward pass.
       EXPECT_EQ(real.attention_backward, real.attention_forward);
       EXPECT_EQ(real.attention_forward / 2 * 3, planned(run).attention);
     }
 }
 
-TEST(PlannedFlops, OfAnEncoderAndItsDecoderAreExactOnTheCpu) {
+TEST(PlannedFlops, EncoderAndDecoderAreExactOnTheCpu) {
   for (const Planned& layout : kFlopLayouts)
     for (const char* more : {"", "--activation geglu-tanh --kv-channels 20 "}) {
       SCOPED_TRACE(fmt::format("{}: {}", layout.name, more));
@@ -130,21 +130,21 @@ TEST(PlannedFlops, OfAnEncoderAndItsDecoderAreExactOnTheCpu) {
       const Counts real = counted(run);
       EXPECT_EQ(real.linears, planned(run).linears);
       EXPECT_EQ(real.attention_backward, real.attention_forward);
-      // Of the decoder's own scores, two products, the causal half is planned.
+      // For the decoder's self-attention, two matmuls, the plan counts the causal half.
       const std::int64_t rest = 4 * run.training.global_batch_size * 24 * 24 * 2 * 4 * run.model.kv_channels;
       EXPECT_EQ(real.attention_forward, planned(run).attention / 3 + static_cast<double>(rest));
     }
 }
 
-TEST(PlannedFlops, ContextRanksComputeEquallyMuch) {
+TEST(PlannedFlops, ContextRanksHaveEqualWork) {
   for (const char* kind : {"p2p", "all_gather", "a2a"})
     for (const int cp : {2, 4}) {
       SCOPED_TRACE(fmt::format("{} {}", kind, cp));
       const auto flags =
           fmt::format("--context-parallel-size {} --cp-comm-type {} --micro-batch-size 1", cp, kind);
       const config::Run run = test::planned_run({"", cp, flags.c_str()}, test::odd(""), "cpu");
-      // Of blocks, the rank's own is a square of which half is seen, the others are seen whole: k + 1 halves
-      // of 2k squares of a chunk. Of exchanged heads the whole square is half seen.
+      // With blocks, half of the rank's own square is causal and the others count in full: k + 1 halves of 2k
+      // squares of a chunk. With all-to-all, half of the full square is causal.
       const double squares = std::string(kind) == "a2a" ? 1 : (cp + 1.0) / (2 * cp);
       const cost::TrainingFlops all = planned(run);
       for (int rank = 0; rank < cp; ++rank) {
@@ -156,40 +156,38 @@ TEST(PlannedFlops, ContextRanksComputeEquallyMuch) {
     }
 }
 
-void expect_exact_made_again(const config::Run& run) {
+void expect_exact_recomputed(const config::Run& run) {
   const Counts real = counted(run);
   const cost::TrainingFlops more = cost::recomputed_flops(run, run.training.global_batch_size);
   EXPECT_GT(more.total(), 0);
   EXPECT_EQ(real.linears, planned(run).linears + more.linears);
-  if (run.model.latent.enabled) return;  // whose heads the kernel fills up
-  // Attention is counted as its causal half; forward calls alone run again.
+  if (run.model.latent.enabled) return;  // the kernel pads its heads
+  // Attention counts its causal half; only forward calls are recomputed.
   EXPECT_EQ(real.attention_forward / 2 - planned(run).attention / 3, more.attention);
 }
 
-constexpr const char* kEverythingAgain =
+constexpr const char* kRecomputeAll =
     "--recompute-granularity full --recompute-method uniform --recompute-num-layers 2 ";
 
-TEST(PlannedFlops, OfWhatIsMadeAgainAreExact) {
+TEST(PlannedFlops, RecomputationIsExact) {
   for (const Planned& layout : kFlopLayouts)
     for (const char* again :
          {"--recompute-activations ", "--recompute-granularity selective --recompute-modules mlp layernorm ",
-          kEverythingAgain,
-          "--recompute-granularity full --recompute-method block --recompute-num-layers 1 "}) {
+          kRecomputeAll, "--recompute-granularity full --recompute-method block --recompute-num-layers 1 "}) {
       SCOPED_TRACE(fmt::format("{}: {}", layout.name, again));
-      expect_exact_made_again(test::planned_run(layout, test::odd(std::string("--swiglu ") + again), "cpu"));
+      expect_exact_recomputed(test::planned_run(layout, test::odd(std::string("--swiglu ") + again), "cpu"));
     }
 }
 
-TEST(PlannedFlops, OfLatentAttentionAndFurtherTokensMadeAgainAreExact) {
+TEST(PlannedFlops, RecomputedLatentAttentionAndMtpAreExact) {
   const char* heads = "--recompute-granularity selective --recompute-modules mla_up_proj ";
   for (const Planned& layout : {kFlopLayouts[0], kFlopLayouts[1]}) {
     SCOPED_TRACE(layout.name);
-    for (const char* again : {heads, kEverythingAgain})
-      expect_exact_made_again(
+    for (const char* again : {heads, kRecomputeAll})
+      expect_exact_recomputed(
           test::planned_run(layout, test::latent(std::string("--q-lora-rank 24 ") + again), "cpu"));
-    expect_exact_made_again(test::planned_run(
-        layout,
-        test::odd(std::string("--mtp-num-layers 1 --position-embedding-type rope ") + kEverythingAgain),
+    expect_exact_recomputed(test::planned_run(
+        layout, test::odd(std::string("--mtp-num-layers 1 --position-embedding-type rope ") + kRecomputeAll),
         "cpu"));
   }
 }

@@ -1,4 +1,4 @@
-// Layouts and kinds of recomputation that tests hold memory plans to real jobs in.
+// Layouts and kinds of recomputation in which tests compare memory plans with real jobs.
 #pragma once
 
 #include "colonnade/cost/memory.h"
@@ -6,7 +6,7 @@
 
 namespace colonnade::test {
 
-inline void count() {
+inline void count_memory() {
   static const bool kOnce = [] {
     tensor::count_cpu_memory();
     tensor::count_meta_memory();
@@ -15,26 +15,27 @@ inline void count() {
   static_cast<void>(kOnce);
 }
 
-inline std::int64_t alive(const job::Job& job) {
+inline std::int64_t allocated_bytes(const job::Job& job) {
   return static_cast<std::int64_t>(tensor::memory_use(job.options().device()).now);
 }
 
-/// Every rank of the run, one after the other: body(rank's job, its plan).
+/// Calls body(job, plan) for every rank of the run, one after the other.
 inline void on_every_rank(const config::Run& run,
                           const std::function<void(job::Job&, const cost::StageMemory&)>& body) {
-  count();
+  count_memory();
   const auto memory = cost::plan_memory(run);
   for (int rank = 0; rank < run.parallel.world_size; ++rank) {
     SCOPED_TRACE(fmt::format("rank {}", rank));
-    Alone alone(run, rank);
-    body(alone.job, memory[alone.pipeline_rank()]);
+    SingleRank single(run, rank);
+    body(single.job, memory[single.pipeline_rank()]);
   }
 }
 
-/// The peak of forward and backward, as the plan says it and as measured, on every rank.
+/// Compares the measured peak of forward and backward with the plan, on every rank.
 inline void expect_peak(const config::Run& run, double lowest, double highest) {
   on_every_rank(run, [&](job::Job& job, const cost::StageMemory& plan) {
-    const std::int64_t others = alive(job) - plan.resident() + plan.optimizer - job::optimizer_bytes(job);
+    const std::int64_t others =
+        allocated_bytes(job) - plan.resident() + plan.optimizer - job::optimizer_bytes(job);
     tensor::reset_peak(at::kMeta);
     forward_backward(job);
     const auto peak = static_cast<std::int64_t>(tensor::take_peak(at::kMeta)) - others;
@@ -68,7 +69,7 @@ inline constexpr Planned kLayouts[] = {
      "--use-distributed-optimizer --micro-batch-size 2 --global-batch-size 16"},
 };
 
-/// Context ranks in every way to exchange, and beside all others.
+/// Context parallelism of every kind, and combined with other parallelism.
 inline constexpr Planned kContextLayouts[] = {
     {"Cp2", 2, "--context-parallel-size 2 --micro-batch-size 1"},
     {"Cp4Gather", 4, "--context-parallel-size 4 --cp-comm-type all_gather --micro-batch-size 2"},
@@ -84,7 +85,7 @@ inline constexpr Planned kContextLayouts[] = {
      "--micro-batch-size 2 --global-batch-size 8"},
 };
 
-/// Kinds of recomputation, with a model that each is about.
+/// Kinds of recomputation, each with a model that it affects.
 inline constexpr const char* kRecomputed[] = {
     "--recompute-activations ",
     "--recompute-activations --attention-dropout 0.1 ",
@@ -106,7 +107,7 @@ inline void on_every_recomputation(const std::string& device,
     }
 }
 
-/// Experts in every second layer, cut every way.
+/// Experts in every second layer, in every expert layout.
 inline constexpr Planned kExpertLayouts[] = {
     {"OneRank", 1, "--micro-batch-size 2"},
     {"Ep2", 2, "--expert-model-parallel-size 2 --micro-batch-size 1"},
@@ -146,7 +147,7 @@ inline constexpr const char* kRecomputedExperts[] = {
     "--recompute-granularity full --recompute-method block --recompute-num-layers 1 ",
 };
 
-/// Data ranks that hold parts.
+/// Sharded data parallelism.
 inline constexpr Planned kSharded[] = {
     {"Dp2Gradients", 2,
      "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads --micro-batch-size 1 --global-batch-size 4"},
@@ -155,7 +156,7 @@ inline constexpr Planned kSharded[] = {
      "--use-megatron-fsdp --torch-fsdp2-no-reshard-after-forward --micro-batch-size 1 --global-batch-size 4"},
     {"Dp3Overlapped", 3,
      "--use-megatron-fsdp --overlap-grad-reduce --overlap-param-gather --micro-batch-size 1 --global-batch-size 6"},
-    {"Dp2InOneOrder", 2, "--deterministic-mode --micro-batch-size 1 --global-batch-size 6"},
+    {"Dp2Deterministic", 2, "--deterministic-mode --micro-batch-size 1 --global-batch-size 6"},
     {"Dp2InOneOrderOverlapped", 2,
      "--deterministic-mode --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather "
      "--micro-batch-size 1 --global-batch-size 4"},
@@ -184,13 +185,13 @@ inline constexpr Planned kSharded[] = {
     {"Pp2DualPipeVDp2Gradients", 4,
      "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads --pipeline-model-parallel-size 2 "
      "--pipeline-schedule dualpipe-v --micro-batch-size 1 --global-batch-size 12"},
-    {"Pp2DelayedInOneOrder", 4,
+    {"Pp2DelayedDeterministic", 4,
      "--deterministic-mode --pipeline-model-parallel-size 2 --delay-wgrad-compute --micro-batch-size 1 "
      "--global-batch-size 12"},
 };
 
-/// Gradients that travel in bf16; the runs are in bf16.
-inline constexpr Planned kTravelling[] = {
+/// Gradients reduced in bf16, in bf16 runs.
+inline constexpr Planned kReducedInBf16[] = {
     {"Dp2", 2, "--grad-reduce-in-bf16 --micro-batch-size 1 --global-batch-size 4"},
     {"Dp4TwoLevelsOverlapped", 4,
      "--grad-reduce-in-bf16 --use-distributed-optimizer --num-distributed-optimizer-instances 2 "

@@ -1,10 +1,10 @@
-// The memory plan against jobs that are really built: what lies between steps to the byte, what a
-// micro-batch keeps within 64 bytes (on meta tensors 8 more for each token: positions that at::arange makes
-// there pass the allocator by). Peaks are in planned_peaks_test.cpp.
+// The memory plan against jobs that are really built: memory between steps to the byte, activations of a
+// micro-batch within 64 bytes (on meta tensors 8 more per token: positions that at::arange makes there bypass
+// the allocator). Peaks are in planned_peaks_test.cpp.
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
 
-#include "colonnade/tensor/deferred.h"
+#include "colonnade/tensor/deferred_weight_grads.h"
 #include "job/planned_layouts.h"
 
 namespace colonnade::job {
@@ -12,18 +12,18 @@ namespace {
 
 using test::Planned;
 
-constexpr std::int64_t kScalars = 64;  // of the loss
+constexpr std::int64_t kScalars = 64;  // bytes of loss scalars
 
 std::int64_t bytes_of(const at::Tensor& x) { return x.defined() ? static_cast<std::int64_t>(x.nbytes()) : 0; }
 
-/// What the executor holds of a micro-batch between forward and backward, and the output.
-struct Kept {
+/// Tensors of a micro-batch that the executor holds between forward and backward, and its output.
+struct InFlight {
   at::Tensor input, output;
   torch::autograd::Edge edge;
 };
 
 /// `states`: layout::StageBlocks::states_in.
-Kept forward(Job& job, tensor::Stage& stage, std::int64_t states, const tensor::Batch& batch) {
+InFlight forward(Job& job, tensor::Stage& stage, std::int64_t states, const tensor::Batch& batch) {
   const config::Run& run = job.run;
   const std::int64_t s = states * run.training.seq_length / run.parallel.context_parallel_size /
                          (run.parallel.sequence_parallel ? run.parallel.tensor_model_parallel_size : 1);
@@ -50,15 +50,15 @@ void expect_resident(const config::Run& run) {
   for (std::size_t i = 0; i < plans.size(); ++i) EXPECT_EQ(most[i], plans[i].optimizer) << "stage " << i;
 }
 
-/// Nothing else stays alive: the whole of a job is its plan.
+/// The job holds no memory besides the plan.
 void expect_nothing_else(const config::Run& run) {
-  test::count();
+  test::count_memory();
   const auto device = at::Device(run.training.device);
   const std::uint64_t before = tensor::memory_use(device).now;
-  test::Alone alone(run, 0);
+  test::SingleRank single(run, 0);
   const auto plan = cost::plan_memory(run)[0];
   EXPECT_EQ(static_cast<std::int64_t>(tensor::memory_use(device).now - before),
-            plan.resident() - plan.optimizer + optimizer_bytes(alone.job));
+            plan.resident() - plan.optimizer + optimizer_bytes(single.job));
 }
 
 void expect_activations(const config::Run& run) {
@@ -67,37 +67,38 @@ void expect_activations(const config::Run& run) {
   test::on_every_rank(run, [&](Job& job, const cost::StageMemory& plan) {
     const tensor::Batch batch = empty_batch(run);
     for (std::size_t chunk = 0; chunk < plan.stages.size(); ++chunk) {
-      const std::int64_t before = test::alive(job);
-      const Kept kept = forward(job, *job.model.stages[chunk], plan.stages[chunk].states_in, batch);
-      // It counts while it is on its way; of an empty stage it is the input.
+      const std::int64_t before = test::allocated_bytes(job);
+      const InFlight kept = forward(job, *job.model.stages[chunk], plan.stages[chunk].states_in, batch);
+      // The output is counted while it is sent; for an empty stage it is the input.
       const std::int64_t output = plan.stages[chunk].empty() ? 0 : bytes_of(kept.output);
-      EXPECT_NEAR(test::alive(job) - before - output,
+      EXPECT_NEAR(test::allocated_bytes(job) - before - output,
                   cost::stage_activations(run, plan.stages[chunk]) + plan.gathered, bound)
           << "chunk " << chunk;
     }
   });
 }
 
-/// What stays of a micro-batch between the gradient of its input and those of the weights.
-void expect_waiting(const config::Run& run) {
+/// Memory of a micro-batch between its input gradient and its weight gradients.
+void expect_deferred(const config::Run& run) {
   test::on_every_rank(run, [&](Job& job, const cost::StageMemory& plan) {
     const tensor::Batch batch = empty_batch(run);
     const auto parameters = job.parameters();
     for (std::size_t chunk = 0; chunk < plan.stages.size(); ++chunk) {
-      const std::int64_t before = test::alive(job);
-      tensor::DeferredProducts left;
+      const std::int64_t before = test::allocated_bytes(job);
+      tensor::DeferredWeightGrads left;
       {
-        const Kept kept = forward(job, *job.model.stages[chunk], plan.stages[chunk].states_in, batch);
+        const InFlight kept = forward(job, *job.model.stages[chunk], plan.stages[chunk].states_in, batch);
         const at::Tensor grad = kept.output.defined()
                                     ? at::ones_like(kept.output)
                                     : at::ones({}, at::dtype(at::kFloat).device(run.training.device));
         const tensor::DeferScope scope(parameters, left);
         torch::autograd::Engine::get_default_engine().execute({kept.edge}, {grad}, false, false, true);
       }
-      EXPECT_NEAR(test::alive(job) - before, cost::stage_waiting(run, plan.stages[chunk]), kScalars)
+      EXPECT_NEAR(test::allocated_bytes(job) - before, cost::stage_wgrad_saved(run, plan.stages[chunk]),
+                  kScalars)
           << "chunk " << chunk;
       left.run(/*last=*/false);
-      EXPECT_NEAR(test::alive(job), before, kScalars) << "chunk " << chunk;
+      EXPECT_NEAR(test::allocated_bytes(job), before, kScalars) << "chunk " << chunk;
     }
   });
 }
@@ -143,7 +144,7 @@ constexpr const char* kLatentModels[] = {
     "--q-lora-rank 24 --recompute-granularity selective --recompute-modules mla_up_proj ",
     "--recompute-granularity selective --recompute-modules mla_up_proj core_attn layernorm ",
 };
-constexpr const char* kFurtherModels[] = {
+constexpr const char* kMtpModels[] = {
     "--mtp-num-layers 1 --position-embedding-type rope ",
     "--mtp-num-layers 2 --position-embedding-type rope --untie-embeddings-and-output-weights --bf16 --swiglu "
     "--disable-bias-linear --normalization RMSNorm ",
@@ -151,23 +152,24 @@ constexpr const char* kFurtherModels[] = {
     "--recompute-num-layers 2 ",
 };
 
-/// In a stage before that of the head, with nothing between them and with an empty stage.
-void on_further_tokens_before_the_head(const std::string& model, const std::string& device,
-                                       const std::function<void(const config::Run&)>& body) {
-  const char* tokens = model.starts_with("--mtp-num-layers 2") ? "mm" : "m";
+/// MTP in a stage before that of the head: adjacent, and with an empty stage between.
+void on_mtp_before_the_head(const std::string& model, const std::string& device,
+                            const std::function<void(const config::Run&)>& body) {
+  const char* mtp = model.starts_with("--mtp-num-layers 2") ? "mm" : "m";
   for (const char* more : {"1", "2", "1 --tensor-model-parallel-size 2 --sequence-parallel"})
     for (const char* layout : {"Ett|tt|{}|L", "Ett|tt{}||L"}) {
       const std::string flags = fmt::format(
           "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout {} --micro-batch-size {}",
-          fmt::format(fmt::runtime(layout), tokens), more);
+          fmt::format(fmt::runtime(layout), mtp), more);
       SCOPED_TRACE(flags + model);
       const int world = flags.find("--tensor") == std::string::npos ? 4 : 8;
       body(test::planned_run({"HeadAlone", world, flags.c_str()}, test::odd(model), device));
     }
 }
 
-/// Multi-latent attention, and further tokens.
-void on_every_new_setting(const std::string& device, const std::function<void(const config::Run&)>& body) {
+/// Multi-latent attention and multi-token prediction.
+void on_every_mla_and_mtp_setting(const std::string& device,
+                                  const std::function<void(const config::Run&)>& body) {
   const bool meta = device == "meta";
   for (const Planned& layout : meta ? std::vector{test::kLayouts[0], test::kLayouts[2], test::kLayouts[4],
                                                   test::kLayouts[8], test::kLayouts[12]}
@@ -177,27 +179,27 @@ void on_every_new_setting(const std::string& device, const std::function<void(co
       SCOPED_TRACE(more);
       body(test::planned_run(layout, test::latent(more), device));
     }
-    for (const char* more : kFurtherModels) {
+    for (const char* more : kMtpModels) {
       SCOPED_TRACE(more);
       body(test::planned_run(layout, test::odd(more), device));
     }
   }
-  for (const char* more : kFurtherModels) on_further_tokens_before_the_head(more, device, body);
+  for (const char* more : kMtpModels) on_mtp_before_the_head(more, device, body);
 }
 
-TEST(PlannedMemory, OfLatentAttentionAndFurtherTokensBetweenSteps) {
-  on_every_new_setting("meta", expect_resident);
-  on_every_new_setting("cpu", expect_nothing_else);
+TEST(PlannedMemory, LatentAttentionAndMtpBetweenSteps) {
+  on_every_mla_and_mtp_setting("meta", expect_resident);
+  on_every_mla_and_mtp_setting("cpu", expect_nothing_else);
 }
 
-TEST(PlannedMemory, OfLatentAttentionAndFurtherTokensActivationsOfAMicroBatch) {
-  on_every_new_setting("meta", expect_activations);
-  on_every_new_setting("cpu", expect_activations);
+TEST(PlannedMemory, LatentAttentionAndMtpActivations) {
+  on_every_mla_and_mtp_setting("meta", expect_activations);
+  on_every_mla_and_mtp_setting("cpu", expect_activations);
 }
 
-TEST(PlannedMemory, OfLatentAttentionAndFurtherTokensWhatWaits) {
-  on_every_new_setting("meta", expect_waiting);
-  on_every_new_setting("cpu", expect_waiting);
+TEST(PlannedMemory, LatentAttentionAndMtpDeferredWeightGradients) {
+  on_every_mla_and_mtp_setting("meta", expect_deferred);
+  on_every_mla_and_mtp_setting("cpu", expect_deferred);
 }
 
 constexpr const char* kContextModels[] = {
@@ -213,7 +215,7 @@ constexpr const char* kContextModels[] = {
     "--attn-logit-softcapping 30 --attention-dropout 0.1 --recompute-activations ",
 };
 
-/// Heads of values narrower than those of keys, and wider.
+/// MLA with value heads narrower, and wider, than those of keys.
 constexpr const char* kLatentContextModels[] = {
     "--q-lora-rank 24 ",
     "--v-head-dim 30 ",
@@ -236,13 +238,13 @@ void on_every_context_setting(const std::function<void(const config::Run&)>& bod
     }
 }
 
-TEST(PlannedMemory, OfContextRanksBetweenStepsIsExact) { on_every_context_setting(expect_resident); }
+TEST(PlannedMemory, ContextParallelBetweenStepsIsExact) { on_every_context_setting(expect_resident); }
 
-TEST(PlannedMemory, OfContextRanksActivationsOfAMicroBatch) { on_every_context_setting(expect_activations); }
+TEST(PlannedMemory, ContextParallelActivations) { on_every_context_setting(expect_activations); }
 
-TEST(PlannedMemory, OfContextRanksWhatWaitsForWeightGradients) { on_every_context_setting(expect_waiting); }
+TEST(PlannedMemory, ContextParallelDeferredWeightGradients) { on_every_context_setting(expect_deferred); }
 
-/// Routing on meta is balanced: as many rows as the plan takes.
+/// Routing on meta is balanced: the tokens per expert are those of the plan.
 void on_every_expert_setting(const std::function<void(const config::Run&)>& body) {
   for (const Planned& layout : test::kExpertLayouts)
     for (const char* model : test::kExpertModels) {
@@ -259,26 +261,26 @@ void on_every_recomputation_of_experts(const std::function<void(const config::Ru
     }
 }
 
-TEST(PlannedMemory, OfActivationsMadeAgain) {
+TEST(PlannedMemory, RecomputedActivations) {
   test::on_every_recomputation("meta", expect_activations);
   test::on_every_recomputation("cpu", expect_activations);
   on_every_recomputation_of_experts(expect_activations);
 }
 
-TEST(PlannedMemory, WhatWaitsWhenActivationsAreMadeAgain) {
-  test::on_every_recomputation("meta", expect_waiting);
-  on_every_recomputation_of_experts(expect_waiting);
+TEST(PlannedMemory, DeferredWeightGradientsWithRecomputation) {
+  test::on_every_recomputation("meta", expect_deferred);
+  on_every_recomputation_of_experts(expect_deferred);
 }
 
-TEST(PlannedMemory, OfExpertsBetweenStepsIsExact) { on_every_expert_setting(expect_resident); }
+TEST(PlannedMemory, ExpertsBetweenStepsIsExact) { on_every_expert_setting(expect_resident); }
 
-TEST(PlannedMemory, OfExpertsActivationsOfAMicroBatch) { on_every_expert_setting(expect_activations); }
+TEST(PlannedMemory, ExpertActivations) { on_every_expert_setting(expect_activations); }
 
-TEST(PlannedMemory, OfExpertsWhatWaitsForWeightGradients) { on_every_expert_setting(expect_waiting); }
+TEST(PlannedMemory, ExpertDeferredWeightGradients) { on_every_expert_setting(expect_deferred); }
 
 TEST(PlannedMemory, BetweenStepsIsExactOnMeta) { on_every_setting("meta", expect_resident); }
 
-TEST(PlannedMemory, HasNothingLeftOut) {
+TEST(PlannedMemory, CoversAllMemory) {
   on_every_setting("meta", expect_nothing_else);
   on_every_setting("cpu", expect_nothing_else);
 }
@@ -287,11 +289,11 @@ TEST(PlannedMemory, ActivationsOfAMicroBatchOnMeta) { on_every_setting("meta", e
 
 TEST(PlannedMemory, ActivationsOfAMicroBatchOnTheCpu) { on_every_setting("cpu", expect_activations); }
 
-TEST(PlannedMemory, WhatWaitsForWeightGradientsOnMeta) { on_every_setting("meta", expect_waiting); }
+TEST(PlannedMemory, DeferredWeightGradientsOnMeta) { on_every_setting("meta", expect_deferred); }
 
-TEST(PlannedMemory, WhatWaitsForWeightGradientsOnTheCpu) { on_every_setting("cpu", expect_waiting); }
+TEST(PlannedMemory, DeferredWeightGradientsOnTheCpu) { on_every_setting("cpu", expect_deferred); }
 
-TEST(PlannedMemory, OfShardedUnits) {
+TEST(PlannedMemory, ShardedUnits) {
   for (const Planned& layout : test::kSharded) {
     SCOPED_TRACE(layout.name);
     for (const char* device : {"meta", "cpu"})
@@ -303,7 +305,7 @@ TEST(PlannedMemory, OfShardedUnits) {
   }
 }
 
-TEST(PlannedMemory, OfInstancesThatExpertsHaveToo) {
+TEST(PlannedMemory, OptimizerInstancesWithExpertParallelism) {
   const Planned layout{
       "Ep2Dp8", 8,
       "--use-distributed-optimizer --num-distributed-optimizer-instances 2 "

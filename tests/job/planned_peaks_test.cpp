@@ -1,4 +1,4 @@
-// Peaks of steps and of evaluations that are really run on meta tensors, against the plan: within a few
+// Measured peaks of steps and evaluations on meta tensors against the plan: equal within a few
 // percent.
 #include "colonnade/job/checkpoint.h"
 #include "job/planned_layouts.h"
@@ -9,7 +9,7 @@ namespace {
 using test::expect_peak;
 using test::Planned;
 
-/// Mixtral's layers, two of them.
+/// Two layers of Mixtral.
 std::string mixtral(const std::string& more) {
   return "--num-layers 2 --hidden-size 4096 --ffn-hidden-size 14336 --num-attention-heads 32 "
          "--group-query-attention --num-query-groups 8 --vocab-size 32000 --max-position-embeddings 4096 "
@@ -19,10 +19,10 @@ std::string mixtral(const std::string& more) {
          more;
 }
 
-/// The peak of forward passes that keep nothing, within 10 %, on every rank.
+/// Compares the peak of evaluation with the plan, within 10 %, on every rank.
 void expect_evaluation(const config::Run& run) {
   test::on_every_rank(run, [](Job& job, const cost::StageMemory& plan) {
-    const std::int64_t now = test::alive(job);
+    const std::int64_t now = test::allocated_bytes(job);
     tensor::reset_peak(at::kMeta);
     test::evaluation(job);
     const auto seen = static_cast<std::int64_t>(tensor::take_peak(at::kMeta)) - now;
@@ -30,7 +30,7 @@ void expect_evaluation(const config::Run& run) {
   });
 }
 
-TEST(PlannedPeaks, PeakOfAStepThatMakesActivationsAgain) {
+TEST(PlannedPeaks, PeakOfAStepWithRecomputation) {
   test::on_every_recomputation("meta", [](const config::Run& run) {
     if (run.model.hidden_size > 1000) expect_peak(run, 0.965, 1.02);
   });
@@ -42,8 +42,8 @@ TEST(PlannedPeaks, PeakOfAStepThatMakesActivationsAgain) {
     }
 }
 
-// Tables of one reader and of two, with weight gradients that wait and without.
-TEST(PlannedPeaks, OfShardedUnits) {
+// Embedding tables with one use and with two, with and without deferred weight gradients.
+TEST(PlannedPeaks, ShardedUnits) {
   for (const std::string& model :
        {test::llama(""), test::gpt2(""), test::llama("--mtp-num-layers 1 "), mixtral("--num-layers 4 "),
         mixtral("--num-layers 4 --moe-shared-expert-intermediate-size 14336 --moe-layer-freq 2 ")})
@@ -53,8 +53,8 @@ TEST(PlannedPeaks, OfShardedUnits) {
     }
 }
 
-// Where activations count for as much as gradients on their way, and a block's lie in one bucket.
-TEST(PlannedPeaks, OfShardedUnitsOfSmallModels) {
+// Activations are as large as in-flight gradients, and a block's gradients are in one bucket.
+TEST(PlannedPeaks, ShardedUnitsOfSmallModels) {
   const std::string model =
       "--num-layers 4 --hidden-size 512 --ffn-hidden-size 1024 --num-attention-heads 8 --vocab-size 4096 "
       "--seq-length 512 --max-position-embeddings 512 --position-embedding-type rope --normalization RMSNorm "
@@ -84,18 +84,18 @@ TEST(PlannedPeaks, OfShardedUnitsOfSmallModels) {
   }
 }
 
-TEST(PlannedPeaks, OfFurtherTokensInAStageBeforeTheHead) {
-  const std::string apart = "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout Ett|tt|";
+TEST(PlannedPeaks, MtpInAStageBeforeTheHead) {
+  const std::string stages = "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout Ett|tt|";
   const std::string chunks = "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Et|tt|t";
   for (const std::string& flags :
-       {apart + "m|L", apart + "m|L --pipeline-schedule zb-h1", chunks + "m|L",
+       {stages + "m|L", stages + "m|L --pipeline-schedule zb-h1", chunks + "m|L",
         chunks + "m|L --pipeline-schedule zb-v", chunks + "m|L --use-megatron-fsdp",
         chunks + "m|L --use-megatron-fsdp --pipeline-schedule zb-v",
-        apart + "m|L --recompute-granularity full --recompute-method uniform --recompute-num-layers 1"}) {
+        stages + "m|L --recompute-granularity full --recompute-method uniform --recompute-num-layers 1"}) {
     const std::string all = flags + " --micro-batch-size 1 --global-batch-size 12";
     const Planned layout{"HeadAlone",
                          flags.find("fsdp") != std::string::npos ? 4
-                         : flags.starts_with(apart)              ? 4
+                         : flags.starts_with(stages)             ? 4
                                                                  : 2,
                          all.c_str()};
     SCOPED_TRACE(all);
@@ -105,8 +105,8 @@ TEST(PlannedPeaks, OfFurtherTokensInAStageBeforeTheHead) {
   }
 }
 
-// A rank with two stages that only hand on.
-TEST(PlannedPeaks, OfNeighboursWithoutBlocks) {
+// A rank with two stages that only pass activations on.
+TEST(PlannedPeaks, EmptyAdjacentStagesOnOneRank) {
   for (const char* more : {"Ettttmm|||L --mtp-num-layers 2", "Etttt|||L"}) {
     const std::string flags = fmt::format(
         "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v --micro-batch-size 1 --global-batch-size 8 "
@@ -122,8 +122,8 @@ TEST(PlannedPeaks, OfNeighboursWithoutBlocks) {
   }
 }
 
-// States are most of what the head's rank holds.
-TEST(PlannedPeaks, OfManyFurtherTokensInAStageBeforeTheHead) {
+// Hidden states are most of the memory of the head's rank.
+TEST(PlannedPeaks, ManyMtpDepthsInAStageBeforeTheHead) {
   for (const char* schedule : {"1f1b", "1f1b --delay-wgrad-compute", "zb-h1"})
     for (const char* layout : {"Ettt|tm*6|L", "Ettttm*6||L"}) {
       const std::string flags = fmt::format(
@@ -141,8 +141,8 @@ TEST(PlannedPeaks, OfManyFurtherTokensInAStageBeforeTheHead) {
     }
 }
 
-TEST(PlannedPeaks, OfShardedUnitsPeakOfAnEvaluation) {
-  test::count();
+TEST(PlannedPeaks, ShardedUnitsPeakOfAnEvaluation) {
+  test::count_memory();
   for (const std::string& model : {test::llama(""), test::gpt2("")})
     for (const Planned& layout : test::kSharded) {
       SCOPED_TRACE(fmt::format("{}: {}", layout.name, model));
@@ -150,34 +150,34 @@ TEST(PlannedPeaks, OfShardedUnitsPeakOfAnEvaluation) {
     }
 }
 
-/// Values are made, and read or written by checkpoints, part by part: beside what stays there is never more
-/// than one whole bucket with its gradients.
+/// Weights are initialized, loaded and saved shard by shard: besides the resident memory there is never more
+/// than one full bucket with its gradients.
 TEST(PlannedPeaks, BuildingWithShardedWeightsHoldsOneBlockAtATime) {
-  test::count();
+  test::count_memory();
   const Planned layout{"Fsdp", 8, "--use-megatron-fsdp --micro-batch-size 1"};
   const config::Run run = test::planned_run(layout, test::llama(""), "meta");
   const auto before = tensor::memory_use(at::kMeta).now;
   tensor::reset_peak(at::kMeta);
-  test::Alone alone(run, 0);
+  test::SingleRank single(run, 0);
   const auto peak = static_cast<double>(tensor::take_peak(at::kMeta) - before);
   const auto stays = static_cast<double>(tensor::memory_use(at::kMeta).now - before);
   const cost::StageMemory plan = cost::plan_memory(run).front();
-  EXPECT_GT(plan.making, 0);
+  EXPECT_GT(plan.init_bucket, 0);
   EXPECT_NEAR(peak / static_cast<double>(plan.start_up()), 1, 0.02);
   tensor::reset_peak(at::kMeta);
-  const checkpoint::Snapshot shot = snapshot(alone.job);
+  const checkpoint::Snapshot shot = snapshot(single.job);
   EXPECT_EQ(tensor::take_peak(at::kMeta) - before, stays);
 }
 
-TEST(PlannedPeaks, OfGradientsThatTravelInBf16) {
-  for (const Planned& layout : test::kTravelling) {
+TEST(PlannedPeaks, GradientsReducedInBf16) {
+  for (const Planned& layout : test::kReducedInBf16) {
     SCOPED_TRACE(layout.name);
     expect_peak(test::planned_run(layout, test::llama(""), "meta"), 0.97, 1.03);
   }
 }
 
-TEST(PlannedPeaks, OfExpertsPeakOfAStepAndOfAnEvaluation) {
-  test::count();
+TEST(PlannedPeaks, ExpertsPeakOfAStepAndOfAnEvaluation) {
+  test::count_memory();
   for (const char* dispatcher : {"allgather", "alltoall"})
     for (const Planned& layout : test::kExpertLayouts) {
       const config::Run run = test::planned_run(
@@ -197,8 +197,9 @@ TEST(PlannedPeaks, PeakOfAStep) {
     }
 }
 
-// What travels weighs much where there is little else: ranks without blocks, and one layer of a small model.
-TEST(PlannedPeaks, OfEmptyAndThinStagesPeakOfAStep) {
+// In-flight activations dominate where there is little else: ranks without blocks, one layer of a small
+// model.
+TEST(PlannedPeaks, EmptyAndThinStagesPeakOfAStep) {
   const Planned empty[] = {
       {"Pp4", 4,
        "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout Et*2||t*2|L --micro-batch-size 1 "
@@ -226,8 +227,8 @@ TEST(PlannedPeaks, OfEmptyAndThinStagesPeakOfAStep) {
   }
 }
 
-// Two stages without blocks next to each other: on two ranks, or on one, where both keep one tensor.
-TEST(PlannedPeaks, OfEmptyNeighboursPeakOfAStep) {
+// Two adjacent stages without blocks: on two ranks, or on one, where both hold the same tensor.
+TEST(PlannedPeaks, EmptyAdjacentStagesPeakOfAStep) {
   const auto expect = [](const char* layout, const char* schedule, int microbatches) {
     SCOPED_TRACE(fmt::format("{} {}: {}", layout, schedule, microbatches));
     const std::string flags = fmt::format(
@@ -251,7 +252,7 @@ TEST(PlannedPeaks, OfEmptyNeighboursPeakOfAStep) {
 }
 
 // The second model is mostly attention.
-TEST(PlannedPeaks, OfContextRanksPeakOfAStep) {
+TEST(PlannedPeaks, ContextParallelPeakOfAStep) {
   for (const Planned& layout : test::kContextLayouts)
     for (const char* again : {"", "--recompute-activations "}) {
       SCOPED_TRACE(fmt::format("{}: {}", layout.name, again));
@@ -261,13 +262,14 @@ TEST(PlannedPeaks, OfContextRanksPeakOfAStep) {
     }
 }
 
-/// The peak of forward and backward of the rank where it is nearest to the plan, over that: the plan is of
+/// Largest ratio, over ranks, of the measured peak of forward and backward to the plan: the plan is that of
 /// the context rank with the largest block.
-double nearest_to_plan(const config::Run& run) {
+double largest_peak_over_plan(const config::Run& run) {
   const at::Device device(run.training.device);
   double most = 0;
   test::on_every_rank(run, [&](Job& job, const cost::StageMemory& plan) {
-    const std::int64_t others = test::alive(job) - plan.resident() + plan.optimizer - optimizer_bytes(job);
+    const std::int64_t others =
+        test::allocated_bytes(job) - plan.resident() + plan.optimizer - optimizer_bytes(job);
     tensor::reset_peak(device);
     test::forward_backward(job);
     const auto peak = static_cast<std::int64_t>(tensor::take_peak(device)) - others;
@@ -276,26 +278,26 @@ double nearest_to_plan(const config::Run& run) {
   return most;
 }
 
-// Scores of blocks, which are made in pieces: whole ones, and of long sequences parts. On the CPU they are
-// really made.
-TEST(PlannedPeaks, OfContextRanksThatMakeScoresPeakOfAStep) {
+// Attention scores of blocks are computed in pieces: in full, or in parts for long sequences. On the CPU they
+// are really computed.
+TEST(PlannedPeaks, ContextParallelWithExplicitScoresPeakOfAStep) {
   const std::string small =
       "--num-layers 2 --hidden-size 64 --ffn-hidden-size 64 --num-attention-heads 8 --vocab-size 64 "
       "--seq-length 1024 --max-position-embeddings 1024 --hidden-dropout 0 ";
   for (const Planned& layout : {test::kContextLayouts[0], test::kContextLayouts[1], test::kContextLayouts[4]})
-    for (const char* through :
+    for (const char* scores :
          {"--attention-dropout 0 --attn-logit-softcapping 30 ", "--attention-dropout 0.1 ",
           "--attn-logit-softcapping 30 --attention-dropout 0.1 --recompute-activations "}) {
-      SCOPED_TRACE(fmt::format("{}: {}", layout.name, through));
-      EXPECT_NEAR(nearest_to_plan(test::planned_run(layout, small + through, "cpu")), 1, 0.03);
-      EXPECT_NEAR(nearest_to_plan(test::planned_run(layout, test::llama(through), "meta")), 1, 0.03);
-      const auto wide = std::string("--seq-length 4096 --ffn-hidden-size 1024 --vocab-size 1024 ") + through;
-      EXPECT_NEAR(nearest_to_plan(test::planned_run(layout, test::llama(wide), "meta")), 1, 0.03);
+      SCOPED_TRACE(fmt::format("{}: {}", layout.name, scores));
+      EXPECT_NEAR(largest_peak_over_plan(test::planned_run(layout, small + scores, "cpu")), 1, 0.03);
+      EXPECT_NEAR(largest_peak_over_plan(test::planned_run(layout, test::llama(scores), "meta")), 1, 0.03);
+      const auto wide = std::string("--seq-length 4096 --ffn-hidden-size 1024 --vocab-size 1024 ") + scores;
+      EXPECT_NEAR(largest_peak_over_plan(test::planned_run(layout, test::llama(wide), "meta")), 1, 0.03);
     }
 }
 
 TEST(PlannedPeaks, PeakOfAnEvaluation) {
-  test::count();
+  test::count_memory();
   for (const std::string& model : {test::llama(""), test::gpt2("")})
     for (const Planned& layout : test::kLayouts) {
       const config::Run run = test::planned_run(layout, model, "meta");
@@ -304,7 +306,7 @@ TEST(PlannedPeaks, PeakOfAnEvaluation) {
     }
 }
 
-/// Layers of DeepSeek-V3's shape, a quarter as wide and dense.
+/// Dense layers of DeepSeek-V3's shape at a quarter of its width.
 std::string deepseek(const std::string& more) {
   return "--num-layers 2 --hidden-size 1792 --ffn-hidden-size 4608 --num-attention-heads 32 --vocab-size 32320 "
          "--max-position-embeddings 4096 --position-embedding-type rope --normalization RMSNorm --swiglu "
@@ -314,8 +316,8 @@ std::string deepseek(const std::string& more) {
          more;
 }
 
-TEST(PlannedPeaks, OfLatentAttentionPeakOfAStepAndOfAnEvaluation) {
-  test::count();
+TEST(PlannedPeaks, LatentAttentionPeakOfAStepAndOfAnEvaluation) {
+  test::count_memory();
   for (const Planned& layout : {test::kLayouts[0], test::kLayouts[2], test::kLayouts[4], test::kLayouts[5]}) {
     const config::Run run = test::planned_run(layout, deepseek(""), "meta");
     SCOPED_TRACE(layout.name);
@@ -328,7 +330,7 @@ TEST(PlannedPeaks, OfLatentAttentionPeakOfAStepAndOfAnEvaluation) {
   }
 }
 
-TEST(PlannedPeaks, OfLatentAttentionOnContextRanksPeakOfAStep) {
+TEST(PlannedPeaks, ContextParallelLatentAttentionPeakOfAStep) {
   for (const Planned& layout : test::kContextLayouts)
     for (const char* again :
          {"", "--recompute-granularity selective --recompute-modules mla_up_proj ",
@@ -344,17 +346,17 @@ TEST(PlannedPeaks, OfLatentAttentionOnContextRanksPeakOfAStep) {
     }
 }
 
-TEST(PlannedPeaks, AStepReportsItsPeaks) {
-  test::count();
+TEST(PlannedPeaks, StepReportsItsPeaks) {
+  test::count_memory();
   const config::Run run = test::planned_run(test::kLayouts[1], test::odd("--global-batch-size 4 "), "cpu");
   const auto before = static_cast<double>(tensor::memory_use(at::kCPU).now);
-  test::Alone alone(run, 0);
+  test::SingleRank single(run, 0);
   const auto plan = cost::plan_memory(run)[0];
   for (int step = 0; step < 2; ++step) {
     {
       const at::Tensor between = at::empty({10'000'000}, at::kByte);
-    }  // what happens between steps is not told
-    const auto peaks = alone.job.train_step(test::steps_after(alone.job, 0), {.learning_rate = 1e-3}).peaks;
+    }  // allocations between steps are not reported
+    const auto peaks = single.job.train_step(test::steps_after(single.job, 0), {.learning_rate = 1e-3}).peaks;
     const auto planned = static_cast<double>(plan.peak());
     EXPECT_NEAR(static_cast<double>(peaks.forward_backward) - before, planned, 0.05 * planned);
     const auto resident = static_cast<double>(plan.resident());

@@ -1,5 +1,4 @@
-// The plan's bytes of context ranks against what a rank's groups are asked to move, and the work of
-// attention.
+// The plan's communication volume against the collectives and messages that ranks call.
 #include "colonnade/cost/communication.h"
 
 #include <gmock/gmock.h>
@@ -13,7 +12,7 @@ using test::Planned;
 
 struct Exchange {
   Planned layout;
-  double heads, ring;  ///< ranks that exchange heads, and of a ring
+  double heads, ring;  ///< ranks of the all-to-all, and of the ring
 };
 
 const Exchange kExchanges[] = {
@@ -31,20 +30,20 @@ const Exchange kExchanges[] = {
      2},
 };
 
-/// What a rank asks its groups to move in a step up to the optimizer's, and in the gather behind it.
-struct Said {
+/// A rank's calls in a step without the optimizer, and in the parameter gather after it.
+struct Traffic {
   comm::CallLog::Table table;
   std::size_t stage = 0;  ///< its pipeline coordinate
 };
-Said said_by(const config::Run& run, int rank) {
-  const auto traffic = std::make_shared<comm::CallLog>();
-  Job job(run, comm::Communicators(layout::Mesh(run.parallel), rank, comm::null_factory(traffic)));
+Traffic traffic_of(const config::Run& run, int rank) {
+  const auto log = std::make_shared<comm::CallLog>();
+  Job job(run, comm::Communicators(layout::Mesh(run.parallel), rank, comm::null_factory(log)));
   test::forward_backward(job);
   job.buffers().gather_params();
-  return {traffic->table(), static_cast<std::size_t>(job.ranks.coord(layout::Axis::kPp))};
+  return {log->table(), static_cast<std::size_t>(job.ranks.coord(layout::Axis::kPp))};
 }
 
-/// What leaves a rank: of what a call moves over k ranks all but its own part, of a message all.
+/// Bytes that leave a rank: of a collective over k ranks (k - 1) / k, of a message all.
 double sent(const comm::CallLog::Table& traffic, const Exchange& exchange, const std::string& begin = "cp") {
   double bytes = 0;
   for (const auto& [key, entry] : traffic) {
@@ -58,7 +57,7 @@ double sent(const comm::CallLog::Table& traffic, const Exchange& exchange, const
   return bytes;
 }
 
-TEST(PlannedTraffic, OfContextRanksIsExact) {
+TEST(PlannedTraffic, ContextParallelIsExact) {
   for (const Exchange& exchange : kExchanges)
     for (const std::string& model :
          {test::odd(""), test::odd("--group-query-attention --num-query-groups 2 "),
@@ -74,14 +73,14 @@ TEST(PlannedTraffic, OfContextRanksIsExact) {
       const config::Run run = test::planned_run(exchange.layout, model, "meta");
       const auto plan = cost::plan_traffic(run);
       for (int rank = 0; rank < run.parallel.world_size; ++rank) {
-        const auto [traffic, stage] = said_by(run, rank);
+        const auto [traffic, stage] = traffic_of(run, rank);
         EXPECT_GT(plan[stage].context, 0);
         EXPECT_DOUBLE_EQ(sent(traffic, exchange), plan[stage].context) << "rank " << rank;
       }
     }
 }
 
-/// What leaves a rank in collectives over `axes`, of `ranks`: all but its own part.
+/// Bytes that leave a rank in collectives of `ranks` ranks over `axes`: all but its own share.
 double sent_over(const comm::CallLog::Table& traffic, const std::string& axes, double ranks) {
   double bytes = 0;
   for (const auto& [key, entry] : traffic)
@@ -89,7 +88,7 @@ double sent_over(const comm::CallLog::Table& traffic, const std::string& axes, d
   return bytes;
 }
 
-TEST(PlannedTraffic, OfExpertsIsExact) {
+TEST(PlannedTraffic, ExpertsIsExact) {
   const Planned layouts[] = {
       {"Ep4", 4, "--expert-model-parallel-size 4 --moe-token-dispatcher-type alltoall"},
       {"Ep4Gather", 4, "--expert-model-parallel-size 4"},
@@ -105,7 +104,7 @@ TEST(PlannedTraffic, OfExpertsIsExact) {
             "--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 40 --swiglu --disable-bias-linear "
             "--micro-batch-size 2 "),
         "meta");
-    const auto [traffic, stage] = said_by(run, 0);
+    const auto [traffic, stage] = traffic_of(run, 0);
     const auto plan = cost::plan_traffic(run)[stage];
     EXPECT_GT(plan.experts, 0);
     double experts = 0;
@@ -114,8 +113,8 @@ TEST(PlannedTraffic, OfExpertsIsExact) {
   }
 }
 
-/// What leaves a rank in exchanges over experts' ranks: all rows but those for itself.
-double sent_in_exchanges(const DryRun& seen) {
+/// Bytes that leave a rank in expert all-to-alls: all rows but those for itself.
+double sent_in_all_to_alls(const DryRun& seen) {
   double bytes = 0;
   for (const comm::LoggedCall& call : seen.calls) {
     if (call.operation != "all_to_all") continue;
@@ -131,7 +130,7 @@ double sent_in_exchanges(const DryRun& seen) {
   return bytes;
 }
 
-TEST(PlannedTraffic, OfTheFullestExpertRankIsExact) {
+TEST(PlannedTraffic, FullestExpertRankIsExact) {
   for (const Planned& layout :
        {Planned{"Ep4", 4, "--expert-model-parallel-size 4"},
         Planned{"Tp2SpEp2Etp2", 4,
@@ -144,12 +143,12 @@ TEST(PlannedTraffic, OfTheFullestExpertRankIsExact) {
                     "--moe-token-dispatcher-type alltoall "),
           "cpu");
       run.model.moe.assumed_imbalance = imbalance;
-      EXPECT_DOUBLE_EQ(sent_in_exchanges(dry_run(run, 0)), cost::plan_traffic(run)[0].experts);
+      EXPECT_DOUBLE_EQ(sent_in_all_to_alls(dry_run(run, 0)), cost::plan_traffic(run)[0].experts);
     }
 }
 
-/// The last message holds the states of all tokens that are predicted.
-TEST(PlannedTraffic, OfFurtherTokensInAStageBeforeTheHeadIsExact) {
+/// The last message holds the hidden states of all predicted tokens.
+TEST(PlannedTraffic, MtpInAStageBeforeTheHeadIsExact) {
   for (const char* layout : {"Ett|tt|mm|L", "Ett|ttmm||L"}) {
     const std::string flags = fmt::format(
         "--pipeline-model-parallel-size 4 --pipeline-model-parallel-layout {} --micro-batch-size 1 "
@@ -159,7 +158,7 @@ TEST(PlannedTraffic, OfFurtherTokensInAStageBeforeTheHeadIsExact) {
         {"Pp4", 4, flags.c_str()}, test::odd("--mtp-num-layers 2 --position-embedding-type rope "), "meta");
     const auto plan = cost::plan_traffic(run);
     for (int rank = 0; rank < run.parallel.world_size; ++rank) {
-      const auto [traffic, stage] = said_by(run, rank);
+      const auto [traffic, stage] = traffic_of(run, rank);
       double bytes = 0;
       for (const auto& [key, entry] : traffic)
         if (key == std::pair<std::string, std::string>("pp", "send"))
@@ -170,8 +169,8 @@ TEST(PlannedTraffic, OfFurtherTokensInAStageBeforeTheHeadIsExact) {
   }
 }
 
-/// Gathers of whole parameters and scatters of whole gradients, block by block.
-TEST(PlannedTraffic, OfShardedUnitsThatReadOneTableIsExact) {
+/// All-gathers of parameters and reduce-scatters of gradients, block by block.
+TEST(PlannedTraffic, ShardedUnitsWithTiedEmbeddingsIsExact) {
   for (const char* layout : {"--pipeline-model-parallel-layout Etttt|mm|L",
                              "--pipeline-model-parallel-size 2 --pipeline-model-parallel-layout Ett|ttmm||L",
                              "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v "
@@ -185,13 +184,13 @@ TEST(PlannedTraffic, OfShardedUnitsThatReadOneTableIsExact) {
           test::odd(fmt::format("--mtp-num-layers 2 --position-embedding-type rope {}", untied)), "meta");
       const auto plan = cost::plan_traffic(run);
       for (int rank = 0; rank < run.parallel.world_size; ++rank) {
-        const auto [traffic, stage] = said_by(run, rank);
+        const auto [traffic, stage] = traffic_of(run, rank);
         EXPECT_DOUBLE_EQ(sent_over(traffic, "dp-cp", 2), plan[stage].data) << flags << untied << rank;
       }
     }
 }
 
-TEST(PlannedTraffic, OfShardedUnitsIsExact) {
+TEST(PlannedTraffic, ShardedUnitsIsExact) {
   for (const char* schedule : {"1f1b", "1f1b --delay-wgrad-compute", "zb-h1", "zb-v", "dualpipe-v"})
     for (const char* model :
          {"", "--untie-embeddings-and-output-weights ", "--mtp-num-layers 1 --position-embedding-type rope ",
@@ -204,13 +203,13 @@ TEST(PlannedTraffic, OfShardedUnitsIsExact) {
       const config::Run run = test::planned_run({"Pp2Dp2", 4, flags.c_str()}, test::odd(model), "meta");
       const auto plan = cost::plan_traffic(run);
       for (int rank = 0; rank < run.parallel.world_size; ++rank) {
-        const auto [traffic, stage] = said_by(run, rank);
+        const auto [traffic, stage] = traffic_of(run, rank);
         EXPECT_DOUBLE_EQ(sent_over(traffic, "dp-cp", 2), plan[stage].data) << "rank " << rank;
       }
     }
 }
 
-/// What leaves a rank by ring algorithms over groups of `ranks` whose axes begin and end so.
+/// Bytes that leave a rank by ring algorithms over groups of `ranks` whose axes have this prefix and suffix.
 double sent_in_rings(const comm::CallLog::Table& traffic, const std::string& begin, const std::string& end,
                      double ranks) {
   double bytes = 0;
@@ -252,7 +251,7 @@ const DataRanks kDataRanks[] = {
      2},
 };
 
-TEST(PlannedTraffic, OfDataRanksIsExact) {
+TEST(PlannedTraffic, DataParallelIsExact) {
   for (const DataRanks& one : kDataRanks) {
     SCOPED_TRACE(one.layout.name);
     const config::Run run = test::planned_run(
@@ -260,25 +259,25 @@ TEST(PlannedTraffic, OfDataRanksIsExact) {
         test::odd("--untie-embeddings-and-output-weights --disable-bias-linear --micro-batch-size 1 "
                   "--global-batch-size 16 "),
         "meta");
-    const auto [traffic, stage] = said_by(run, 0);
+    const auto [traffic, stage] = traffic_of(run, 0);
     const auto plan = cost::plan_traffic(run)[stage];
-    const char* inner = one.outer > 1 ? ".run" : "";
+    const char* inner = one.outer > 1 ? ".inner" : "";
     EXPECT_DOUBLE_EQ(sent_in_rings(traffic, "dp-cp", inner, one.inner) +
                          sent_in_rings(traffic, "edp", inner, one.expert_inner),
                      plan.data);
     EXPECT_GT(plan.data, 0);
     EXPECT_EQ(plan.outer_data > 0, one.outer > 1);
     if (one.outer > 1) {
-      EXPECT_DOUBLE_EQ(sent_in_rings(traffic, "dp-cp", ".places", one.outer) +
-                           sent_in_rings(traffic, "edp", ".places", one.outer),
+      EXPECT_DOUBLE_EQ(sent_in_rings(traffic, "dp-cp", ".outer", one.outer) +
+                           sent_in_rings(traffic, "edp", ".outer", one.outer),
                        plan.outer_data);
     }
   }
 }
 
-// Samples of two data and context ranks each, of four: what is exchanged for a sequence goes over runs of
-// them, and gradients are summed over all, however many shared a sequence.
-TEST(PlannedTraffic, OfRanksThatShareSequencesByLengthIsExact) {
+// Samples over groups of two data and context ranks, out of four: a sequence's exchanges stay within its
+// group, and gradients are reduced over all ranks, whatever the groups.
+TEST(PlannedTraffic, HybridContextParallelIsExact) {
   for (const char* kind : {"p2p", "all_gather", "a2a"})
     for (const char* more : {"", "--use-distributed-optimizer "}) {
       SCOPED_TRACE(fmt::format("{} {}", kind, more));
@@ -287,10 +286,10 @@ TEST(PlannedTraffic, OfRanksThatShareSequencesByLengthIsExact) {
           "--reset-position-ids --calculate-per-token-loss --hidden-dropout 0 --micro-batch-size 1 --global-batch-size 4 {}",
           kind, more);
       const config::Run run = test::planned_run({"Hybrid", 4, flags.c_str()}, test::odd(""), "meta");
-      const auto [traffic, stage] = said_by(run, 0);
+      const auto [traffic, stage] = traffic_of(run, 0);
       const auto plan = cost::plan_traffic(run)[stage];
       const bool heads = std::string(kind) == "a2a";
-      EXPECT_DOUBLE_EQ(sent(traffic, {{}, heads ? 2.0 : 1.0, heads ? 1.0 : 2.0}, "dp-cp.2.run"),
+      EXPECT_DOUBLE_EQ(sent(traffic, {{}, heads ? 2.0 : 1.0, heads ? 1.0 : 2.0}, "dp-cp.2.inner"),
                        plan.context);
       comm::CallLog::Table sums = traffic;
       std::erase_if(sums, [](const auto& one) { return one.first.first != "dp-cp"; });
@@ -298,11 +297,11 @@ TEST(PlannedTraffic, OfRanksThatShareSequencesByLengthIsExact) {
       EXPECT_GT(plan.data, 0);
       EXPECT_GT(plan.context, 0);
       for (const auto& [key, entry] : traffic)
-        EXPECT_THAT(key.first, testing::AnyOf("dp-cp", "dp-cp.2.run", "world")) << "not in the plan";
+        EXPECT_THAT(key.first, testing::AnyOf("dp-cp", "dp-cp.2.inner", "world")) << "not in the plan";
     }
 }
 
-TEST(PlannedTraffic, OfExpertsAndShardedUnitsBesideSequencesByLengthIsExact) {
+TEST(PlannedTraffic, HybridContextParallelWithExpertsAndShardedUnitsIsExact) {
   const Planned layout{"HybridEp2", 4,
                        "--hybrid-context-parallel --max-seqlen-per-dp-cp-rank 20 --cp-comm-type all_gather "
                        "--reset-attention-mask --reset-position-ids --calculate-per-token-loss "
@@ -310,18 +309,18 @@ TEST(PlannedTraffic, OfExpertsAndShardedUnitsBesideSequencesByLengthIsExact) {
                        "--expert-model-parallel-size 2 --moe-token-dispatcher-type alltoall "};
   const config::Run run = test::planned_run(
       layout, test::odd("--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 40 "), "meta");
-  const auto [traffic, stage] = said_by(run, 0);
+  const auto [traffic, stage] = traffic_of(run, 0);
   const auto plan = cost::plan_traffic(run)[stage];
   EXPECT_GT(plan.experts, 0);
   double experts = 0;
   for (const char* axes : {"etp-ep", "ep-etp", "ep"}) experts += sent_over(traffic, axes, 2);
   EXPECT_DOUBLE_EQ(experts, plan.experts);
   EXPECT_DOUBLE_EQ(sent_over(traffic, "dp-cp", 4) + sent_over(traffic, "edp", 2), plan.data);
-  EXPECT_GT(sent(traffic, {{}, 1, 2}, "dp-cp.2.run"), 0);
+  EXPECT_GT(sent(traffic, {{}, 1, 2}, "dp-cp.2.inner"), 0);
 }
 
-/// Tables that several stages hold, each of which two do here.
-TEST(PlannedTraffic, OfStagesIsExact) {
+/// Embedding tables replicated over several stages, here over two each.
+TEST(PlannedTraffic, SharedTablesOfStagesIsExact) {
   const Planned layouts[] = {
       {"Pp2Dp2", 4, "--pipeline-model-parallel-size 2 "},
       {"Pp4Tp2", 8, "--pipeline-model-parallel-size 4 --tensor-model-parallel-size 2 "},
@@ -342,11 +341,11 @@ TEST(PlannedTraffic, OfStagesIsExact) {
       const auto plan = cost::plan_traffic(run);
       double most = 0;
       for (int rank = 0; rank < run.parallel.world_size; ++rank) {
-        const auto [traffic, stage] = said_by(run, rank);
+        const auto [traffic, stage] = traffic_of(run, rank);
         double sent = 0;
         for (const char* held : {"embedding", "encoder", "decoder"})
           sent += sent_in_rings(traffic, held, held, 2);
-        EXPECT_DOUBLE_EQ(sent, plan[stage].stages) << "rank " << rank;
+        EXPECT_DOUBLE_EQ(sent, plan[stage].shared_embeddings) << "rank " << rank;
         most = std::max(most, sent);
       }
       const bool in_one_place = std::string(layout.name) == "Pp2ZbV" && !run.model.has_encoder();
@@ -354,26 +353,26 @@ TEST(PlannedTraffic, OfStagesIsExact) {
     }
 }
 
-/// Beside activations tensor ranks sum statistics of the loss and gradients of norms, which the plan leaves
-/// out.
+/// Tensor ranks also all-reduce loss statistics and gradients of norms, which the plan leaves out.
 void expect_traffic(const config::Run& run) {
   const auto plan = cost::plan_traffic(run);
   const layout::Mesh mesh(run.parallel);
   for (int rank = 0; rank < run.parallel.world_size; ++rank) {
-    const auto [traffic, stage] = said_by(run, rank);
+    const auto [traffic, stage] = traffic_of(run, rank);
     const cost::StageTraffic& expected = plan[stage];
-    const int tp = mesh.size(layout::Axis::kTp), data = mesh.size(layout::data_axes(layout::Family::kDense));
+    const int tp = mesh.size(layout::Axis::kTp),
+              data = mesh.size(layout::data_axes(layout::ParamGroup::kDense));
     if (tp > 1) {
       EXPECT_NEAR(sent_in_rings(traffic, "tp", "tp", tp) / expected.tensor, 1, 0.01) << "rank " << rank;
     }
     if (data > 1) {
-      const std::string axes = layout::name(layout::data_axes(layout::Family::kDense));
+      const std::string axes = layout::name(layout::data_axes(layout::ParamGroup::kDense));
       EXPECT_NEAR(sent_in_rings(traffic, axes, "", data) / expected.data, 1, 0.001) << "rank " << rank;
     }
   }
 }
 
-TEST(PlannedTraffic, OfTensorRanksThatMakeActivationsAgain) {
+TEST(PlannedTraffic, TensorParallelWithRecomputation) {
   for (const char* layout :
        {"--tensor-model-parallel-size 2 ", "--tensor-model-parallel-size 2 --sequence-parallel "})
     for (const char* again :
@@ -387,7 +386,7 @@ TEST(PlannedTraffic, OfTensorRanksThatMakeActivationsAgain) {
     }
 }
 
-TEST(PlannedTraffic, OfDataRanksThatHoldParts) {
+TEST(PlannedTraffic, ShardedDataParallel) {
   for (const char* parts :
        {"", "--use-distributed-optimizer ",
         "--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads ", "--use-megatron-fsdp ",

@@ -1,5 +1,5 @@
-// What tests of whole jobs share: complete settings, samples that are functions of their number, and
-// short training runs on thread ranks.
+// Shared by tests of complete jobs: settings, samples generated from their index, and short training runs on
+// thread ranks.
 #pragma once
 
 #include <ATen/CPUGeneratorImpl.h>
@@ -28,7 +28,7 @@ inline Words operator+(Words a, const Words& b) {
   return a;
 }
 
-/// Words of a command line, separated by blanks.
+/// Splits a command line at blanks.
 inline Words words(const std::string& text) {
   Words all;
   std::istringstream in(text);
@@ -36,28 +36,28 @@ inline Words words(const std::string& text) {
   return all;
 }
 
-/// Flags that cut a run over `world` ranks.
+/// Flags that distribute a run over `world` ranks.
 struct Layout {
   const char* name;
   int world;
   const char* flags;
 };
 
-/// Cuts of a model of four layers and eight heads that leave the samples of a rank as they are.
-inline constexpr std::array kModelCuts{
+/// Model-parallel layouts for four layers and eight heads; every rank reads the same samples.
+inline constexpr std::array kModelParallelLayouts{
     Layout{"Tp2", 2, "--tensor-model-parallel-size 2"},
     Layout{"Tp4SpMoreRanksThanGroups", 4, "--tensor-model-parallel-size 4 --sequence-parallel"},
     Layout{"Pp2", 2, "--pipeline-model-parallel-size 2"},
     Layout{"Pp2Virtual2", 2, "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 1"}};
 
-/// kModelCuts and `more`.
-inline std::vector<Layout> with_model_cuts(std::vector<Layout> more) {
-  more.insert(more.begin(), kModelCuts.begin(), kModelCuts.end());
+/// kModelParallelLayouts and `more`.
+inline std::vector<Layout> with_model_parallel(std::vector<Layout> more) {
+  more.insert(more.begin(), kModelParallelLayouts.begin(), kModelParallelLayouts.end());
   return more;
 }
 
-/// A complete, checked run. Later flags win over earlier ones; the word t5 or bert among them asks for that
-/// family.
+/// A complete, checked run. Later flags override earlier ones; the word t5 or bert among them selects that
+/// model.
 inline config::Run settings(
     int world, Words flags, const std::function<void(config::Run&)>& fill = [](config::Run&) {}) {
   std::string family = "gpt";
@@ -72,15 +72,15 @@ inline config::Run settings(
   return run;
 }
 
-/// Sample `number`: random tokens, as many as `length`.
+/// Sample `number`: `length` random tokens.
 inline at::Tensor sample(const config::Run& run, std::int64_t number, std::int64_t length) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(static_cast<std::uint64_t>(number) + 99);
   return at::randint(0, run.model.vocab_size, {length}, generator, at::kLong);
 }
 
-/// The micro-batch of samples [first, first + micro_batch_size); every seventh token counts for nothing.
-/// Those of an encoder are others, of which sample i lacks the last i % 4, as those of a BERT do; in these
-/// every third token is of the second part, and sample i is swapped where i is odd.
+/// The micro-batch of samples [first, first + micro_batch_size); every seventh token has no loss. Encoder and
+/// BERT samples differ: sample i has i % 4 padding tokens at its end. In BERT samples every third token is of
+/// the second segment, and sample i is swapped where i is odd.
 inline tensor::Batch batch_of(const config::Run& run, std::int64_t first) {
   std::vector<at::Tensor> rows, encoder_rows, padding;
   const auto size = run.training.micro_batch_size;
@@ -115,8 +115,8 @@ inline pipeline::Steps steps_after(const job::Job& job, std::int64_t consumed) {
   steps.batch = [&job, consumed](int microbatch) {
     const auto first =
         consumed + (microbatch * job.data_ranks() + job.data_rank()) * job.run.training.micro_batch_size;
-    return job::context_part(batch_of(job.run, first), job.ranks.coord(layout::Axis::kCp),
-                             job.run.parallel.context_parallel_size, job.run.model.mtp_num_layers);
+    return job::context_shard(batch_of(job.run, first), job.ranks.coord(layout::Axis::kCp),
+                              job.run.parallel.context_parallel_size, job.run.model.mtp_num_layers);
   };
   steps.loss = [&job](const at::Tensor& y, const tensor::Batch& b) {
     return job::token_loss(y, b, job.run.training.calculate_per_token_loss);
@@ -129,7 +129,7 @@ struct Curve {
   friend bool operator==(const Curve&, const Curve&) = default;
 };
 
-/// `count` more steps of the job.
+/// Trains `count` more steps of the job.
 inline Curve train(job::Job& job, int count) {
   Curve curve;
   for (int i = 0; i < count; ++i) {
@@ -141,23 +141,23 @@ inline Curve train(job::Job& job, int count) {
   return curve;
 }
 
-/// Runs a fresh job on every rank; `type` as in Job.
+/// Runs `body` with a fresh job on every rank; `type` as in Job.
 inline void on_jobs(const config::Run& run, const std::function<void(job::Job&)>& body,
                     std::optional<at::ScalarType> type = {}) {
   comm::run_ranks(run.parallel, [&](comm::Communicators& ranks) {
-    job::Job job(run, ranks, job::build_model, job::InitialValues::kDrawn, type);
+    job::Job job(run, ranks, job::build_model, job::InitialValues::kRandom, type);
     body(job);
   });
 }
 
-/// Bound on the relative difference of two layouts' losses for the same weights: the contract of fp32 runs;
-/// one rounding of a 16-bit type, in which each activation is known no better.
+/// Bound on the relative difference of the losses of two layouts with the same weights: that of fp32 runs, or
+/// one rounding of the 16-bit dtype of activations.
 inline double loss_bound(const config::Run& run) {
   const at::ScalarType type = job::tensor_options(run).dtype().toScalarType();
   return type == at::kBFloat16 ? 0x1p-9 : type == at::kHalf ? 0x1p-12 : 2e-5;
 }
 
-/// The curve of `count` steps from the initial weights, as every rank reports it.
+/// Curve of `count` steps from the initial weights, equal on all ranks.
 inline Curve train(const config::Run& run, int count) {
   Curve curve;
   on_jobs(run, [&](job::Job& job) {

@@ -1,4 +1,4 @@
-// Runs of tests that save and load: models, layouts, and their settings.
+// Runs of save and load tests: models, layouts and settings.
 #pragma once
 
 #include <filesystem>
@@ -39,7 +39,7 @@ inline constexpr Saved kTp4Dp2Distributed{
 inline constexpr Saved kEmptyStage{
     3,
     "--pipeline-model-parallel-size 3 --pipeline-model-parallel-layout Et||tL --use-distributed-optimizer"};
-/// First and last stage on one rank, everything overlapped.
+/// First and last stage on one rank, with all communication overlapped.
 inline constexpr Saved kVeeDp2Distributed{
     4,
     "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v --pipeline-model-parallel-layout E|t|t|L "
@@ -48,7 +48,7 @@ inline constexpr Saved kSaved[] = {kOne, kTp2Pp2, kDp2Distributed, kTp4Dp2Distri
 
 inline constexpr const char* kExpertFlags =
     "--num-experts 4 --moe-router-topk 2 --moe-ffn-hidden-size 12 --moe-aux-loss-coeff 0.01 ";
-/// Experts whole, over ep with an owner each, over ep and etp, with replicas over edp, and on two stages.
+/// Experts unsharded, over ep with one owner each, over ep and etp, replicated over edp, and on two stages.
 inline constexpr Saved kWithExperts[] = {
     kOne,
     {2, "--expert-model-parallel-size 2 --moe-token-dispatcher-type alltoall --use-distributed-optimizer"},

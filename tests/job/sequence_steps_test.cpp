@@ -1,5 +1,5 @@
-// A global batch as sequences: every token once, on the ranks that its length needs, with the loss of the
-// samples, and far less attention on the busiest rank than with one context size.
+// A global batch split into sequences: every token occurs once, on as many ranks as its sequence needs, with
+// the loss of the packed samples, and far less attention on the busiest rank than with one context size.
 #include "colonnade/job/sequence_steps.h"
 
 #include <gmock/gmock.h>
@@ -7,7 +7,7 @@
 #include <set>
 
 #include "colonnade/base/error.h"
-#include "colonnade/data/samples/gpt/sequences.h"
+#include "colonnade/data/samples/gpt/packed_sequences.h"
 #include "colonnade/layout/context_groups.h"
 #include "job/runs.h"
 #include "support/long_tailed.h"
@@ -26,7 +26,7 @@ config::Run run_in(int world, const std::string& flags) {
   return test::settings(world, test::words(kSequenceModel + flags));
 }
 
-/// Token, label and place in its sequence of everything that counts.
+/// Token, label and position of everything with a loss.
 using Seen = std::multiset<std::tuple<std::int64_t, std::int64_t, std::int64_t>>;
 
 Seen seen_in(const tensor::Batch& batch, bool with_positions) {
@@ -41,12 +41,12 @@ Seen seen_in(const tensor::Batch& batch, bool with_positions) {
   return all;
 }
 
-TEST(SequenceSteps, HoldEveryTokenOnceWithItsLabelAndItsPlace) {
+TEST(SequenceSteps, HoldEveryTokenOnceWithItsLabelAndPosition) {
   for (const char* flags :
        {"", "--context-parallel-size 2 ", "--tensor-model-parallel-size 2 --sequence-parallel"}) {
     SCOPED_TRACE(flags);
     const config::Run run = run_in(8, std::string(kHybrid) + flags);
-    const int ranks = layout::hybrid_ranks(run.parallel), parts = layout::sequence_parts(run.parallel);
+    const int ranks = layout::hybrid_ranks(run.parallel), parts = layout::sequence_shards(run.parallel);
     const auto batches = test::long_tailed(run, 2.5);
     std::vector<std::int64_t> numbers(8);
     std::iota(numbers.begin(), numbers.end(), 24);
@@ -55,7 +55,7 @@ TEST(SequenceSteps, HoldEveryTokenOnceWithItsLabelAndItsPlace) {
     Seen got;
     std::set<int> sizes;
     for (int rank = 0; rank < ranks; ++rank)
-      for (const SharedSequence& one : sequence_step(batches, run, rank, 24).microbatches) {
+      for (const MicrobatchShard& one : sequence_step(batches, run, rank, 24).microbatches) {
         const tensor::Batch batch = sequence_batch(one, parts);
         sizes.insert(one.ranks);
         EXPECT_EQ(batch.share().ranks, one.ranks);
@@ -70,14 +70,15 @@ TEST(SequenceSteps, HoldEveryTokenOnceWithItsLabelAndItsPlace) {
   }
 }
 
-/// Those of others, with a loss mask of ones in place of none.
+/// Batches of another source, with a loss mask of ones in place of none.
 class WithMask final : public data::Batches {
  public:
   explicit WithMask(const data::Batches& from)
       : Batches(std::make_shared<test::LongTailed>(2.5, 60), 0), from_(from) {}
 
  private:
-  [[nodiscard]] data::HostBatch make(std::span<const std::int64_t> chosen, data::Masks masks) const override {
+  [[nodiscard]] data::HostBatch make(std::span<const std::int64_t> chosen,
+                                     data::AttentionMasks masks) const override {
     data::HostBatch batch = from_.get(chosen, masks);
     EXPECT_TRUE(batch.loss_mask.empty());
     batch.loss_mask.assign(batch.tokens.size(), 1.0F);
@@ -86,7 +87,7 @@ class WithMask final : public data::Batches {
   const data::Batches& from_;
 };
 
-TEST(SequenceSteps, AreThoseOfALossMaskOfOnesWhereThereIsNone) {
+TEST(SequenceSteps, MissingLossMaskEqualsAMaskOfOnes) {
   const config::Run run = run_in(4, std::string(kHybrid) + "--mtp-num-layers 1");
   const auto without = test::long_tailed(run, 2.5);
   const WithMask with(without);
@@ -103,9 +104,9 @@ TEST(SequenceSteps, AreThoseOfALossMaskOfOnesWhereThereIsNone) {
   }
 }
 
-// What the design promises, counted in what the ranks of a run execute: attention on the busiest rank, tokens
-// that fill up included, against one context size for all and pairs of tokens of one document alone.
-TEST(SequenceSteps, LeaveTheBusiestRankFarLessAttentionThanOneContextSize) {
+// The design goal, measured in attention that the ranks execute: the busiest rank, padding included, against
+// one context size for all and against the pairs of tokens within documents.
+TEST(SequenceSteps, GiveTheBusiestRankFarLessAttentionThanOneContextSize) {
   constexpr int kRanks = 32, kSamples = 16, kTokens = 1024;
   const config::Run run = run_in(
       kRanks, fmt::format("--seq-length 4096 --max-position-embeddings 4096 --global-batch-size {} "
@@ -118,7 +119,7 @@ TEST(SequenceSteps, LeaveTheBusiestRankFarLessAttentionThanOneContextSize) {
     std::vector<double> pairs(kRanks, 0);
     for (int rank = 0; rank < kRanks; ++rank) {
       const SequenceStep step = sequence_step(batches, run, rank, first);
-      for (const SharedSequence& one : step.microbatches) {
+      for (const MicrobatchShard& one : step.microbatches) {
         const tensor::Batch batch = sequence_batch(one, 1);
         pairs[static_cast<std::size_t>(rank)] +=
             layout::attention_pairs(batch.at("tokens").size(1) * one.ranks) / one.ranks;
@@ -128,7 +129,8 @@ TEST(SequenceSteps, LeaveTheBusiestRankFarLessAttentionThanOneContextSize) {
     }
     std::vector<std::int64_t> lengths;
     for (std::int64_t n = first; n < first + kSamples; ++n)
-      for (const data::Sequence& s : data::sequences(batches.get(std::array{n}, data::Masks::kLeftOut)))
+      for (const data::PackedSequence& s :
+           data::packed_sequences(batches.get(std::array{n}, data::AttentionMasks::kOmitted)))
         lengths.push_back(s.length);
     changing += *std::ranges::max_element(pairs);
     equal += layout::equal_context_groups(lengths, kRanks, kTokens).longest();
@@ -137,7 +139,7 @@ TEST(SequenceSteps, LeaveTheBusiestRankFarLessAttentionThanOneContextSize) {
   RecordProperty("equal_over_changing", std::to_string(equal / changing));
 }
 
-TEST(SequenceSteps, EvaluateAsTheSamplesWithMasksOfDocuments) {
+TEST(SequenceSteps, EvaluateAsPackedSamplesWithDocumentMasks) {
   const config::Run whole = run_in(1, "");
   const auto batches = test::long_tailed(whole, 2.5);
   double expected = 0;
@@ -151,7 +153,7 @@ TEST(SequenceSteps, EvaluateAsTheSamplesWithMasksOfDocuments) {
   });
 }
 
-TEST(SequenceSteps, AreEquallyManyWhereSomethingCountsOnIt) {
+TEST(SequenceSteps, AreEquallyManyWhereCollectivesRequireIt) {
   const auto counts = [](const std::string& flags) {
     const config::Run run = run_in(8, kHybrid + flags);
     const auto batches = test::long_tailed(run, 2.5);
@@ -171,13 +173,13 @@ TEST(SequenceSteps, AreEquallyManyWhereSomethingCountsOnIt) {
       "--num-layers 4 --pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2 "
       "--microbatch-group-size-per-virtual-pipeline-stage 7");
   ASSERT_EQ(groups.size(), 1U);
-  EXPECT_EQ(*groups.begin() % 7, 0U) << "the schedule takes whole groups";
+  EXPECT_EQ(*groups.begin() % 7, 0U) << "the schedule requires full groups";
 }
 
-TEST(SequenceSteps, WithoutASequenceHaveOneTokenForEachPart) {
+TEST(SequenceSteps, EmptySequenceHasOneTokenPerChunk) {
   for (const int parts : {1, 2}) {
     const tensor::Batch batch =
-        sequence_batch({.whole = {.micro_batch = 1, .samples = {3}}, .sample = 64, .further = {0}}, parts);
+        sequence_batch({.full = {.micro_batch = 1, .samples = {3}}, .sample = 64, .mtp_counts = {0}}, parts);
     EXPECT_EQ(batch.at("tokens").sizes(), at::IntArrayRef({1, parts}));
     EXPECT_EQ(batch.at("loss_mask").sum().item<float>(), 0);
     EXPECT_EQ(batch.at("loss_mask_ahead_1").sum().item<float>(), 0);
@@ -186,20 +188,20 @@ TEST(SequenceSteps, WithoutASequenceHaveOneTokenForEachPart) {
   }
 }
 
-TEST(SequenceSteps, KnowTheirPlaceInTheSample) {
+TEST(SequenceSteps, HaveTheirOffsetInTheSample) {
   const config::Run run = run_in(4, kHybrid);
   const auto batches = test::long_tailed(run, 2.5);
   for (int rank = 0; rank < 4; ++rank)
-    for (const SharedSequence& one : sequence_step(batches, run, rank, 0).microbatches) {
-      const auto whole = batches.get(std::array{one.whole.samples.at(0)}, data::Masks::kLeftOut);
+    for (const MicrobatchShard& one : sequence_step(batches, run, rank, 0).microbatches) {
+      const auto whole = batches.get(std::array{one.full.samples.at(0)}, data::AttentionMasks::kOmitted);
       ASSERT_EQ(one.sample, whole.seq);
-      for (std::int64_t i = 0; i < one.whole.seq; ++i)
-        EXPECT_EQ(one.whole.tokens[static_cast<std::size_t>(i)],
+      for (std::int64_t i = 0; i < one.full.seq; ++i)
+        EXPECT_EQ(one.full.tokens[static_cast<std::size_t>(i)],
                   whole.tokens[static_cast<std::size_t>(one.begin + i)]);
     }
 }
 
-TEST(SequenceSteps, AreTheOnlyBatchesOfLayersWithGroupsOfSeveralSizes) {
+TEST(SequenceSteps, AreRequiredByLayersWithGroupsOfSeveralSizes) {
   test::on_jobs(run_in(2, kHybrid + std::string("--max-seqlen-per-dp-cp-rank 32")), [&](Job& job) {
     EXPECT_THROW((void)job.evaluate(1, [&](int) { return test::steps_after(job, 0); }), Error);
   });

@@ -1,5 +1,5 @@
-// Data ranks that hold parts of gradients and weights compute what one rank does: plain blocks, tables that
-// two blocks read, rows that tensor ranks share, weight gradients that wait.
+// Data ranks with sharded gradients and weights compute the same as one rank: plain blocks, tied embeddings,
+// key-value heads shared by tensor ranks, deferred weight gradients.
 #include <span>
 
 #include "job/gradients.h"
@@ -53,10 +53,10 @@ TEST(Sharded, GradientsAgree) {
   expect_shardings_agree(fmt::format("{}{}", kLatent, kUntied), {{"Dp2", 2, ""}});
 }
 
-TEST(Sharded, GradientsOfTwoLevelsAgree) {
+TEST(Sharded, GradientsWithOptimizerInstancesAgree) {
   const std::string one = "--micro-batch-size 1 ";
   expect_shardings_agree(one, {{"Dp4", 4, ""}, {"Dp8", 8, ""}}, kTwoLevels);
-  expect_shardings_agree(one + kFurther,
+  expect_shardings_agree(one + kMtp,
                          {{"Pp2ZbVDp4", 8, "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v"}},
                          kTwoLevels);
   expect_shardings_agree(one + kExperts + kUntied, {{"Ep2Dp4", 4, "--expert-model-parallel-size 2"}},
@@ -73,17 +73,17 @@ TEST(Sharded, GradientsOfTiedEmbeddingsAgree) {
                                "--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2"}});
 }
 
-// A rank with nothing between embedding and head.
-TEST(Sharded, GradientsOfTiedEmbeddingsBesideEachOtherAgree) {
+// A rank with no layers between embedding and head.
+TEST(Sharded, GradientsOfAdjacentTiedEmbeddingsAgree) {
   expect_shardings_agree("", {{"Pp2ZbVDp2", 4,
                                "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v "
                                "--pipeline-model-parallel-layout E|tt|tt|L"}});
 }
 
-TEST(Sharded, GradientsOfFurtherTokensAgree) {
+TEST(Sharded, GradientsOfMtpAgree) {
   for (const char* untied : {"", kUntied})
     expect_shardings_agree(
-        fmt::format("{}{}", kFurther, untied),
+        fmt::format("{}{}", kMtp, untied),
         {{"Dp2", 2, ""},
          {"Tp2SpDp2", 4, kTp2Sequence},
          {"Pp2Dp2", 4, "--pipeline-model-parallel-size 2"},
@@ -99,14 +99,14 @@ TEST(Sharded, GradientsOfFurtherTokensAgree) {
           "--pipeline-model-parallel-layout Et|tt|tmm|L"}});
 }
 
-TEST(Sharded, GradientsOfRowsThatTensorRanksShareAgree) {
+TEST(Sharded, GradientsOfSharedKeyValueHeadsAgree) {
   for (const char* groups : {"--num-query-groups 1 ", "--num-query-groups 2 "})
     expect_shardings_agree(fmt::format("{}{}", kGroups, groups),
                            {{"Tp2Dp2", 4, "--tensor-model-parallel-size 2"},
                             {"Tp4SpDp2", 8, "--tensor-model-parallel-size 4 --sequence-parallel"}});
 }
 
-TEST(Sharded, GradientsThatWaitAgree) {
+TEST(Sharded, DeferredWeightGradientsAgree) {
   const std::vector<Layout> layouts{
       {"Pp2ZbH1Dp2", 4, "--pipeline-model-parallel-size 2 --pipeline-schedule zb-h1"},
       {"Pp2ZbVDp2", 4, "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v"},
@@ -123,7 +123,7 @@ TEST(Sharded, GradientsThatWaitAgree) {
   expect_shardings_agree(fmt::format("{}{}", kLatent, kUntied), {layouts[0]});
 }
 
-TEST(Sharded, GradientsAreTheDistributedOptimizersBitsWithOneMicroBatch) {
+TEST(Sharded, GradientsEqualTheDistributedOptimizersBitwiseWithOneMicroBatch) {
   const auto flags = words(fmt::format("{}{}{}", kCommon, kUntied, "--micro-batch-size 4 "));
   const Gradients one = gradients(settings(2, flags + words("--use-distributed-optimizer")));
   for (const char* sharding : kShardings) {
@@ -132,7 +132,7 @@ TEST(Sharded, GradientsAreTheDistributedOptimizersBitsWithOneMicroBatch) {
   }
 }
 
-/// Losses of evaluations before and after a step, in fp32.
+/// Evaluation losses before and after a step, in fp32.
 std::vector<double> evaluated(const config::Run& run) {
   std::vector<double> losses;
   std::mutex mutex;

@@ -1,4 +1,4 @@
-// The small files that checkpoints of a run carry.
+// The small files in the step folders of a run.
 #include "colonnade/job/step_files.h"
 
 #include <gmock/gmock.h>
@@ -18,14 +18,14 @@ using nlohmann::json;
 using testing::ElementsAre;
 using testing::UnorderedElementsAre;
 
-class FilesOfSteps : public testing::Test {
+class StepFilesTest : public testing::Test {
  protected:
   static std::string vector_file(const std::string& name) { return test::vectors() + "/tokenizers/" + name; }
   [[nodiscard]] std::filesystem::path folder() const { return folder_.path(); }
   void write(const char* name, const std::string& text) const {
     write_file_atomically(folder() / name, text);
   }
-  static StepFiles made(const std::string& flags, const checkpoint::Source* source = nullptr) {
+  static StepFiles made(const std::string& flags, const checkpoint::CheckpointReader* source = nullptr) {
     const config::Run run = config::parse(test::words(flags));
     return step_files(run, tokenizer_of(run).get(), source);
   }
@@ -34,8 +34,8 @@ class FilesOfSteps : public testing::Test {
     for (const auto& [name, bytes] : files.files) all.push_back(name);
     return all;
   }
-  /// A published folder with a tokenizer.json, a template and more ends than one.
-  [[nodiscard]] checkpoint::Source source() const {
+  /// A published folder with a tokenizer.json, a chat template and several eos ids.
+  [[nodiscard]] checkpoint::CheckpointReader source() const {
     const std::filesystem::path llama = test::vectors() + "/hf/llama";
     std::filesystem::copy_file(llama / "model.safetensors", folder() / "model.safetensors");
     json config = json::parse(read_file(llama / "config.json"));
@@ -46,17 +46,17 @@ class FilesOfSteps : public testing::Test {
     write("chat_template.jinja", "{{ messages }}");
     write("generation_config.json", R"({"eos_token_id": [2, 3], "do_sample": true})");
     write("README.md", "not of a tokenizer");
-    return checkpoint::Source::open_hugging_face(folder());
+    return checkpoint::CheckpointReader::open_hugging_face(folder());
   }
   checkpoint::test::TempFolder folder_;
 };
 
-TEST_F(FilesOfSteps, ARunWithoutATokenizerHasNone) {
+TEST_F(StepFilesTest, RunWithoutATokenizerHasNone) {
   EXPECT_THAT(names(made("gpt")), ElementsAre());
   EXPECT_THAT(names(made("gpt --tokenizer-type NullTokenizer --vocab-size 9")), ElementsAre());
 }
 
-TEST_F(FilesOfSteps, FilesHaveTheNamesThatTransformersReads) {
+TEST_F(StepFilesTest, FilesHaveTheNamesThatTransformersReads) {
   const StepFiles pieces =
       made("gpt --tokenizer-type Llama2Tokenizer --tokenizer-model " + vector_file("llama2_sp_bpe.model"));
   EXPECT_EQ(pieces.files.at("tokenizer.model"), read_file(vector_file("llama2_sp_bpe.model")));
@@ -76,8 +76,8 @@ TEST_F(FilesOfSteps, FilesHaveTheNamesThatTransformersReads) {
   EXPECT_EQ(gpt2.copies, (json{{"vocab_file", "vocab.json"}, {"merge_file", "merges.txt"}}));
 }
 
-TEST_F(FilesOfSteps, ASourceWithTheSameTokenizerGivesAllThatItSays) {
-  const checkpoint::Source from = source();
+TEST_F(StepFilesTest, SourceWithTheSameTokenizerProvidesAllItsFiles) {
+  const checkpoint::CheckpointReader from = source();
   const auto everything = UnorderedElementsAre("tokenizer.json", "tokenizer_config.json",
                                                "chat_template.jinja", "generation_config.json");
   for (const std::string& flags :
@@ -92,8 +92,8 @@ TEST_F(FilesOfSteps, ASourceWithTheSameTokenizerGivesAllThatItSays) {
   }
 }
 
-TEST_F(FilesOfSteps, ASourceWithAnotherTokenizerGivesNothing) {
-  const checkpoint::Source from = source();
+TEST_F(StepFilesTest, SourceWithAnotherTokenizerProvidesNothing) {
+  const checkpoint::CheckpointReader from = source();
   const StepFiles files = made(
       "gpt --tokenizer-type HuggingFaceTokenizer --tokenizer-model " + vector_file("llama3_bpe.json"), &from);
   EXPECT_THAT(names(files),
@@ -103,8 +103,8 @@ TEST_F(FilesOfSteps, ASourceWithAnotherTokenizerGivesNothing) {
   EXPECT_TRUE(json::parse(files.files.at("generation_config.json")).at("eos_token_id").is_number());
 }
 
-TEST_F(FilesOfSteps, TheTemplateIsTheOneThatMessagesAreWrittenBy) {
-  const checkpoint::Source from = source();
+TEST_F(StepFilesTest, ChatTemplateIsTheOneOfTheMessages) {
+  const checkpoint::CheckpointReader from = source();
   write("mine.jinja", "{% for m in messages %}{{ m.content }}{% endfor %}");
   const StepFiles files =
       made("gpt --sft --tokenizer-type HuggingFaceTokenizer --tokenizer-model " + folder().string() +

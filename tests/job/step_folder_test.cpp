@@ -1,4 +1,4 @@
-// What a saved step folder holds beside the weights, which folders stay, and tensors that belong to no model.
+// Files of a saved step folder besides the weights, retention of folders, and tensors unknown to the model.
 #include "checkpoint/fixtures.h"
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
@@ -12,9 +12,9 @@ namespace {
 
 using at::Tensor;
 using checkpoint::test::TempFolder;
-using namespace saved;  // of saved_runs.h
+using namespace saved;  // from saved_runs.h
 
-TEST(StepFolder, TensorsThatNoParameterTakesAreRefused) {
+TEST(StepFolder, UnknownTensorsAreRejected) {
   const auto run = saved_run(kOne, kLlamaRun);
   const auto check = [&](const std::string& name) {
     const TempFolder folder;
@@ -24,7 +24,7 @@ TEST(StepFolder, TensorsThatNoParameterTakesAreRefused) {
       for (const auto& slice : shot.model) tensors[slice.name] = slice.data.contiguous();
       checkpoint::write_safetensors(folder.path() / "model.safetensors", tensors);
       write_file_atomically(folder.path() / "config.json", shot.hf_config.dump());
-      restore(job, checkpoint::Source::open(folder), Restore::kWeights);
+      restore(job, checkpoint::CheckpointReader::open(folder), Restore::kWeights);
     });
   };
   EXPECT_NO_THROW(check("model.layers.0.self_attn.rotary_emb.inv_freq"));
@@ -32,7 +32,7 @@ TEST(StepFolder, TensorsThatNoParameterTakesAreRefused) {
   EXPECT_THROW(check("model.layers.0.self_attn.q_proj.bias"), DataError);
 }
 
-TEST(StepFolder, ConfigJsonNamesTheTokenizersEnds) {
+TEST(StepFolder, ConfigJsonHasTheTokenizersBosAndEos) {
   test::on_jobs(saved_run(kOne, kLlamaRun), [&](Job& job) {
     const auto with = snapshot(job, {{"tokenizer", {{"bos_token_id", nullptr}, {"eos_token_id", 36}}}});
     EXPECT_TRUE(with.hf_config.at("bos_token_id").is_null());

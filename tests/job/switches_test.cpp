@@ -1,5 +1,5 @@
-// Switches of the model reach it from the command line. What each computes is tested beside its layer or
-// op (tests/layers, tests/ops); here: that the built model computes that and not its neighbour.
+// Switches of the command line reach the model. Their computations are tested with the layers and ops
+// (tests/layers, tests/ops); these tests check that the built model uses the right one.
 #include <gmock/gmock.h>
 
 #include "job/runs.h"
@@ -19,7 +19,7 @@ test::Curve curve_of(const std::string& flags, int steps, int world = 1) {
   return test::train(test::settings(world, test::words(kSwitchModel + flags)), steps);
 }
 
-TEST(Switches, EachGivesAnotherModel) {
+TEST(Switches, EachChangesTheModel) {
   const std::string rope = "--position-embedding-type rope ";
   std::map<double, std::string> losses;
   for (const std::string& flags : {std::string("--activation gelu"),
@@ -52,7 +52,7 @@ TEST(Switches, EachGivesAnotherModel) {
   }
 }
 
-/// The biases of the linear layers of a model of one layer, and how many elements each has.
+/// The linear biases of a one-layer model, with their numbers of elements.
 std::vector<std::string> linear_biases(const std::string& flags) {
   std::vector<std::string> found;
   test::on_jobs(
@@ -64,7 +64,7 @@ std::vector<std::string> linear_biases(const std::string& flags) {
   return found;
 }
 
-TEST(Switches, LinearLayersHaveTheBiasesAskedFor) {
+TEST(Switches, LinearLayersHaveTheRequestedBiases) {
   const auto all =
       ElementsAre("linear_qkv.bias 144", "linear_proj.bias 48", "linear_fc1.bias 64", "linear_fc2.bias 48");
   EXPECT_THAT(linear_biases(""), all);
@@ -73,8 +73,8 @@ TEST(Switches, LinearLayersHaveTheBiasesAskedFor) {
   EXPECT_THAT(linear_biases("--disable-bias-linear --add-qkv-bias"), ElementsAre("linear_qkv.bias 144"));
 }
 
-// A gamma kept as gamma - 1 starts at 0 and moves as the other does: the same run, whatever the layout.
-TEST(Switches, GammaKeptAsGammaMinusOneIsTheSameRun) {
+// A gamma stored as gamma - 1 starts at 0 and gets the same updates: the run is the same in every layout.
+TEST(Switches, GammaStoredAsGammaMinusOneGivesTheSameRun) {
   for (const std::string& norm : {std::string("LayerNorm"), std::string("RMSNorm")}) {
     const std::string flags = "--normalization " + norm + " --qk-layernorm ";
     const test::Curve plain = curve_of(flags, 4);
@@ -89,7 +89,7 @@ TEST(Switches, GammaKeptAsGammaMinusOneIsTheSameRun) {
   }
 }
 
-/// The loss of the last of eight `tokens`, in a model of one layer.
+/// Loss of the last of eight `tokens`, in a one-layer model.
 double last_loss(const std::string& positions, const std::vector<std::int64_t>& tokens) {
   const auto run = test::settings(1, test::words(std::string(kSwitchModel) +
                                                  "--num-layers 1 --seq-length 8 --micro-batch-size 1 "
@@ -109,7 +109,7 @@ double last_loss(const std::string& positions, const std::vector<std::int64_t>& 
   return loss;
 }
 
-TEST(Switches, WithoutPositionsTheOrderOfEarlierTokensIsNothing) {
+TEST(Switches, WithoutPositionsTheOrderOfEarlierTokensIsIrrelevant) {
   const std::vector<std::int64_t> some{3, 14, 15, 9, 26, 5, 35, 8}, others{35, 9, 3, 5, 15, 26, 14, 8};
   EXPECT_NEAR(last_loss("none", some), last_loss("none", others), 1e-5);
   for (const char* positions : {"rope", "learned_absolute"})

@@ -1,4 +1,4 @@
-// The stream of micro-batches gives each to the one who asks for it; the loss counts the tokens of the mask.
+// The stream returns micro-batches in order; the loss counts the tokens of the mask.
 #include "colonnade/job/token_steps.h"
 #include "colonnade/data/samples/gpt/gpt_batches.h"
 
@@ -10,7 +10,7 @@ namespace {
 
 using test::operator+;
 
-TEST(TokenStream, GivesMicroBatchesInOrderAndNoOther) {
+TEST(TokenStream, ReturnsMicroBatchesInOrderOnly) {
   const config::Run run = test::settings(
       1,
       test::words("--num-layers 1 --hidden-size 16 --num-attention-heads 2 --vocab-size 37 --seq-length 8 "
@@ -39,11 +39,11 @@ TEST(GptLoss, IsTheMeanOrTheSumOverTheTokensOfTheMask) {
   EXPECT_EQ(sum.value.item<double>(), 8);
   EXPECT_TRUE(at::equal(sum.report.at("lm_loss"), at::tensor({8.0, 3.0}, at::kDouble)));
   const tensor::Batch nothing({{"loss_mask", at::zeros({2, 2})}});
-  EXPECT_EQ(token_loss(losses, nothing, false).value.item<double>(), 0) << "no token counts";
+  EXPECT_EQ(token_loss(losses, nothing, false).value.item<double>(), 0) << "no token has a loss";
 }
 
-// Of two samples of two tokens; Megatron's pretrain_bert.py adds the mean over samples to that over tokens.
-TEST(BertLoss, IsTheMeanOverTokensAndThatOverSamples) {
+// Two samples of two tokens; Megatron's pretrain_bert.py adds the mean over samples to that over tokens.
+TEST(BertLoss, AddsTheMeansOverTokensAndSamples) {
   const at::Tensor losses = at::tensor({1.0, 2.0, 0.5, 3.0, 4.0, 0.75}).view({2, 3}).set_requires_grad(true);
   const tensor::Batch batch({{"loss_mask", at::tensor({1.0, 0.0, 1.0, 1.0}).view({2, 2})}});
   const auto loss = token_loss(losses, batch, /*per_token=*/false);
@@ -54,16 +54,16 @@ TEST(BertLoss, IsTheMeanOverTokensAndThatOverSamples) {
   const at::Tensor shares = at::tensor({1 / 3.0, 0.0, 1 / 2.0, 1 / 3.0, 1 / 3.0, 1 / 2.0}).view({2, 3});
   EXPECT_TRUE(at::allclose(losses.grad(), shares.to(losses.dtype())));
   const tensor::Batch nothing({{"loss_mask", at::zeros({2, 2})}});
-  EXPECT_NEAR(token_loss(losses, nothing, false).value.item<double>(), 0.625, 1e-6) << "no token counts";
+  EXPECT_NEAR(token_loss(losses, nothing, false).value.item<double>(), 0.625, 1e-6) << "no token has a loss";
 }
 
-// Their mean times the tokens that the next one's loss has, where a mean over the micro-batch weighs as all
-// of its tokens.
-TEST(GptLoss, OfFurtherTokensWeighsAsTheTokensThatCount) {
+// The MTP loss has the weight of the loss tokens, where a mean over the micro-batch has the weight of all its
+// tokens.
+TEST(GptLoss, MtpHasTheWeightOfTheLossTokens) {
   const at::Tensor ids = at::arange(8).view({1, 8});
   const at::Tensor mask = at::tensor({1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0}, at::kFloat).view({1, 8});
   tensor::Batch batch({{"tokens", ids}, {"labels", ids}, {"loss_mask", mask}});
-  put_further_per_token(batch, 2);
+  put_mtp_per_token(batch, 2);
   for (const auto& [k, counted] : {std::pair{1, 5.0}, std::pair{2, 5.0}}) {
     const at::Tensor own = batch.at(fmt::format("loss_mask_ahead_{}", k));
     EXPECT_EQ(own.sum().item<double>(), counted);

@@ -1,4 +1,4 @@
-// The tokenizer that a checkpoint or folder brings, and the copies of one whose files are gone.
+// The tokenizer of a checkpoint or folder, and its copies when the original files are missing.
 #include "colonnade/job/tokenizer_source.h"
 
 #include <gmock/gmock.h>
@@ -9,8 +9,8 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
 #include "colonnade/config/dump.h"
-#include "colonnade/job/continued.h"
 #include "colonnade/job/prepare.h"
+#include "colonnade/job/resume_policy.h"
 #include "colonnade/tokenizers/tokenizer.h"
 #include "job/runs.h"
 #include "support/vectors.h"
@@ -25,8 +25,8 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 
-/// A folder of a published Llama that a test may add a tokenizer to.
-class BroughtTokenizer : public testing::Test {
+/// A folder of a published Llama, to which tests add tokenizers.
+class AdoptedTokenizer : public testing::Test {
  protected:
   void SetUp() override {
     for (const char* name : {"config.json", "model.safetensors"})
@@ -37,7 +37,7 @@ class BroughtTokenizer : public testing::Test {
   void add(const std::string& vector, const std::string& name) const {
     std::filesystem::copy_file(vectors() / "tokenizers" / vector, folder() / name);
   }
-  /// A tokenizer.json of `size` ids and those of `added` tokens behind; the model has 320.
+  /// Adds a tokenizer.json with `size` ids followed by `added` added tokens; the model has 320 ids.
   void add_json(int size = 300, int added = 0) const {
     json vocabulary, behind = json::array();
     for (int id = 0; id < size; ++id) vocabulary[fmt::format("t{}", id)] = id;
@@ -56,13 +56,13 @@ class BroughtTokenizer : public testing::Test {
   }
   [[nodiscard]] config::Run adopted(const std::string& flags = "") const {
     config::Run run = config::parse(test::words("gpt " + flags));
-    adopt_tokenizer(run, checkpoint::Source::open_hugging_face(folder()));
+    adopt_tokenizer(run, checkpoint::CheckpointReader::open_hugging_face(folder()));
     return run;
   }
   checkpoint::test::TempFolder folder_;
 };
 
-TEST_F(BroughtTokenizer, AFolderGivesItsOwnUnlessOneIsNamed) {
+TEST_F(AdoptedTokenizer, FolderProvidesItsOwnUnlessOneIsNamed) {
   EXPECT_EQ(adopted().data.tokenizer_type, "");
   add_json();
   const config::Run run = adopted();
@@ -75,7 +75,7 @@ TEST_F(BroughtTokenizer, AFolderGivesItsOwnUnlessOneIsNamed) {
   EXPECT_EQ(adopted("--mock-data").data.tokenizer_type, "") << "no text is read";
 }
 
-TEST_F(BroughtTokenizer, AFoldersIsLeftOutOrReplacesTheNamedOneAsAsked) {
+TEST_F(AdoptedTokenizer, FolderTokenizerIsIgnoredOrReplacesTheNamedOneOnRequest) {
   add_json();
   EXPECT_EQ(adopted("--no-use-tokenizer-model-from-checkpoint-args").data.tokenizer_type, "");
   const config::Run run =
@@ -91,16 +91,17 @@ TEST_F(BroughtTokenizer, AFoldersIsLeftOutOrReplacesTheNamedOneAsAsked) {
             "NullTokenizer");
 }
 
-TEST_F(BroughtTokenizer, FilesThatNoTypeReadsAreNamed) {
+TEST_F(AdoptedTokenizer, UnreadableFilesAreReported) {
   add("llama2_sp_bpe.model", "tokenizer.model");
   EXPECT_EQ(adopted().data.tokenizer_type, "SentencePieceTokenizer");
   write_file_atomically(folder() / "added_tokens.json", R"({"<|im_end|>": 2048})");
   const config::Run run = adopted();
   EXPECT_EQ(run.data.tokenizer_type, "");
-  EXPECT_THAT(run.notes, ElementsAre(AllOf(HasSubstr("its tokenizer is not read"), HasSubstr("<|im_end|>"))));
+  EXPECT_THAT(run.notes,
+              ElementsAre(AllOf(HasSubstr("its tokenizer cannot be read"), HasSubstr("<|im_end|>"))));
 }
 
-TEST_F(BroughtTokenizer, OneThatDoesNotFitSaysHowToNameAnother) {
+TEST_F(AdoptedTokenizer, MismatchReportsHowToNameAnother) {
   const auto prepared = [&](const std::string& flags = "--data-path x") -> std::string {
     config::Run run =
         config::parse(test::words("gpt --pretrained-checkpoint " + folder().string() +
@@ -113,8 +114,8 @@ TEST_F(BroughtTokenizer, OneThatDoesNotFitSaysHowToNameAnother) {
     return run.data.tokenizer_type;
   };
   add_json(330);
-  EXPECT_THAT(prepared(), AllOf(HasSubstr("330 pieces in " + folder().string()),
-                                HasSubstr("give another tokenizer by --tokenizer-type")));
+  EXPECT_THAT(prepared(), AllOf(HasSubstr("330 tokens in " + folder().string()),
+                                HasSubstr("choose another tokenizer with --tokenizer-type")));
   write_file_atomically(folder() / "tokenizer.json", "{");
   EXPECT_THAT(prepared(),
               AllOf(HasSubstr("tokenizer.json"), HasSubstr("--tokenizer-type NullTokenizer for ids")));
@@ -122,17 +123,17 @@ TEST_F(BroughtTokenizer, OneThatDoesNotFitSaysHowToNameAnother) {
   EXPECT_EQ(prepared("--mock-data"), "");
 }
 
-TEST_F(BroughtTokenizer, AddedTokensWithoutEmbeddingsAreReported) {
+TEST_F(AdoptedTokenizer, AddedTokensWithoutEmbeddingsAreReported) {
   add_json(320, 2);
   config::Run run = config::parse(test::words("gpt --pretrained-checkpoint " + folder().string() +
                                               " --seq-length 32 --micro-batch-size 1 --train-iters 1 --lr 1 "
                                               "--data-path x"));
   prepare(run, rules::Purpose::kTrain);
-  EXPECT_THAT(run.notes, Contains(AllOf(HasSubstr("ids from 320 to 321"), HasSubstr("no embeddings"))));
+  EXPECT_THAT(run.notes, Contains(AllOf(HasSubstr("ids from 320 to 321"), HasSubstr("without embeddings"))));
   EXPECT_EQ(run.model.vocab_size, 320);
 }
 
-TEST_F(BroughtTokenizer, PromptsWithoutOneAreIds) {
+TEST_F(AdoptedTokenizer, PromptsWithoutATokenizerAreIds) {
   write_file_atomically(folder() / "tekken.json", "{}");
   config::Run run = adopted("--pretrained-checkpoint " + folder().string());
   EXPECT_EQ(run.data.tokenizer_type, "");
@@ -147,14 +148,14 @@ TEST_F(BroughtTokenizer, PromptsWithoutOneAreIds) {
     return "";
   };
   EXPECT_THAT(fault("the quick"), AllOf(HasSubstr("ids from 0 to 63"), HasSubstr("got 'the quick'"),
-                                        HasSubstr(folder().string() + " holds no tokenizer that is read"),
+                                        HasSubstr(folder().string() + " holds no readable tokenizer"),
                                         HasSubstr("--tokenizer-type and --tokenizer-model")));
   EXPECT_THAT(fault("64"), HasSubstr("text must be integers from 0 to 63"));
   run.data.tokenizer_type = "NullTokenizer";
   EXPECT_THAT(fault("the quick"), HasSubstr("NullTokenizer: text must be integers from 0 to 63"));
 }
 
-TEST_F(BroughtTokenizer, CopiesTakeThePlaceOfFilesThatAreGone) {
+TEST_F(AdoptedTokenizer, CopiesReplaceMissingFiles) {
   const checkpoint::test::TempFolder step;
   add("sp_unigram.model", "t.model");
   std::filesystem::copy_file(folder() / "t.model", step.path() / "tokenizer.model");
@@ -166,7 +167,7 @@ TEST_F(BroughtTokenizer, CopiesTakeThePlaceOfFilesThatAreGone) {
   const auto resumed = [&](const json& from, const std::string& flags = "") {
     config::Run run = config::parse(test::words("gpt " + flags));
     std::vector<std::string> faults;
-    keep_settings(run, from, step.path().string(), faults);
+    resume_settings(run, from, step.path().string(), faults);
     EXPECT_THAT(faults, IsEmpty());
     return run;
   };
@@ -182,9 +183,9 @@ TEST_F(BroughtTokenizer, CopiesTakeThePlaceOfFilesThatAreGone) {
             0U);
   const std::string by_file = "--tokenizer-type SentencePieceTokenizer --tokenizer-model " + original;
   EXPECT_EQ(resumed(state, by_file).data.tokenizer_model, copy) << "as config.yaml of the run names it";
-  json strange = state;
-  strange["tokenizer_files"]["tokenizer_model"] = "../secret";
-  EXPECT_THROW(resumed(strange), DataError);
+  json malicious = state;
+  malicious["tokenizer_files"]["tokenizer_model"] = "../secret";
+  EXPECT_THROW(resumed(malicious), DataError);
 }
 
 }  // namespace

@@ -21,7 +21,7 @@
 namespace colonnade::job {
 namespace {
 
-/// The folder of a recorded model: llama or moe.
+/// Folder of a recorded model: llama or moe.
 std::string folder_of(const std::string& model) { return test::vectors() + "/trajectory/" + model; }
 
 /// The settings of vectors/trajectory/manifest.json.
@@ -63,7 +63,7 @@ config::Run settings(const std::string& model, int world, const std::vector<std:
   return run;
 }
 
-/// The recorded token rows: row step * 8 + b holds 65 tokens.
+/// Recorded token rows: row step * 8 + b holds 65 tokens.
 at::Tensor recorded_tokens() {
   const checkpoint::SafetensorsFile file(test::vectors() + "/trajectory/tokens.safetensors");
   return file.view(file.tensors().begin()->first).to(test::device(), at::kLong).view({40, 8, 65});
@@ -78,8 +78,8 @@ pipeline::Steps recorded_steps(const Job& job, const at::Tensor& tokens, int ste
     batch.set("tokens", rows.narrow(1, 0, 64).contiguous());
     batch.set("labels", rows.narrow(1, 1, 64).contiguous());
     batch.set("loss_mask", at::ones({2, 64}, test::options(at::kFloat)));
-    return context_part(std::move(batch), job.ranks.coord(layout::Axis::kCp),
-                        job.run.parallel.context_parallel_size);
+    return context_shard(std::move(batch), job.ranks.coord(layout::Axis::kCp),
+                         job.run.parallel.context_parallel_size);
   };
   steps.loss = [](const at::Tensor& output, const tensor::Batch& batch) {
     return token_loss(output, batch, false);
@@ -98,7 +98,7 @@ Curve train(const std::string& model, int world, const std::vector<std::string>&
   Curve curve;
   comm::run_ranks(run.parallel, [&](comm::Communicators& ranks) {
     Job job(run, ranks);
-    restore(job, checkpoint::Source::open_hugging_face(folder_of(model)), Restore::kWeights);
+    restore(job, checkpoint::CheckpointReader::open_hugging_face(folder_of(model)), Restore::kWeights);
     for (int step = 0; step < 40; ++step) {
       const auto report =
           job.train_step(recorded_steps(job, tokens, step),
@@ -134,7 +134,7 @@ void expect_follows(const Curve& curve, const std::string& model, const std::str
 struct RecordedLayout {
   const char* model;
   const char* name;
-  const char* curve;  ///< the recorded one to follow
+  const char* curve;  ///< recorded curve to follow
   int world;
   std::vector<std::string> flags;
 };
@@ -159,7 +159,7 @@ std::vector<std::string> both(std::vector<std::string> a, const std::vector<std:
 }
 
 const std::vector<std::string> kSharded = {"--use-megatron-fsdp"};
-const std::vector<std::string> kAllAgainByOne = {
+const std::vector<std::string> kFullRecomputeByOne = {
     "--recompute-granularity", "full", "--recompute-method", "uniform", "--recompute-num-layers", "1"};
 
 INSTANTIATE_TEST_SUITE_P(
@@ -190,7 +190,7 @@ INSTANTIATE_TEST_SUITE_P(
         RecordedLayout{"llama", "Dp2Sharded", "dp2_distopt", 2, kSharded},
         RecordedLayout{"llama", "Tp2Pp2Dp2ShardedRecomputed", "tp2_pp2", 8,
                        both(both(both(kTp2, kPp2), kSharded),
-                            both(kAllAgainByOne, {"--overlap-grad-reduce", "--overlap-param-gather"}))},
+                            both(kFullRecomputeByOne, {"--overlap-grad-reduce", "--overlap-param-gather"}))},
         RecordedLayout{"llama", "Tp2Pp2", "tp2_pp2", 4, both(kTp2, kPp2)},
         RecordedLayout{"llama", "Tp2Pp2Dp2", "tp2_pp2", 8,
                        both(both(kTp2, kPp2), {"--use-distributed-optimizer"})},
@@ -216,9 +216,9 @@ INSTANTIATE_TEST_SUITE_P(
     testing::Values(
         RecordedLayout{"moe", "Tp1", "tp1", 1, {}}, RecordedLayout{"moe", "Dp2", "dp2", 2, {}},
         RecordedLayout{"moe", "Dp2Distributed", "dp2", 2, {"--use-distributed-optimizer"}},
-        RecordedLayout{"moe", "Dp2Recomputed", "dp2", 2, kAllAgainByOne},
+        RecordedLayout{"moe", "Dp2Recomputed", "dp2", 2, kFullRecomputeByOne},
         RecordedLayout{"moe", "Ep2Dp4ShardedRecomputed", "ep2", 4,
-                       both(both(kEp2, kSharded), kAllAgainByOne)},
+                       both(both(kEp2, kSharded), kFullRecomputeByOne)},
         RecordedLayout{"moe", "Ep2", "ep2", 2, kEp2},
         RecordedLayout{"moe", "Ep2Exchange", "ep2", 2, both(kEp2, kExchange)},
         RecordedLayout{"moe", "Ep2Dp4Distributed", "ep2", 4, both(kEp2, {"--use-distributed-optimizer"})},

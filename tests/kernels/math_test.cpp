@@ -1,4 +1,4 @@
-// The fast exponential and the activation formulas against the C library in double.
+// Fast exponential and activation formulas against the C library in double.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -12,7 +12,7 @@ namespace {
 
 using cpu::Math;
 
-TEST(FastExp, StaysWithinTwoUnitsInTheLastPlace) {
+TEST(FastExp, IsAccurateToTwoUlp) {
   for (float x = -87.0F; x < 88.0F; x += 0.00137F) {
     const double expected = std::exp(static_cast<double>(x));
     EXPECT_NEAR(cpu::fast_exp(x) / expected, 1.0, 2.5e-7) << x;
@@ -23,7 +23,7 @@ TEST(FastExp, StaysWithinTwoUnitsInTheLastPlace) {
   EXPECT_TRUE(std::isnan(cpu::fast_exp(std::numeric_limits<float>::quiet_NaN())));
 }
 
-TEST(FastCdf, IsTheNormalDistribution) {
+TEST(FastCdf, EqualsTheNormalDistribution) {
   for (double z = -9; z < 9; z += 0.0071) {
     const auto density = static_cast<float>(std::exp(-0.5 * z * z));
     EXPECT_NEAR(Math::cdf(static_cast<float>(z), density), 0.5 * std::erfc(-z * M_SQRT1_2), 3e-7) << z;
@@ -42,16 +42,16 @@ template <ActivationKind kKind>
 void check() {
   constexpr double kStep = 1e-5;
   for (double z = -6.003; z < 6; z += 0.0173) {
-    const double slope = (value(kKind, z + kStep) - value(kKind, z - kStep)) / (2 * kStep);
-    EXPECT_NEAR((value_slope<kKind, Math>(z).value), value(kKind, z), 1e-13);
-    EXPECT_NEAR((value_slope<kKind, Math>(z).slope), slope, 1e-8);
-    EXPECT_NEAR((value_slope<kKind, Math>(static_cast<float>(z)).value), value(kKind, z),
+    const double derivative = (value(kKind, z + kStep) - value(kKind, z - kStep)) / (2 * kStep);
+    EXPECT_NEAR((value_derivative<kKind, Math>(z).value), value(kKind, z), 1e-13);
+    EXPECT_NEAR((value_derivative<kKind, Math>(z).derivative), derivative, 1e-8);
+    EXPECT_NEAR((value_derivative<kKind, Math>(static_cast<float>(z)).value), value(kKind, z),
                 3e-6 + 3e-7 * std::abs(value(kKind, z)));
-    EXPECT_NEAR((value_slope<kKind, Math>(static_cast<float>(z)).slope), slope, 3e-6);
+    EXPECT_NEAR((value_derivative<kKind, Math>(static_cast<float>(z)).derivative), derivative, 3e-6);
   }
 }
 
-TEST(Activation, ValueAndSlopeFollowTheDefinition) {
+TEST(Activation, ValueAndDerivativeFollowTheDefinition) {
   check<ActivationKind::kGeluErf>();
   check<ActivationKind::kGeluTanh>();
   check<ActivationKind::kSquaredRelu>();

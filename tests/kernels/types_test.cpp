@@ -1,4 +1,4 @@
-// The 16-bit types against the compiler's own half precision and against the definition of bfloat16.
+// 16-bit types against the compiler's half precision and the definition of bfloat16.
 #include "colonnade/kernels/types.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@
 namespace colonnade::kernels {
 namespace {
 
-TEST(Half, ReadsEveryValueAsTheCompilerDoes) {
+TEST(Half, ConvertsEveryValueLikeTheCompiler) {
   for (std::uint32_t bits = 0; bits < 65536; ++bits) {
     Half half;
     half.bits = static_cast<std::uint16_t>(bits);
@@ -22,7 +22,7 @@ TEST(Half, ReadsEveryValueAsTheCompilerDoes) {
   }
 }
 
-TEST(Half, RoundsAsTheCompilerDoes) {
+TEST(Half, RoundsLikeTheCompiler) {
   for (std::uint64_t u = 0; u < (1ULL << 32); u += 65521) {
     const auto x = std::bit_cast<float>(static_cast<std::uint32_t>(u));
     if (std::isnan(x)) continue;

@@ -1,4 +1,4 @@
-// What stands before a program's arguments, from the words of a process and of its parent.
+// Launch prefix of a program, from the arguments of the process and of its parent.
 #include "colonnade/launch/command_line.h"
 
 #include <gtest/gtest.h>
@@ -9,7 +9,7 @@ namespace {
 
 const Words kRank = {"/opt/colonnade", "pretrain", "gpt", "--save", "a b"};
 
-TEST(CommandLine, OfARankOfTheLauncherIsTheLaunchersOwn) {
+TEST(CommandLine, RankOfTheLauncherHasTheLaunchersCommand) {
   const CommandLine line = command_line(
       kRank, {"bin/colonnade", "launch", "--nproc-per-node", "4", "--", "pretrain", "gpt", "--save", "a b"});
   EXPECT_EQ(line.start, (Words{"bin/colonnade", "launch", "--nproc-per-node", "4", "--"}));
@@ -18,7 +18,7 @@ TEST(CommandLine, OfARankOfTheLauncherIsTheLaunchersOwn) {
   EXPECT_TRUE(line.launched);
 }
 
-TEST(CommandLine, OfTorchrunEndsWithTheProgram) {
+TEST(CommandLine, TorchrunPrefixEndsWithTheProgram) {
   const CommandLine line =
       command_line(kRank, {"python3", "/usr/bin/torchrun", "--nproc-per-node=2", "--no-python", "colonnade",
                            "pretrain", "gpt", "--save", "a b"});
@@ -28,7 +28,7 @@ TEST(CommandLine, OfTorchrunEndsWithTheProgram) {
   EXPECT_TRUE(line.launched);
 }
 
-TEST(CommandLine, OfAnotherParentIsTheProgramAlone) {
+TEST(CommandLine, OtherParentsAreIgnored) {
   for (const Words& parent :
        {Words{"bash"}, Words{"bash", "-c", "colonnade pretrain gpt --save 'a b'"}, Words{},
         Words{"slurmstepd: [12.0]"}, Words{"pretrain", "gpt", "--save", "b"}}) {
@@ -40,15 +40,16 @@ TEST(CommandLine, OfAnotherParentIsTheProgramAlone) {
   EXPECT_EQ(command_line({"colonnade"}, {"bash"}).verb, "");
 }
 
-TEST(CommandLine, OfTheLauncherItself) {
+TEST(CommandLine, LauncherHasItsOwnPrefix) {
   const Words own = {"colonnade", "launch", "--max-restarts", "1", "--", "pretrain", "gpt", "--save", "a b"};
   const CommandLine line = command_line_of_launcher(own, kRank);
   EXPECT_EQ(line.start, (Words{"colonnade", "launch", "--max-restarts", "1", "--"}));
   EXPECT_EQ(line.verb, "pretrain");
-  EXPECT_EQ(command_line_of_launcher({"launch_test"}, kRank).start, Words{}) << "started by other words";
+  EXPECT_EQ(command_line_of_launcher({"launch_test"}, kRank).start, Words{})
+      << "started with other arguments";
 }
 
-TEST(CommandLine, WordsOfAProcessAreItsArguments) {
+TEST(CommandLine, WordsOfProcessAreItsArguments) {
   const Words words = words_of_process(::getpid());
   ASSERT_FALSE(words.empty());
   EXPECT_NE(words[0].find("launch_test"), std::string::npos);

@@ -1,5 +1,5 @@
-// A rank without tensors for the launcher's tests: runs steps, writes its page of progress, and on
-// request fails in a chosen way. One rank has the fault; the others then wait for it.
+// A rank without tensors for the launcher's tests: runs steps, writes its progress page, and fails in a
+// requested way. One rank fails; the others then wait for it.
 #include <signal.h>
 #include <sys/resource.h>
 #include <unistd.h>
@@ -17,7 +17,7 @@
 
 namespace {
 
-// NOLINTNEXTLINE(*-non-const-global-variables): all that a handler can reach
+// NOLINTNEXTLINE(*-non-const-global-variables): a handler can access nothing else
 volatile sig_atomic_t stop_signal = 0;
 void on_stop(int signal) { stop_signal = signal; }
 
@@ -48,7 +48,7 @@ class Flags {
   for (;;) std::this_thread::sleep_for(std::chrono::seconds(1));
 }
 
-/// exit:CODE, agreed:CODE (all ranks end so), segv, kill, stop, hang; "none" returns.
+/// Fails by exit:CODE, agreed:CODE (exit code agreed by all ranks), segv, kill, stop or hang; "none" returns.
 void fail(const std::string& fault) {
   if (fault == "none") return;
   std::printf("about to fail: %s\n", fault.c_str());
@@ -62,13 +62,13 @@ void fail(const std::string& fault) {
   if (fault == "hang") sleep_forever();
   if (fault.starts_with("agreed:")) {
     std::fprintf(stderr, "error: the disk is full\n");
-    colonnade::progress().set_agreed_end(std::stoi(fault.substr(fault.find(':') + 1)));
+    colonnade::progress().set_agreed_exit_code(std::stoi(fault.substr(fault.find(':') + 1)));
   }
   std::exit(std::stoi(fault.substr(fault.find(':') + 1)));
 }
 
-/// What the other ranks do when the faulty one does not come: wait, or give up as after a time-out.
-void wait_for_the_lost(colonnade::Progress& page, int group, const std::string& peers) {
+/// Behavior of the other ranks when the faulty one does not arrive: wait, or exit as after a time-out.
+void wait_for_lost_rank(colonnade::Progress& page, int group, const std::string& peers) {
   const auto ticket = page.begin(group, "grad bucket 3");
   page.wait(ticket, "grad bucket 3");
   if (peers == "wait") sleep_forever();
@@ -76,18 +76,18 @@ void wait_for_the_lost(colonnade::Progress& page, int group, const std::string& 
   std::exit(4);
 }
 
-void misbehave(colonnade::Progress& page, int group, const Flags& flags, const std::string& fault,
-               bool mine) {
+void run_faulty_step(colonnade::Progress& page, int group, const Flags& flags, const std::string& fault,
+                     bool mine) {
   if (mine || fault.starts_with("agreed:")) fail(fault);
-  wait_for_the_lost(page, group, flags.text("--peers", "wait"));
+  wait_for_lost_rank(page, group, flags.text("--peers", "wait"));
 }
 
-/// What SIGINT and SIGTERM do: save, ignore or die.
+/// Handler of SIGINT and SIGTERM: save, ignore or die.
 auto handler(const std::string& name) {
   return name == "ignore" ? SIG_IGN : name == "die" ? SIG_DFL : on_stop;
 }
 
-void print_place() {
+void print_environment() {
   for (const char* name :
        {"RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT",
         "OMP_NUM_THREADS", "COLONNADE_RESTART_COUNT", "COLONNADE_JOB_TOKEN"})
@@ -103,7 +103,7 @@ int main(int argc, char** argv) {
   for (const int signal : {SIGINT, SIGTERM}) ::signal(signal, handler(flags.text("--on-term", "save")));
   const int rank = std::stoi(variable("RANK"));
   const int world = std::stoi(variable("WORLD_SIZE"));
-  print_place();
+  print_environment();
 
   colonnade::Progress& page = colonnade::progress();
   page.set_rank(rank, world);
@@ -115,11 +115,11 @@ int main(int argc, char** argv) {
   const bool faulty = rank == flags.number("--faulty-rank", 1);
   const int at_step = fault == "none" ? -1 : flags.number("--at-step", 2);
   std::this_thread::sleep_for(std::chrono::milliseconds(flags.number("--start-ms", 0)));
-  if (at_step == 0) misbehave(page, group, flags, fault, faulty);
+  if (at_step == 0) run_faulty_step(page, group, flags, fault, faulty);
   for (int step = 1; step <= flags.number("--steps", 3); ++step) {
     page.set_step(step);
     page.set_phase("data");
-    if (step == at_step) misbehave(page, group, flags, fault, faulty);
+    if (step == at_step) run_faulty_step(page, group, flags, fault, faulty);
     page.set_phase("forward-backward");
     const auto ticket = page.begin(group, "grad bucket 1");
     page.wait(ticket, "grad bucket 1");

@@ -29,13 +29,13 @@ using testing::AllOf;
 using testing::HasSubstr;
 using testing::Not;
 
-/// Start-up and a moment in which the machine does nothing included; what is not noticed takes a minute or
-/// more.
+/// Upper bound for prompt detection, including start-up and a stalled machine; undetected failures take a
+/// minute or more.
 constexpr double kSoonS = 15;
 
 void sleep_ms(int ms) { std::this_thread::sleep_for(std::chrono::milliseconds(ms)); }
 
-/// A folder that is removed with the test.
+/// Fixture with a temporary folder.
 class Launcher : public testing::Test {
  protected:
   void SetUp() override {
@@ -47,13 +47,13 @@ class Launcher : public testing::Test {
     fs::remove_all(folder_);
   }
 
-  /// Runs the launcher in a process of its own; its output goes to `folder_`/out and err.
+  /// Runs the launcher in a child process; its output goes to `folder_`/out and err.
   void start(std::vector<std::string> flags, Options options = {}) {
     options.log_dir = folder_ / "logs";
     if (options.nproc_per_node == 1) options.nproc_per_node = 3;
     options.command = {COLONNADE_FAKE_RANK};
     options.command.insert(options.command.end(), flags.begin(), flags.end());
-    began_ns_ = monotonic_ns();
+    start_ns_ = monotonic_ns();
     pid_ = ::fork();
     if (pid_ != 0) return;
     ::dup2(::open((folder_ / "out").c_str(), O_WRONLY | O_CREAT | O_APPEND, 0600), STDOUT_FILENO);
@@ -67,7 +67,7 @@ class Launcher : public testing::Test {
     }
   }
 
-  /// The launcher's exit code, or 128 + the signal that killed it.
+  /// Exit code of the launcher, or 128 + the signal that killed it.
   int finish() {
     int status = 0;
     EXPECT_EQ(::waitpid(pid_, &status, 0), pid_);
@@ -76,7 +76,7 @@ class Launcher : public testing::Test {
     return WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
   }
 
-  double seconds_since_start() const { return static_cast<double>(monotonic_ns() - began_ns_) * 1e-9; }
+  double seconds_since_start() const { return static_cast<double>(monotonic_ns() - start_ns_) * 1e-9; }
 
   std::string text(const std::string& name) const {
     return fs::exists(folder_ / name) ? read_file(folder_ / name) : std::string();
@@ -91,7 +91,7 @@ class Launcher : public testing::Test {
       if (found == 3) return;
       sleep_ms(10);
     }
-    FAIL() << "no rank printed " << what;
+    FAIL() << "not all ranks printed " << what;
   }
 
   pid_t pid_of(int rank) const {
@@ -101,18 +101,18 @@ class Launcher : public testing::Test {
 
   fs::path folder_;
   pid_t pid_ = 0;
-  int terminal_ = -1;  // the master of a terminal for the launcher's errors; -1: a file
-  std::int64_t began_ns_ = 0;
+  int terminal_ = -1;  // master side of a pseudo-terminal for the launcher's errors; -1: a file
+  std::int64_t start_ns_ = 0;
   double seconds_ = 0;
 };
 
-bool lives(pid_t pid) {
+bool is_alive(pid_t pid) {
   const std::string stat =
       fs::exists(fmt::format("/proc/{}/stat", pid)) ? read_file(fmt::format("/proc/{}/stat", pid)) : "";
   return !stat.empty() && stat.find(") Z") == std::string::npos;
 }
 
-TEST_F(Launcher, GivesEachRankItsPlaceAndItsLog) {
+TEST_F(Launcher, GivesEachRankItsEnvironmentAndLog) {
   ::unsetenv("OMP_NUM_THREADS");
   start({"--steps", "2"},
         {.nproc_per_node = 2, .nnodes = 2, .node_rank = 1, .master_addr = "here", .master_port = 4711});
@@ -127,7 +127,7 @@ TEST_F(Launcher, GivesEachRankItsPlaceAndItsLog) {
   EXPECT_EQ(text("out"), "") << "rank 0 is on another machine";
 }
 
-TEST_F(Launcher, ShowsRankZeroAndChoosesAPort) {
+TEST_F(Launcher, ShowsRankZeroAndPicksAPort) {
   start({"--steps", "2"});
   EXPECT_EQ(finish(), 0) << text("err");
   EXPECT_THAT(text("out"), AllOf(HasSubstr("rank 0: step 2 done"), Not(HasSubstr("rank 1"))));
@@ -135,7 +135,7 @@ TEST_F(Launcher, ShowsRankZeroAndChoosesAPort) {
               AllOf(HasSubstr("MASTER_ADDR=127.0.0.1 MASTER_PORT="), Not(HasSubstr("MASTER_PORT=0 "))));
 }
 
-TEST_F(Launcher, DrawsATokenForEachStartThatItsRanksShare) {
+TEST_F(Launcher, RanksOfAStartShareARandomToken) {
   ::unsetenv("COLONNADE_JOB_TOKEN");
   start({"--steps", "2", "--fault", "kill", "--once", "yes"}, {.max_restarts = 1});
   EXPECT_EQ(finish(), 0) << text("err");
@@ -155,24 +155,24 @@ TEST_F(Launcher, DrawsATokenForEachStartThatItsRanksShare) {
   for (const int rank : {1, 2}) EXPECT_EQ(tokens(rank), first);
 }
 
-TEST_F(Launcher, GivesNoTokenWhereOtherLaunchersCouldNotKnowIt) {
+TEST_F(Launcher, SetsNoTokenOnSeveralNodes) {
   ::unsetenv("COLONNADE_JOB_TOKEN");
   start({"--steps", "1"}, {.nproc_per_node = 2, .nnodes = 2, .master_addr = "here", .master_port = 4711});
   EXPECT_EQ(finish(), 0) << text("err");
   EXPECT_THAT(log(0), HasSubstr("COLONNADE_JOB_TOKEN= "));
 }
 
-TEST(FreePort, IsNoneThatAnOutgoingConnectionMayHave) {
+TEST(FreePort, IsOutsideTheEphemeralRange) {
   int first = 0, last = 0;
   std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> first >> last;
-  if (first <= 20'000 && last >= 60'000) GTEST_SKIP() << "here such a connection may have almost any port";
+  if (first <= 20'000 && last >= 60'000) GTEST_SKIP() << "almost every port is ephemeral here";
   for (int i = 0; i < 100; ++i) {
     const int port = free_port();
     EXPECT_TRUE(port >= 10'000 && port <= 65'535 && (port < first || port > last)) << port;
   }
 }
 
-TEST_F(Launcher, KeepsAStatusLineOnATerminal) {
+TEST_F(Launcher, ShowsAStatusLineOnATerminal) {
   terminal_ = ::posix_openpt(O_RDWR | O_NOCTTY);
   if (terminal_ < 0 || ::grantpt(terminal_) != 0)
     GTEST_SKIP() << "this machine has no pseudo-terminals: /dev/pts is not mounted";
@@ -191,7 +191,7 @@ struct Death {
   std::string words;
 };
 
-TEST_F(Launcher, NamesADeadRankWithinSecondsAndEndsTheOthers) {
+TEST_F(Launcher, NamesADeadRankWithinSecondsAndStopsTheOthers) {
   for (const Death& death :
        {Death{"exit:1", 4, "was lost: exit code 1 (failed)"},
         Death{"exit:2", 2, "ended with exit code 2 (settings wrong)"},
@@ -205,55 +205,56 @@ TEST_F(Launcher, NamesADeadRankWithinSecondsAndEndsTheOthers) {
                       HasSubstr("step 2, phase data, last operation 'grad bucket 1'"),
                       HasSubstr("last lines of " + (folder_ / "logs/rank_1.log").string()),
                       HasSubstr("  | about to fail: " + death.fault), Not(HasSubstr("restart "))));
-    for (int rank = 0; rank < 3; ++rank) EXPECT_FALSE(lives(pid_of(rank))) << death.fault << " rank " << rank;
+    for (int rank = 0; rank < 3; ++rank)
+      EXPECT_FALSE(is_alive(pid_of(rank))) << death.fault << " rank " << rank;
     fs::remove(folder_ / "err");
   }
 }
 
-TEST_F(Launcher, NamesTheCauseAndNotTheRankThatNoticed) {
+TEST_F(Launcher, NamesTheCulpritNotTheRankThatNoticed) {
   start({"--fault", "hang", "--peers", "exit4"}, {.grace_period_s = 0.2});
   EXPECT_EQ(finish(), 4);
   EXPECT_LT(seconds_, kSoonS);
   EXPECT_THAT(text("err"),
-              AllOf(HasSubstr("rank 1 does not answer"), HasSubstr("ranks 0, 2 wait in 'grad bucket 3'"),
+              AllOf(HasSubstr("rank 1 does not respond"), HasSubstr("ranks 0, 2 wait in 'grad bucket 3'"),
                     HasSubstr("rank 1 is missing there")));
 }
 
-TEST_F(Launcher, NamesAFrozenRank) {
+TEST_F(Launcher, NamesAStoppedRank) {
   start({"--fault", "stop"}, {.grace_period_s = 0.2});
   EXPECT_EQ(finish(), 4);
   EXPECT_LT(seconds_, kSoonS);
   EXPECT_THAT(text("err"), HasSubstr("rank 1 was lost: stopped (SIGSTOP)"));
-  EXPECT_FALSE(lives(pid_of(1)));
+  EXPECT_FALSE(is_alive(pid_of(1)));
 }
 
-TEST_F(Launcher, NamesARankThatHangsAndWhoWaitsForIt) {
+TEST_F(Launcher, NamesAHungRankAndTheRanksWaitingForIt) {
   start({"--fault", "hang"}, {.hang_timeout_s = 2, .grace_period_s = 0.2});
   EXPECT_EQ(finish(), 4);
   EXPECT_LT(seconds_, kSoonS);
   EXPECT_THAT(
       text("err"),
-      AllOf(HasSubstr("rank 1 does not answer: no sign of life for"),
+      AllOf(HasSubstr("rank 1 does not respond: no heartbeat for"),
             HasSubstr(
                 "ranks 0, 2 wait in 'grad bucket 3' (dp of ranks 0, 1, 2; number 2); rank 1 is missing")));
 }
 
-TEST_F(Launcher, NamesALateRankOnceAndEndsItAtTheTimeOutOnly) {
+TEST_F(Launcher, ReportsAStragglerOnceAndKillsItOnlyAtTheTimeout) {
   start({"--fault", "hang"}, {.hang_timeout_s = 6.5, .grace_period_s = 0.2});
   EXPECT_EQ(finish(), 4);
   const std::string all = text("err");
   EXPECT_EQ(all.find("is late"), all.rfind("is late")) << all;
-  const std::string before_the_end = all.substr(0, all.find("rank 1 does not answer"));
-  EXPECT_LT(before_the_end.size(), all.size()) << all;
-  EXPECT_THAT(before_the_end,
+  const std::string before_time_out = all.substr(0, all.find("rank 1 does not respond"));
+  EXPECT_LT(before_time_out.size(), all.size()) << all;
+  EXPECT_THAT(before_time_out,
               testing::ContainsRegex("rank 1 is late: ranks 0, 2 have waited up to [5-9]\\."));
-  EXPECT_THAT(before_the_end,
+  EXPECT_THAT(before_time_out,
               AllOf(HasSubstr("for it in 'grad bucket 3' (dp of ranks 0, 1, 2; number 2); it is "
                               "at step 2, phase data, last operation 'grad bucket 1'"),
                     Not(HasSubstr("was lost"))));
 }
 
-TEST_F(Launcher, SignalsReachTheRanksOnceAndTheySave) {
+TEST_F(Launcher, SignalsAreForwardedOnceAndRanksSave) {
   for (const int signal : {SIGINT, SIGTERM}) {
     start({"--steps", "1000"}, {.max_restarts = 2});
     wait_for("step 2 done");
@@ -265,7 +266,7 @@ TEST_F(Launcher, SignalsReachTheRanksOnceAndTheySave) {
   }
 }
 
-TEST_F(Launcher, ASignalBeforeTheFirstStepIsAStopThoughTheRanksDieOfIt) {
+TEST_F(Launcher, SignalBeforeTheFirstStepIsAStopEvenIfItKillsRanks) {
   for (const int signal : {SIGINT, SIGTERM}) {
     start({"--start-ms", "60000", "--on-term", "die"}, {.max_restarts = 2});
     wait_for("pid=");
@@ -277,7 +278,7 @@ TEST_F(Launcher, ASignalBeforeTheFirstStepIsAStopThoughTheRanksDieOfIt) {
   }
 }
 
-TEST_F(Launcher, ARankThatStopsBeforeTheFirstStepEndsTheOthers) {
+TEST_F(Launcher, RankThatStopsBeforeTheFirstStepStopsTheOthers) {
   for (const char* peers : {"wait", "exit4"}) {
     start({"--at-step", "0", "--fault", "exit:5", "--peers", peers},
           {.max_restarts = 2, .grace_period_s = 0.2});
@@ -288,32 +289,32 @@ TEST_F(Launcher, ARankThatStopsBeforeTheFirstStepEndsTheOthers) {
   }
 }
 
-TEST_F(Launcher, ASecondSignalKills) {
+TEST_F(Launcher, SecondSignalKillsTheRanks) {
   start({"--steps", "100000", "--on-term", "ignore"}, {.max_restarts = 2});
   wait_for("step 2 done");
   ::kill(pid_, SIGTERM);
   for (int i = 0; i < 1000 && text("err").find("are asked") == std::string::npos; ++i) sleep_ms(10);
   ::kill(pid_, SIGTERM);  // too soon: the same request sent twice
   sleep_ms(1200);
-  EXPECT_TRUE(lives(pid_of(0)));
+  EXPECT_TRUE(is_alive(pid_of(0)));
   ::kill(pid_, SIGTERM);
   EXPECT_EQ(finish(), 4);
   EXPECT_LT(seconds_, kSoonS);
-  for (int rank = 0; rank < 3; ++rank) EXPECT_FALSE(lives(pid_of(rank)));
+  for (int rank = 0; rank < 3; ++rank) EXPECT_FALSE(is_alive(pid_of(rank)));
 }
 
-TEST_F(Launcher, LeavesNoOrphansWhenItIsKilled) {
+TEST_F(Launcher, LeavesNoOrphansWhenKilled) {
   start({"--steps", "100000", "--on-term", "ignore"});
   wait_for("step 1 done");
   ::kill(pid_, SIGKILL);
   EXPECT_EQ(finish(), 128 + SIGKILL);
   for (int rank = 0; rank < 3; ++rank) {
-    for (int i = 0; i < 200 && lives(pid_of(rank)); ++i) sleep_ms(10);
-    EXPECT_FALSE(lives(pid_of(rank))) << "rank " << rank;
+    for (int i = 0; i < 200 && is_alive(pid_of(rank)); ++i) sleep_ms(10);
+    EXPECT_FALSE(is_alive(pid_of(rank))) << "rank " << rank;
   }
 }
 
-TEST_F(Launcher, RestartsAllRanksAfterALoss) {
+TEST_F(Launcher, RestartsAllRanksAfterALostRank) {
   start({"--fault", "kill", "--once", "yes"}, {.max_restarts = 2, .grace_period_s = 0.2});
   EXPECT_EQ(finish(), 0) << text("err");
   EXPECT_THAT(text("err"), AllOf(HasSubstr("rank 1 was lost: killed by SIGKILL"), HasSubstr("restart 1 of 2"),
@@ -322,7 +323,7 @@ TEST_F(Launcher, RestartsAllRanksAfterALoss) {
                             HasSubstr("rank 0: step 3 done")));
 }
 
-TEST_F(Launcher, AnEndThatAllAgreedOnKeepsItsCodeAndIsNotTriedAgain) {
+TEST_F(Launcher, AgreedExitKeepsItsCodeAndIsNotRestarted) {
   for (const int code : {1, 2}) {
     start({"--fault", fmt::format("agreed:{}", code)}, {.max_restarts = 3, .grace_period_s = 0.2});
     EXPECT_EQ(finish(), code) << text("err");
@@ -334,29 +335,30 @@ TEST_F(Launcher, AnEndThatAllAgreedOnKeepsItsCodeAndIsNotTriedAgain) {
   }
 }
 
-TEST_F(Launcher, OutputReachesTheTerminalThoughTheDiskOfTheLogsIsFull) {
+TEST_F(Launcher, OutputReachesTheTerminalEvenIfTheLogDiskIsFull) {
   fs::create_directories(folder_ / "logs");
   for (int rank = 0; rank < 3; ++rank)
     fs::create_symlink("/dev/full", folder_ / fmt::format("logs/rank_{}.log", rank));
   start({"--fault", "exit:1"}, {.grace_period_s = 0.2});
   EXPECT_EQ(finish(), 4) << text("err");
   EXPECT_THAT(text("out"), HasSubstr("rank 0: step 1 done"));
-  EXPECT_THAT(text("err"), AllOf(HasSubstr("rank_0.log: output is missing in it; No space left on device, "),
-                                 HasSubstr(" free of "), HasSubstr("the rank goes on"),
-                                 HasSubstr("  | about to fail: exit:1")));
+  EXPECT_THAT(
+      text("err"),
+      AllOf(HasSubstr("rank_0.log: some output was not written; No space left on device, "),
+            HasSubstr(" free of "), HasSubstr("the rank continues"), HasSubstr("  | about to fail: exit:1")));
 }
 
-TEST_F(Launcher, WhatARankPrintsInItsLastMomentIsKept) {
+TEST_F(Launcher, OutputOfAKilledRankIsKept) {
   start({"--steps", "100000", "--on-term", "ignore", "--step-ms", "1"}, {.grace_period_s = 0.1});
   wait_for("step 2 done");
   ::kill(pid_, SIGTERM);
   sleep_ms(1100);
   ::kill(pid_, SIGTERM);
   EXPECT_EQ(finish(), 4);
-  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(log(rank).back(), '\n') << "whole lines";
+  for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(log(rank).back(), '\n') << "complete lines";
 }
 
-TEST_F(Launcher, MuchOutputBlocksNobody) {
+TEST_F(Launcher, LargeOutputDoesNotBlockRanks) {
   start({"--steps", "30000", "--step-ms", "0"}, {.nproc_per_node = 2, .monitor_interval_s = 5});
   EXPECT_EQ(finish(), 0) << text("err");
   EXPECT_LT(seconds_, 60);
@@ -364,7 +366,7 @@ TEST_F(Launcher, MuchOutputBlocksNobody) {
   EXPECT_THAT(log(1), HasSubstr("rank 1: step 30000 done"));
 }
 
-TEST_F(Launcher, ASecondLauncherOfTheSameLogsIsRefusedWithTheFirst) {
+TEST_F(Launcher, SecondLauncherWithTheSameLogFolderIsRejected) {
   start({"--steps", "100000"});
   wait_for("step 2 done");
   const pid_t first = pid_;
@@ -384,7 +386,7 @@ TEST_F(Launcher, ASecondLauncherOfTheSameLogsIsRefusedWithTheFirst) {
   EXPECT_FALSE(fs::exists(folder_ / "logs/launcher_0.txt"));
 }
 
-TEST_F(Launcher, LogsWithoutANameAreInANewFolderEachTime) {
+TEST_F(Launcher, DefaultLogFolderIsNewForEachRun) {
   const fs::path named = folder_ / "logs/now";
   const LogFolder first(named, /*is_new=*/true, 0);
   const LogFolder second(named, /*is_new=*/true, 0);
@@ -392,24 +394,24 @@ TEST_F(Launcher, LogsWithoutANameAreInANewFolderEachTime) {
   EXPECT_EQ(second.path(), named.string() + "-2");
 }
 
-TEST_F(Launcher, GivesUpWhenNoRestartIsLeft) {
+TEST_F(Launcher, FailsWhenNoRestartIsLeft) {
   start({"--fault", "exit:7", "--peers", "exit4"}, {.max_restarts = 1, .grace_period_s = 0.2});
   EXPECT_EQ(finish(), 4);
   EXPECT_THAT(text("err"),
               AllOf(HasSubstr("exit code 7"), HasSubstr("restart 1 of 1"), Not(HasSubstr("restart 2"))));
 }
 
-/// The log of rank 3 of 6 is a pipe: the launcher cannot start that rank before the pipe is opened here.
+/// The log of rank 3 of 6 is a FIFO: the launcher cannot start that rank until the test opens it.
 class SlowStart : public Launcher {
  protected:
   void start_slowly(const std::vector<std::string>& flags) {
     fs::create_directories(folder_ / "logs");
     ASSERT_EQ(::mkfifo((folder_ / "logs/rank_3.log").c_str(), 0600), 0);
     start(flags, {.nproc_per_node = 6, .grace_period_s = 0.2});
-    wait_for("--- rank ");  // what the ranks print is copied when the launcher goes on
+    wait_for("--- rank ");  // the ranks' output is copied once the launcher continues
     sleep_ms(300);
   }
-  void go_on() { pipe_ = ::open((folder_ / "logs/rank_3.log").c_str(), O_RDONLY | O_NONBLOCK); }
+  void resume_start() { pipe_ = ::open((folder_ / "logs/rank_3.log").c_str(), O_RDONLY | O_NONBLOCK); }
   void TearDown() override {
     if (pipe_ >= 0) ::close(pipe_);
     Launcher::TearDown();
@@ -419,10 +421,10 @@ class SlowStart : public Launcher {
   int pipe_ = -1;
 };
 
-TEST_F(SlowStart, ASignalIsHeardBetweenTwoRanks) {
+TEST_F(SlowStart, SignalsAreHandledBetweenRankStarts) {
   start_slowly({"--start-ms", "60000", "--on-term", "die"});
   ::kill(pid_, SIGTERM);
-  go_on();
+  resume_start();
   EXPECT_EQ(finish(), 5) << text("err");
   EXPECT_LT(seconds_, kSoonS);
   EXPECT_THAT(text("err"),
@@ -430,10 +432,10 @@ TEST_F(SlowStart, ASignalIsHeardBetweenTwoRanks) {
   EXPECT_FALSE(fs::exists(folder_ / "logs/rank_4.log"));
 }
 
-TEST_F(SlowStart, NoRankIsStartedAfterOneThatFailed) {
+TEST_F(SlowStart, NoRankIsStartedAfterAFailure) {
   start_slowly({"--at-step", "0", "--faulty-rank", "0", "--fault", "exit:2", "--start-ms", "1000"});
   sleep_ms(3000);
-  go_on();
+  resume_start();
   EXPECT_EQ(finish(), 2) << text("err");
   EXPECT_THAT(text("err"),
               AllOf(HasSubstr("rank 0 ended with exit code 2"), HasSubstr("4 of 6 ranks were started")));
@@ -441,7 +443,7 @@ TEST_F(SlowStart, NoRankIsStartedAfterOneThatFailed) {
 }
 
 /// Runs `command` in `folder`, without --log-dir.
-int run_there(const fs::path& folder, int ranks, std::vector<std::string> command) {
+int run_in(const fs::path& folder, int ranks, std::vector<std::string> command) {
   const pid_t child = ::fork();
   if (child == 0) {
     ::dup2(::open("/dev/null", O_WRONLY), STDERR_FILENO);
@@ -458,16 +460,17 @@ int run_there(const fs::path& folder, int ranks, std::vector<std::string> comman
   return WEXITSTATUS(status);
 }
 
-TEST_F(Launcher, LogsAreKeptButThoseOfAProgramThatIsNotThere) {
-  EXPECT_EQ(run_there(folder_, 2, {"/no/such/program", "--save", "run"}), 2);
+TEST_F(Launcher, LogsAreKeptUnlessTheProgramDoesNotExist) {
+  EXPECT_EQ(run_in(folder_, 2, {"/no/such/program", "--save", "run"}), 2);
   EXPECT_TRUE(fs::is_empty(folder_)) << "left: " << fs::directory_iterator(folder_)->path();
-  const std::vector<std::string> refusing{
+  const std::vector<std::string> rejecting{
       COLONNADE_FAKE_RANK, "--at-step", "0", "--faulty-rank", "0", "--fault", "exit:2", "--save", "run"};
-  EXPECT_EQ(run_there(folder_, 1, refusing), 2);
-  EXPECT_THAT(text("run/logs/rank_0.log"), HasSubstr("about to fail")) << "hours may lie before a refusal";
+  EXPECT_EQ(run_in(folder_, 1, rejecting), 2);
+  EXPECT_THAT(text("run/logs/rank_0.log"), HasSubstr("about to fail"))
+      << "a rank may run for hours before it rejects its input";
 }
 
-TEST_F(Launcher, ALogThatCannotBeOpenedIsAnErrorOfTheSettings) {
+TEST_F(Launcher, UnwritableLogIsAConfigError) {
   fs::create_directories(folder_ / "logs");
   fs::create_symlink("rank_0.log", folder_ / "logs/rank_0.log");
   start({});
@@ -475,7 +478,7 @@ TEST_F(Launcher, ALogThatCannotBeOpenedIsAnErrorOfTheSettings) {
   EXPECT_THAT(text("err"), HasSubstr("rank_0.log: a rank's log must be writable; got 'Too many levels of"));
 }
 
-TEST_F(Launcher, AProgramThatIsNotThereIsAnErrorOfTheSettings) {
+TEST_F(Launcher, MissingProgramIsAConfigError) {
   Options options{.command = {"/no/such/program"}};
   options.log_dir = folder_ / "logs";
   try {

@@ -1,4 +1,4 @@
-// The embedding against table look-ups in float64, in every layout.
+// Embedding against float64 table lookups, in every layout.
 #include "colonnade/layers/embedding.h"
 
 #include "layers/support.h"
@@ -32,7 +32,7 @@ test::MakeBlock embedding(const config::Model& model) {
   };
 }
 
-/// Tokens [b, s] with repeats, first and last of the vocabulary among them.
+/// Tokens [b, s] with repeats, including the first and last id of the vocabulary.
 tensor::Batch batch_with(const Tensor& position_ids) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(3);
   Tensor tokens = at::randint(0, 37, {2, 8}, generator, at::kLong);
@@ -44,45 +44,45 @@ tensor::Batch batch_with(const Tensor& position_ids) {
   return batch;
 }
 
-void expect_look_ups(const config::Model& model, const tensor::Batch& batch, const Tensor& places) {
+void expect_lookups(const config::Model& model, const tensor::Batch& batch, const Tensor& places) {
   std::vector<layout::ParamSpec> specs;
   const auto params = layout::embedding_params(model, {});
   layout::for_each(params, [&](const layout::ParamSpec& spec) { specs.push_back(spec); });
-  const auto expected = test::defined(specs, {}, [&](const Tensor&, const test::Weights& w) {
+  const auto expected = test::reference(specs, {}, [&](const Tensor&, const test::Weights& w) {
     Tensor rows = w.at(params.word.name).index({batch.at("tokens")});
     if (params.position) rows = rows + w.at(params.position->name).index({places});
     return rows.transpose(0, 1).contiguous();
   });
-  test::expect_in_every_split(embedding(model), {}, {.batch = batch}, expected);
+  test::expect_in_every_layout(embedding(model), {}, {.batch = batch}, expected);
 }
 
-TEST(Embedding, LooksUpTheWholeTable) { expect_look_ups(embedding_model(false, 0), batch_with({}), {}); }
+TEST(Embedding, LooksUpTheFullTable) { expect_lookups(embedding_model(false, 0), batch_with({}), {}); }
 
 TEST(Embedding, AddsLearnedPositions) {
-  expect_look_ups(embedding_model(true, 0), batch_with({}),
-                  at::arange(8, test::options(at::kLong)).expand({2, 8}));
+  expect_lookups(embedding_model(true, 0), batch_with({}),
+                 at::arange(8, test::options(at::kLong)).expand({2, 8}));
 }
 
-TEST(Embedding, AddsTheGivenPositions) {
+TEST(Embedding, AddsGivenPositions) {
   const Tensor places =
       at::tensor({0, 1, 2, 0, 1, 2, 3, 4, 9, 8, 7, 0, 1, 0, 1, 2}, test::options(at::kLong)).view({2, 8});
-  expect_look_ups(embedding_model(true, 0), batch_with(places), places);
+  expect_lookups(embedding_model(true, 0), batch_with(places), places);
 }
 
 TEST(Embedding, DropsTheSameElementsInEveryLayout) {
   const auto model = embedding_model(true, 0.3);
   const auto batch = batch_with({});
-  const auto expected = test::unsplit(embedding(model), {}, {.batch = batch});
+  const auto expected = test::on_one_rank(embedding(model), {}, {.batch = batch});
   const double kept = (expected.y != 0).to(at::kDouble).mean().item<double>();
   EXPECT_NEAR(kept, 0.7, 0.12);
-  test::expect_in_every_split(embedding(model), {}, {.batch = batch}, expected);
+  test::expect_in_every_layout(embedding(model), {}, {.batch = batch}, expected);
 }
 
-TEST(Embedding, DropsNothingInEvaluation) {
+TEST(Embedding, HasNoDropoutInEvaluation) {
   const auto batch = batch_with({});
   const tensor::Pass pass{.batch = batch, .training = false};
-  const auto got = test::unsplit(embedding(embedding_model(true, 0.3)), {}, pass);
-  const auto expected = test::unsplit(embedding(embedding_model(true, 0)), {}, pass);
+  const auto got = test::on_one_rank(embedding(embedding_model(true, 0.3)), {}, pass);
+  const auto expected = test::on_one_rank(embedding(embedding_model(true, 0)), {}, pass);
   EXPECT_TRUE(at::equal(got.y, expected.y));
 }
 

@@ -37,20 +37,20 @@ std::shared_ptr<const ops::RotaryTable> latent_table(const config::Model& m) {
   return std::make_shared<const ops::RotaryTable>(ops::rotary_table(m, kS, test::device()));
 }
 
-/// x [s, b, n, 4] with each pair of neighbours (a, b) as a + ib times exp(i angle).
-Tensor turned(const Tensor& x, const config::Model& m) {
+/// Rotary embedding of x [s, b, n, 4]: channel pairs (a, b) as a + ib, multiplied by exp(i angle).
+Tensor rotated(const Tensor& x, const config::Model& m) {
   const auto table = latent_table(m);
   const Tensor angle =
       at::complex(table->cos.to(at::kDouble), table->sin.to(at::kDouble)).view({kS, 1, 1, 2});
   return at::view_as_real(at::view_as_complex(x.unflatten(-1, {2, 2}).contiguous()) * angle).flatten(-2);
 }
 
-/// As the paper of DeepSeek-V2 has it, on whole tensors.
+/// Definition of the DeepSeek-V2 paper, on unsharded tensors.
 Tensor definition(const config::Model& m, const Tensor& x, const test::Weights& all, double scale) {
   const auto w = [&](const std::string& name) { return all.at("decoder.layers.0.self_attention." + name); };
-  const auto normed = [&](const Tensor& narrow, const std::string& name) {
-    if (!m.qk_layernorm) return narrow;
-    return narrow / (narrow.square().mean(-1, true) + m.norm_epsilon).sqrt() * w(name + ".weight");
+  const auto normed = [&](const Tensor& latent, const std::string& name) {
+    if (!m.qk_layernorm) return latent;
+    return latent / (latent.square().mean(-1, true) + m.norm_epsilon).sqrt() * w(name + ".weight");
   };
   const Tensor q = (m.latent.q_lora_rank > 0
                         ? at::matmul(normed(at::matmul(x, w("linear_q_down_proj.weight").t()), "q_layernorm"),
@@ -61,9 +61,9 @@ Tensor definition(const config::Model& m, const Tensor& x, const test::Weights& 
   const Tensor kv =
       at::matmul(normed(down.narrow(-1, 0, 9), "kv_layernorm"), w("linear_kv_up_proj.weight").t())
           .view({kS, kB, 4, 13});
-  const Tensor key = turned(down.narrow(-1, 9, 4).unsqueeze(2), m).expand({kS, kB, 4, 4});
+  const Tensor key = rotated(down.narrow(-1, 9, 4).unsqueeze(2), m).expand({kS, kB, 4, 4});
   const auto heads = [](const Tensor& y) { return y.permute({1, 2, 0, 3}); };  // [b, n, s, d]
-  const Tensor queries = heads(at::cat({q.narrow(-1, 0, 6), turned(q.narrow(-1, 6, 4), m)}, -1));
+  const Tensor queries = heads(at::cat({q.narrow(-1, 0, 6), rotated(q.narrow(-1, 6, 4), m)}, -1));
   const Tensor keys = heads(at::cat({kv.narrow(-1, 0, 6), key}, -1));
   const Tensor later = at::ones({kS, kS}, test::options(at::kBool)).triu(1);
   const Tensor scores = (at::matmul(queries, keys.transpose(-1, -2)) * scale).masked_fill(later, -1e300);
@@ -90,17 +90,17 @@ void check_latent(const config::Model& m, double scale, std::int64_t number = 0)
     if (spec.name.find(".self_attention.") != std::string::npos) specs.push_back(spec);
   });
   const Tensor x = test::named_random("x", {kS, kB, m.hidden_size});
-  const auto expected = test::defined(
+  const auto expected = test::reference(
       specs, x, [&](const Tensor& in, const test::Weights& w) { return definition(m, in, w, scale); });
   const tensor::Batch batch;
-  test::expect_in_every_split(latent_attention(m, number), x, {.batch = batch}, expected);
+  test::expect_in_every_layout(latent_attention(m, number), x, {.batch = batch}, expected);
 }
 
-TEST(LatentAttention, WithNormedVectorsFollowsItsDefinition) {
+TEST(LatentAttention, EqualsItsDefinitionWithLatentNorms) {
   check_latent(latent_model(11, true), 1 / std::sqrt(10.0));
 }
 
-TEST(LatentAttention, WithoutAVectorOfQueriesOrNorms) {
+TEST(LatentAttention, EqualsItsDefinitionWithoutQueryLatentAndNorms) {
   check_latent(latent_model(0, false), 1 / std::sqrt(10.0));
 }
 
@@ -129,7 +129,7 @@ TEST(LatentAttention, QueryKeyLayerScalingKeepsTheModel) {
   m.num_layers = 3;
   const Tensor x = test::named_random("x", {kS, kB, m.hidden_size});
   const tensor::Batch batch;
-  const auto y = [&] { return test::unsplit(latent_attention(m, 2), x, {.batch = batch}).y; };
+  const auto y = [&] { return test::on_one_rank(latent_attention(m, 2), x, {.batch = batch}).y; };
   const Tensor without = y();
   m.apply_query_key_layer_scaling = true;
   check_latent(m, 1 / std::sqrt(10.0), 2);

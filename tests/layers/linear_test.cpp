@@ -1,5 +1,5 @@
-// The column and row products against the unsplit products in float64, with every gradient, and what is
-// computed while they communicate.
+// Column- and row-parallel linear layers against unsharded ones in float64, with all gradients, and the
+// overlap of their communication.
 #include "colonnade/layers/linear.h"
 
 #include <ATen/record_function.h>
@@ -18,32 +18,33 @@ struct Specs {
   layout::ParamSpec up, bias, down;
 };
 
-/// [out, in] cut by rows in `pieces`, and [in, out / pieces] cut by columns.
+/// [out, in] sharded by rows within each of `pieces`, and [in, out / pieces] sharded by columns.
 Specs specs(std::int64_t in, std::int64_t out, int pieces) {
   Specs s;
-  std::vector<layout::Piece> cut;
+  std::vector<layout::DimSegment> cut;
   for (int i = 0; i < pieces; ++i) cut.push_back({.role = std::to_string(i), .size = out / pieces});
-  s.up = {.name = "up", .shape = {out, in}, .cuts = {{.dim = 0, .pieces = cut}}};
-  s.bias = {.name = "bias", .shape = {out}, .cuts = {{.dim = 0, .pieces = cut}}};
-  s.down = {
-      .name = "down", .shape = {in, out / pieces}, .cuts = {{.dim = 1, .pieces = {{.size = out / pieces}}}}};
+  s.up = {.name = "up", .shape = {out, in}, .sharded_dims = {{.dim = 0, .segments = cut}}};
+  s.bias = {.name = "bias", .shape = {out}, .sharded_dims = {{.dim = 0, .segments = cut}}};
+  s.down = {.name = "down",
+            .shape = {in, out / pieces},
+            .sharded_dims = {{.dim = 1, .segments = {{.size = out / pieces}}}}};
   return s;
 }
 
-/// down(gate(up(x))): the halves of a fused matrix meet element by element, so a wrong cut shows.
-Tensor between(const Tensor& y, int pieces) {
+/// Gated activation: multiplies the halves of a fused matrix element by element, so a wrong sharding shows.
+Tensor activation(const Tensor& y, int pieces) {
   if (pieces == 1) return y.tanh();
   const auto halves = y.chunk(2, -1);
   return halves[0].tanh() * halves[1];
 }
 
-void check_pair(std::int64_t in, std::int64_t out, int pieces, const std::vector<test::Split>& splits) {
+void check_pair(std::int64_t in, std::int64_t out, int pieces, const std::vector<test::TpLayout>& layouts) {
   const Specs s = specs(in, out, pieces);
   const Tensor x = test::named_random("x", {8, 3, in});
   const auto expected =
-      test::defined({s.up, s.bias, s.down}, x, [&](const Tensor& in_x, const test::Weights& w) {
+      test::reference({s.up, s.bias, s.down}, x, [&](const Tensor& in_x, const test::Weights& w) {
         const Tensor y = at::linear(in_x, w.at("up"), w.at("bias"));
-        return at::linear(between(y, pieces), w.at("down"));
+        return at::linear(activation(y, pieces), w.at("down"));
       });
   const test::MakeBlock make = [&](const config::Parallel&, const Context& context) {
     const auto up = std::make_shared<ColumnLinear>(s.up, s.bias, context);
@@ -51,20 +52,20 @@ void check_pair(std::int64_t in, std::int64_t out, int pieces, const std::vector
     return std::make_unique<test::FunctionBlock>(
         std::vector<tensor::Parameter*>{up->weight.get(), up->bias.get(), down->weight.get()},
         [=](const Tensor& in_x, const tensor::Pass&) {
-          return down->forward(between(up->forward(in_x), pieces));
+          return down->forward(activation(up->forward(in_x), pieces));
         });
   };
   const tensor::Batch batch;
-  test::expect_in_every_split(make, x, {.batch = batch}, expected, splits);
+  test::expect_in_every_layout(make, x, {.batch = batch}, expected, layouts);
 }
 
-TEST(Linear, PairEqualsTheUnsplitProducts) { check_pair(12, 20, 1, test::kSplits); }
+TEST(Linear, PairEqualsUnshardedLayers) { check_pair(12, 20, 1, test::kTpLayouts); }
 
-TEST(Linear, FusedPiecesAreCutEach) { check_pair(12, 24, 2, test::kSplits); }
+TEST(Linear, FusedPiecesAreShardedSeparately) { check_pair(12, 24, 2, test::kTpLayouts); }
 
-TEST(Linear, PairEqualsTheUnsplitProductsAtHidden512) { check_pair(512, 1024, 2, {{2, true}, {4, false}}); }
+TEST(Linear, PairEqualsUnshardedLayersAtHidden512) { check_pair(512, 1024, 2, {{2, true}, {4, false}}); }
 
-TEST(Linear, GradientsOfTwoPassesAddUp) {
+TEST(Linear, GradientsAccumulateOverPasses) {
   const Specs s = specs(6, 8, 1);
   const Context context{.tp = {}, .options = test::options(at::kDouble)};
   const ColumnLinear layer(s.up, s.bias, context);
@@ -76,7 +77,7 @@ TEST(Linear, GradientsOfTwoPassesAddUp) {
   EXPECT_LT(test::distance(layer.bias->main_grad, 2 * probe.view({-1, 8}).sum(0)), 1e-12);
 }
 
-TEST(Linear, BiasLeftToTheCallerIsNotAdded) {
+TEST(Linear, SkipsABiasLeftToTheCaller) {
   const Specs s = specs(6, 8, 1);
   const Context context{.tp = {}, .options = test::options(at::kDouble)};
   ColumnLinear layer(s.up, s.bias, context);
@@ -89,7 +90,7 @@ TEST(Linear, BiasLeftToTheCallerIsNotAdded) {
   EXPECT_FALSE(layer.bias->has_grad());
 }
 
-TEST(Linear, TheBiasGradientOfBfloat16IsNotRounded) {
+TEST(Linear, BiasGradientOfBfloat16IsFp32) {
   const Specs s = specs(6, 8, 1);
   const Context context{.tp = {}, .options = test::options(at::kBFloat16)};
   ColumnLinear layer(s.up, s.bias, context);
@@ -101,15 +102,15 @@ TEST(Linear, TheBiasGradientOfBfloat16IsNotRounded) {
             1e-6);
 }
 
-/// Adds the matrix products of this thread to the events of a backend while it lives.
-class ProductWatch {
+/// Records this thread's GEMMs as events of a backend during its lifetime.
+class GemmWatch {
  public:
-  explicit ProductWatch(std::shared_ptr<test::RecordingBackend> to)
+  explicit GemmWatch(std::shared_ptr<test::RecordingBackend> to)
       : guard_(c10::DebugInfoKind::TEST_INFO, std::make_shared<Target>(std::move(to))),
         handle_(at::addThreadLocalCallback(at::RecordFunctionCallback(&note))) {}
-  ~ProductWatch() { at::removeCallback(handle_); }
-  ProductWatch(const ProductWatch&) = delete;
-  ProductWatch& operator=(const ProductWatch&) = delete;
+  ~GemmWatch() { at::removeCallback(handle_); }
+  GemmWatch(const GemmWatch&) = delete;
+  GemmWatch& operator=(const GemmWatch&) = delete;
 
  private:
   struct Target : c10::DebugInfoBase {
@@ -127,8 +128,8 @@ class ProductWatch {
   at::CallbackHandle handle_;
 };
 
-/// What the backward pass of a column product does in a group of two, in order. The gradient of x is the mm,
-/// that of the weight the addmm_.
+/// Events of ColumnLinear's backward pass in a group of two, in order. The input gradient is the mm, the
+/// weight gradient the addmm_.
 std::vector<std::string> backward_events(bool sequence_parallel) {
   const auto backend = std::make_shared<test::RecordingBackend>(2);
   const Context context{.tp = comm::Group(backend, "tp"),
@@ -138,23 +139,23 @@ std::vector<std::string> backward_events(bool sequence_parallel) {
   const Tensor x = at::ones({4, 2, 6}, at::kDouble).set_requires_grad(true);
   const Tensor y = layer.forward(x);
   backend->events.clear();
-  const ProductWatch watch(backend);
+  const GemmWatch watch(backend);
   y.backward(at::ones_like(y));
   return backend->events;
 }
 
-TEST(Linear, InputGradientsAreSummedWhileTheWeightGradientIsComputed) {
+TEST(Linear, InputGradientAllReduceOverlapsTheWeightGradient) {
   EXPECT_THAT(backward_events(false),
               testing::ElementsAre("aten::mm", "start all_reduce up", "aten::addmm_", "wait all_reduce up"));
 }
 
-TEST(Linear, TheSequenceIsGatheredWhileTheInputGradientIsComputed) {
+TEST(Linear, SequenceAllGatherOverlapsTheInputGradient) {
   EXPECT_THAT(backward_events(true),
               testing::ElementsAre("start all_gather up", "aten::mm", "start reduce_scatter up",
                                    "wait all_gather up", "aten::addmm_", "wait reduce_scatter up"));
 }
 
-TEST(Linear, InputOfAnotherWidthIsRefusedByName) {
+TEST(Linear, RejectsInputOfAnotherWidthByName) {
   const Specs s = specs(6, 8, 1);
   const Context context{.tp = {}, .options = test::options(at::kDouble)};
   const ColumnLinear up(s.up, s.bias, context);

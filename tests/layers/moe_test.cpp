@@ -1,4 +1,4 @@
-// A mixture of experts over every cut of its experts against its definition, written token by token.
+// MoE layers in every layout of experts against a token-by-token reference.
 #include "colonnade/layers/moe/moe.h"
 
 #include <ATen/ATen.h>
@@ -35,33 +35,34 @@ config::Model model(config::TokenDispatcher dispatcher) {
   return m;
 }
 
-struct Cut {
+struct ExpertLayout {
   int tp, ep, etp, world;
 };
 
-std::string text(const Cut& cut) {
-  return fmt::format("tp {} ep {} etp {} of {} ranks", cut.tp, cut.ep, cut.etp, cut.world);
+std::string text(const ExpertLayout& sizes) {
+  return fmt::format("tp {} ep {} etp {} of {} ranks", sizes.tp, sizes.ep, sizes.etp, sizes.world);
 }
 
-const std::vector<Cut> kCuts = {{1, 1, 1, 1}, {1, 2, 1, 2}, {1, 4, 1, 4}, {1, 1, 2, 2}, {1, 2, 2, 4},
-                                {2, 1, 2, 2}, {2, 2, 1, 2}, {4, 2, 2, 4}, {4, 4, 1, 4}};
+const std::vector<ExpertLayout> kExpertLayouts = {{1, 1, 1, 1}, {1, 2, 1, 2}, {1, 4, 1, 4},
+                                                  {1, 1, 2, 2}, {1, 2, 2, 4}, {2, 1, 2, 2},
+                                                  {2, 2, 1, 2}, {4, 2, 2, 4}, {4, 4, 1, 4}};
 
-/// Runs body(groups, parameters of the layer, context) on every rank of the cut.
+/// Runs body(groups, parameters of the layer, context) on every rank of the layout.
 template <typename Body>
-void on_ranks(const Cut& cut, const config::Model& m, const Body& body) {
+void on_ranks(const ExpertLayout& sizes, const config::Model& m, const Body& body) {
   config::Parallel parallel;
-  parallel.world_size = cut.world;
-  parallel.tensor_model_parallel_size = cut.tp;
-  parallel.sequence_parallel = cut.tp > 1;
-  parallel.expert_model_parallel_size = cut.ep;
-  parallel.expert_tensor_parallel_size = cut.etp;
+  parallel.world_size = sizes.world;
+  parallel.tensor_model_parallel_size = sizes.tp;
+  parallel.sequence_parallel = sizes.tp > 1;
+  parallel.expert_model_parallel_size = sizes.ep;
+  parallel.expert_tensor_parallel_size = sizes.etp;
   comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
     const Context context{.tp = ranks.group({layout::Axis::kTp}),
-                          .sequence_parallel = cut.tp > 1,
+                          .sequence_parallel = sizes.tp > 1,
                           .options = test::options(at::kDouble),
-                          .experts = ranks.group(layout::model_axes(layout::Family::kExpert)),
-                          .expert_tensor = cut.etp,
-                          .readers = ranks.world()};
+                          .experts = ranks.group(layout::model_axes(layout::ParamGroup::kExpert)),
+                          .expert_tensor = sizes.etp,
+                          .token_ranks = ranks.world()};
     body(ranks, std::get<layout::MoeParams>(layout::layer_params(m, parallel, 0).mlp), context);
   });
 }
@@ -71,9 +72,9 @@ Tensor swiglu(const Tensor& x) {
   return at::silu(halves[0]) * halves[1];
 }
 
-/// Whether token t is among the `most` that its choice j takes, by its definition.
-bool has_place(const Tensor& experts, const Tensor& weights, std::int64_t t, std::int64_t j,
-               std::int64_t most, config::TokenDropPolicy policy) {
+/// Whether choice j of token t is within the capacity `most`.
+bool is_kept(const Tensor& experts, const Tensor& weights, std::int64_t t, std::int64_t j, std::int64_t most,
+             config::TokenDropPolicy policy) {
   std::int64_t before = 0;
   for (std::int64_t u = 0; u < experts.size(0); ++u)
     for (std::int64_t i = 0; i < experts.size(1); ++i) {
@@ -84,8 +85,8 @@ bool has_place(const Tensor& experts, const Tensor& weights, std::int64_t t, std
   return before < most;
 }
 
-/// Of tokens x [n, h] that one router sees, one after the other.
-Tensor defined(const Tensor& x, const test::Weights& w, const config::Moe& moe) {
+/// MoE output for tokens x [n, h] of one router, token by token.
+Tensor reference_moe(const Tensor& x, const test::Weights& w, const config::Moe& moe) {
   const auto of = [&](const char* name) { return w.at(std::string("decoder.layers.0.mlp.") + name); };
   const auto [top, experts] = at::matmul(x, of("router.weight").t()).topk(moe.router_topk);
   const Tensor weights = top.softmax(-1), seen = weights.detach();
@@ -96,7 +97,7 @@ Tensor defined(const Tensor& x, const test::Weights& w, const config::Moe& moe) 
     Tensor y = at::matmul(of("shared_experts.linear_fc2.weight"),
                           swiglu(at::matmul(of("shared_experts.linear_fc1.weight"), x[t])));
     for (std::int64_t j = 0; j < moe.router_topk; ++j) {
-      if (!has_place(experts, seen, t, j, most, moe.token_drop_policy)) continue;
+      if (!is_kept(experts, seen, t, j, most, moe.token_drop_policy)) continue;
       const auto e = experts[t][j].item<std::int64_t>();
       y = y + weights[t][j] * at::matmul(of("experts.linear_fc2.weight")[e],
                                          swiglu(at::matmul(of("experts.linear_fc1.weight")[e], x[t])));
@@ -106,26 +107,26 @@ Tensor defined(const Tensor& x, const test::Weights& w, const config::Moe& moe) 
   return at::stack(rows);
 }
 
-/// Tokens of different ranks differ, so a gradient is the sum of what all ranks have of it.
-Tensor summed(const Tensor& mine, const comm::Group& world) {
-  Tensor sum = mine.clone();
+/// Full gradient: the sum over all ranks, which hold different tokens.
+Tensor summed(const Tensor& own, const comm::Group& world) {
+  Tensor sum = own.clone();
   world.all_reduce(sum, "test").wait();
   return sum;
 }
 
-/// This rank's gradient in the place of the whole one; elsewhere zeros.
-Tensor spread(const tensor::Parameter& p) {
+/// This rank's gradient placed in the unsharded one, zeros elsewhere.
+Tensor place_in_full(const tensor::Parameter& p) {
   Tensor whole = at::zeros(p.spec.shape, at::kDouble);
-  for (const layout::Part& part : p.shard.parts)
-    tensor::box_of(whole, part.global, part.length)
-        .copy_(tensor::box_of(p.main_grad, part.local, part.length));
+  for (const layout::ShardBox& part : p.shard.boxes)
+    tensor::box_view(whole, part.global, part.length)
+        .copy_(tensor::box_view(p.main_grad, part.local, part.length));
   return whole;
 }
 
-/// Every rank has its own tokens, together those of x: the outcomes, put together, are those of one rank.
-void expect_in_cut(const Cut& cut, const config::Model& m) {
-  SCOPED_TRACE(text(cut));
-  const std::int64_t sequence = kMoeSequence * cut.world / cut.tp;  // data ranks lie one after the other
+/// Shards the tokens of x over all ranks and compares the combined results with those of one rank.
+void expect_in_layout(const ExpertLayout& sizes, const config::Model& m) {
+  SCOPED_TRACE(text(sizes));
+  const std::int64_t sequence = kMoeSequence * sizes.world / sizes.tp;  // data ranks lie one after the other
   const Tensor x = test::named_random("x", {sequence, kMoeBatch, kHidden});
   const auto all = layout::layer_params(m, {}, 0);
   const auto& specs = std::get<layout::MoeParams>(all.mlp);
@@ -134,73 +135,77 @@ void expect_in_cut(const Cut& cut, const config::Model& m) {
     if (!spec.name.ends_with("layernorm.weight") && !spec.name.ends_with("layernorm.bias"))
       list.push_back(spec);
   });
-  const test::Expected expected = test::defined(list, x, [&](const Tensor& leaf, const test::Weights& w) {
-    std::vector<Tensor> parts;  // of each rank's router
-    for (const Tensor& part : leaf.chunk(cut.world, 0))
-      parts.push_back(defined(part.reshape({-1, kHidden}), w, m.moe).view(part.sizes()));
+  const test::Expected expected = test::reference(list, x, [&](const Tensor& leaf, const test::Weights& w) {
+    std::vector<Tensor> parts;  // one per rank's router
+    for (const Tensor& part : leaf.chunk(sizes.world, 0))
+      parts.push_back(reference_moe(part.reshape({-1, kHidden}), w, m.moe).view(part.sizes()));
     return at::cat(parts);
   });
 
-  on_ranks(cut, m, [&](comm::Communicators& ranks, const layout::MoeParams& params, const Context& context) {
-    Moe moe(params, m, context);
-    std::vector<tensor::Parameter*> parameters;
-    moe.add_parameters(parameters);
-    test::randomize(parameters);
-    const auto mine = [&](const Tensor& whole) { return whole.chunk(cut.world, 0)[ranks.rank()]; };
-    const Tensor leaf = mine(x).clone().set_requires_grad(true);
-    const tensor::Batch none;
-    const Tensor y = moe.forward(leaf, {.batch = none});
-    EXPECT_LT(test::distance(y, mine(expected.y)), 1e-12) << "output";
-    y.backward(mine(test::probe_for(expected.y)));
-    EXPECT_LT(test::distance(leaf.grad(), mine(expected.grad_x)), 1e-12) << "gradient of the input";
-    for (const tensor::Parameter* p : parameters) {
-      EXPECT_LT(test::distance(summed(spread(*p), ranks.world()), expected.grads.at(p->spec.name)), 1e-11)
-          << p->spec.name;
-    }
-  });
+  on_ranks(
+      sizes, m, [&](comm::Communicators& ranks, const layout::MoeParams& params, const Context& context) {
+        Moe moe(params, m, context);
+        std::vector<tensor::Parameter*> parameters;
+        moe.add_parameters(parameters);
+        test::randomize(parameters);
+        const auto own = [&](const Tensor& whole) { return whole.chunk(sizes.world, 0)[ranks.rank()]; };
+        const Tensor leaf = own(x).clone().set_requires_grad(true);
+        const tensor::Batch none;
+        const Tensor y = moe.forward(leaf, {.batch = none});
+        EXPECT_LT(test::distance(y, own(expected.y)), 1e-12) << "output";
+        y.backward(own(test::probe_for(expected.y)));
+        EXPECT_LT(test::distance(leaf.grad(), own(expected.grad_x)), 1e-12) << "gradient of the input";
+        for (const tensor::Parameter* p : parameters) {
+          EXPECT_LT(test::distance(summed(place_in_full(*p), ranks.world()), expected.grads.at(p->spec.name)),
+                    1e-11)
+              << p->spec.name;
+        }
+      });
 }
 
 constexpr config::TokenDispatcher kDispatchers[] = {config::TokenDispatcher::kAllGather,
                                                     config::TokenDispatcher::kAllToAll};
 
-TEST(Moe, GathersTokensInEveryCut) {
-  for (const Cut& cut : kCuts) expect_in_cut(cut, model(config::TokenDispatcher::kAllGather));
+TEST(Moe, AllGatherDispatcherInEveryLayoutEqualsDefinition) {
+  for (const ExpertLayout& sizes : kExpertLayouts)
+    expect_in_layout(sizes, model(config::TokenDispatcher::kAllGather));
 }
 
-TEST(Moe, ExchangesRowsInEveryCut) {
-  for (const Cut& cut : kCuts) expect_in_cut(cut, model(config::TokenDispatcher::kAllToAll));
+TEST(Moe, AllToAllDispatcherInEveryLayoutEqualsDefinition) {
+  for (const ExpertLayout& sizes : kExpertLayouts)
+    expect_in_layout(sizes, model(config::TokenDispatcher::kAllToAll));
 }
 
-config::Model with_capacity(config::TokenDispatcher dispatcher, double factor, bool filled,
+config::Model with_capacity(config::TokenDispatcher dispatcher, double factor, bool padded,
                             config::TokenDropPolicy policy) {
   config::Model m = model(dispatcher);
   m.moe.expert_capacity_factor = factor;
-  m.moe.pad_expert_input_to_capacity = filled;
+  m.moe.pad_expert_input_to_capacity = padded;
   m.moe.token_drop_policy = policy;
   return m;
 }
 
-TEST(Moe, DropsTheSmallestWeightsOverTheCapacityInEveryCut) {
+TEST(Moe, DropsSmallestWeightsOverCapacity) {
   for (const auto dispatcher : kDispatchers)
-    for (const Cut& cut : kCuts)
-      expect_in_cut(cut, with_capacity(dispatcher, 0.7, false, config::TokenDropPolicy::kProbs));
+    for (const ExpertLayout& sizes : kExpertLayouts)
+      expect_in_layout(sizes, with_capacity(dispatcher, 0.7, false, config::TokenDropPolicy::kProbs));
 }
 
-TEST(Moe, DropsTheLastTokensOverTheCapacityInEveryCut) {
+TEST(Moe, DropsLastTokensOverCapacity) {
   for (const auto dispatcher : kDispatchers)
-    for (const Cut& cut : kCuts)
-      expect_in_cut(cut, with_capacity(dispatcher, 0.7, false, config::TokenDropPolicy::kPosition));
+    for (const ExpertLayout& sizes : kExpertLayouts)
+      expect_in_layout(sizes, with_capacity(dispatcher, 0.7, false, config::TokenDropPolicy::kPosition));
 }
 
-TEST(Moe, FillsExpertsUpToTheCapacityInEveryCut) {
+TEST(Moe, PadsExpertInputToCapacity) {
   for (const auto dispatcher : kDispatchers)
     for (const double factor : {0.7, 1.3, 5.0})
-      for (const Cut& cut : {kCuts[0], kCuts[2], kCuts[4], kCuts[7]})
-        expect_in_cut(cut, with_capacity(dispatcher, factor, true, config::TokenDropPolicy::kProbs));
+      for (const ExpertLayout& sizes :
+           {kExpertLayouts[0], kExpertLayouts[2], kExpertLayouts[4], kExpertLayouts[7]})
+        expect_in_layout(sizes, with_capacity(dispatcher, factor, true, config::TokenDropPolicy::kProbs));
 }
 
-/// Counts of a rank's tokens, before and after some are dropped; nothing is counted in an evaluation, and
-/// nothing dropped while text is generated.
+/// Counts before and after dropping; evaluation counts nothing, generation drops nothing.
 TEST(Moe, CountsTokensOfEachExpert) {
   const config::Model m =
       with_capacity(config::TokenDispatcher::kAllGather, 0.7, false, config::TokenDropPolicy::kPosition);
@@ -214,7 +219,7 @@ TEST(Moe, CountsTokensOfEachExpert) {
   static_cast<void>(router.forward(x, {.batch = none, .training = false, .report = &report}));
   EXPECT_TRUE(report.counts.empty());
   const Tensor kept = all(router.forward(x, {.batch = none, .report = &report}).experts);
-  tensor::KeyValueCache* cache = reinterpret_cast<tensor::KeyValueCache*>(&report);  // only that it is there
+  tensor::KeyValueCache* cache = reinterpret_cast<tensor::KeyValueCache*>(&report);  // never dereferenced
   const Tensor chosen = all(router.forward(x, {.batch = none, .training = false, .cache = cache}).experts);
   EXPECT_EQ(chosen[kExperts].item<std::int64_t>(), 0);
   EXPECT_GT(kept[kExperts].item<std::int64_t>(), 0);
@@ -226,7 +231,7 @@ TEST(Moe, CountsTokensOfEachExpert) {
       at::equal(report.counts.at(kKeptTokens + name).view(-1), kept.narrow(0, 0, kExperts).to(at::kDouble)));
 }
 
-TEST(Moe, RoutersReadNoiseInTrainingAlone) {
+TEST(Moe, JitterAppliesInTrainingOnly) {
   const config::Model plain = model(config::TokenDispatcher::kAllGather);
   config::Model noisy = plain;
   noisy.moe.input_jitter_eps = 0.5;
@@ -242,14 +247,15 @@ TEST(Moe, RoutersReadNoiseInTrainingAlone) {
   };
   const Tensor x = test::named_random("x", {kMoeSequence, kMoeBatch, kHidden});
   const auto key =
-      dropout_key(dropout_stream(context.seed, params.router.name), SharedRows(context), x, training);
+      dropout_key(dropout_stream(context.seed, params.router.name), LocalRows(context), x, training);
   EXPECT_TRUE(at::equal(scores(noisy, x, training), scores(plain, ops::jitter(x, 0.5, key), training)));
   EXPECT_GT(test::distance(scores(noisy, x, training), scores(plain, x, training)), 1e-3);
   EXPECT_TRUE(at::equal(scores(noisy, x, evaluation), scores(plain, x, evaluation)));
 }
 
-/// Logits, scores and weights of 16-bit inputs are those of fp32: the products of bf16 would choose others.
-TEST(Moe, ARouterOf16BitInputsThinksInFp32) {
+/// Routers compute logits, scores and weights of 16-bit inputs in fp32; bf16 GEMMs would choose other
+/// experts.
+TEST(Moe, RouterOf16BitInputsComputesInFp32) {
   constexpr std::int64_t kWide = 256;
   config::Model m = model(config::TokenDispatcher::kAllGather);
   m.hidden_size = kWide;
@@ -278,23 +284,24 @@ TEST(Moe, ARouterOf16BitInputsThinksInFp32) {
   EXPECT_LT(test::distance(x.grad(), leaf.grad()), 1e-2) << "of bf16";
 }
 
-/// The outcome of every rank with shared experts beside the exchange is that of shared experts after it.
-TEST(Moe, SharedExpertsBesideTheExchangeGiveEqualBits) {
-  for (const Cut& cut : {kCuts[0], kCuts[1], kCuts[4], kCuts[6], kCuts[7]}) {
-    SCOPED_TRACE(text(cut));
+/// Overlapping shared experts with the dispatch changes no bit on any rank.
+TEST(Moe, OverlappedSharedExpertsGiveEqualBits) {
+  for (const ExpertLayout& sizes :
+       {kExpertLayouts[0], kExpertLayouts[1], kExpertLayouts[4], kExpertLayouts[6], kExpertLayouts[7]}) {
+    SCOPED_TRACE(text(sizes));
     config::Model m = model(config::TokenDispatcher::kAllToAll);
     m.moe.shared_expert_gate = true;
-    const Tensor x = test::named_random("x", {kMoeSequence * cut.world / cut.tp, kMoeBatch, kHidden});
-    on_ranks(cut, m,
+    const Tensor x = test::named_random("x", {kMoeSequence * sizes.world / sizes.tp, kMoeBatch, kHidden});
+    on_ranks(sizes, m,
              [&](comm::Communicators& ranks, const layout::MoeParams& params, const Context& context) {
-               const auto outcome = [&](bool beside) {
+               const auto outcome = [&](bool overlapped) {
                  config::Model one = m;
-                 one.moe.shared_expert_overlap = beside;
+                 one.moe.shared_expert_overlap = overlapped;
                  Moe moe(params, one, context);
                  std::vector<tensor::Parameter*> parameters;
                  moe.add_parameters(parameters);
                  test::randomize(parameters);
-                 const Tensor leaf = x.chunk(cut.world, 0)[ranks.rank()].clone().set_requires_grad(true);
+                 const Tensor leaf = x.chunk(sizes.world, 0)[ranks.rank()].clone().set_requires_grad(true);
                  const tensor::Batch none;
                  const Tensor y = moe.forward(leaf, {.batch = none});
                  y.backward(test::named_random("probe", y.sizes()));
@@ -302,17 +309,17 @@ TEST(Moe, SharedExpertsBesideTheExchangeGiveEqualBits) {
                  for (const tensor::Parameter* p : parameters) all.push_back(p->main_grad);
                  return all;
                };
-               const auto after = outcome(false), beside = outcome(true);
+               const auto after = outcome(false), overlapped = outcome(true);
                for (std::size_t i = 0; i < after.size(); ++i)
-                 EXPECT_TRUE(at::equal(after[i], beside[i])) << i;
+                 EXPECT_TRUE(at::equal(after[i], overlapped[i])) << i;
              });
   }
 }
 
-/// Calls of a forward and a backward pass that name one of these, in their order; nothing is sent.
-std::vector<std::string> calls_about_rows(bool beside) {
+/// Order of row exchanges and shared experts' collectives in a forward and backward pass (null backend).
+std::vector<std::string> row_communication(bool overlapped) {
   config::Model m = model(config::TokenDispatcher::kAllToAll);
-  m.moe.shared_expert_overlap = beside;
+  m.moe.shared_expert_overlap = overlapped;
   config::Parallel parallel;
   parallel.world_size = parallel.tensor_model_parallel_size = parallel.expert_model_parallel_size = 2;
   parallel.expert_tensor_parallel_size = 1;
@@ -322,8 +329,8 @@ std::vector<std::string> calls_about_rows(bool beside) {
   const Context context{.tp = ranks.group({layout::Axis::kTp}),
                         .sequence_parallel = true,
                         .options = test::options(at::kFloat).device(at::kMeta),
-                        .experts = ranks.group(layout::model_axes(layout::Family::kExpert)),
-                        .draws = false};
+                        .experts = ranks.group(layout::model_axes(layout::ParamGroup::kExpert)),
+                        .random_init = false};
   Moe moe(std::get<layout::MoeParams>(layout::layer_params(m, parallel, 0).mlp), m, context);
   std::vector<tensor::Parameter*> parameters;
   moe.add_parameters(parameters);
@@ -340,14 +347,14 @@ std::vector<std::string> calls_about_rows(bool beside) {
   return names;
 }
 
-TEST(Moe, SharedExpertsAreComputedWhileRowsTravel) {
+TEST(Moe, SharedExpertsOverlapTheDispatch) {
   const char *to = "rows to their experts", *back = "rows back", *shared = "shared_experts";
-  EXPECT_THAT(calls_about_rows(false), testing::ElementsAre(to, back, shared, to, back));
-  EXPECT_THAT(calls_about_rows(true), testing::ElementsAre(to, shared, back, to, back, shared));
+  EXPECT_THAT(row_communication(false), testing::ElementsAre(to, back, shared, to, back));
+  EXPECT_THAT(row_communication(true), testing::ElementsAre(to, shared, back, to, back, shared));
 }
 
-/// Losses and their gradients against their formulas, where groups and a bias steer the choice.
-TEST(Moe, LossesAreTheirFormulas) {
+/// Losses and their gradients against their formulas, with expert groups and an expert bias.
+TEST(Moe, LossesEqualTheirFormulas) {
   config::Model m = model(config::TokenDispatcher::kAllGather);
   m.moe.router_score_function = config::RouterScore::kSigmoid;
   m.moe.router_enable_expert_bias = true;
@@ -364,7 +371,7 @@ TEST(Moe, LossesAreTheirFormulas) {
   const Tensor x = test::named_random("x", {kMoeSequence, kMoeBatch, kHidden});
   const double k = 2, experts = kExperts, scale = 3;
 
-  const Tensor w = test::whole_value(params.router).set_requires_grad(true);
+  const Tensor w = test::full_value(params.router).set_requires_grad(true);
   const Tensor logits = at::matmul(x, w.t());  // [s, b, e]
   const Tensor shares = logits.sigmoid() / logits.sigmoid().sum(-1, true);
   const Tensor best = at::zeros_like(shares).scatter(-1, std::get<1>(shares.topk(2, -1)), 1.0);
@@ -383,24 +390,25 @@ TEST(Moe, LossesAreTheirFormulas) {
   for (const auto& [name, value] :
        {std::pair{"load_balancing_loss", aux}, std::pair{"seq_load_balancing_loss", by_sequence},
         std::pair{"z_loss", z}}) {
-    EXPECT_NEAR(report.tallies.at(name)[0].item<double>(), value.item<double>(), 1e-12) << name;
-    EXPECT_EQ(report.tallies.at(name)[1].item<double>(), 1) << name;
+    EXPECT_NEAR(report.metric_sums.at(name)[0].item<double>(), value.item<double>(), 1e-12) << name;
+    EXPECT_EQ(report.metric_sums.at(name)[1].item<double>(), 1) << name;
   }
   EXPECT_LT(test::distance(router.weight->main_grad, w.grad()), 1e-11);
 }
 
-/// Over two micro-batches of all data ranks; the second step begins anew.
-TEST(Moe, TheLossOverAStepIsItsFormula) {
+/// Over two micro-batches of all data ranks; the state is reset before the second step.
+TEST(Moe, GlobalAuxLossEqualsItsFormula) {
   config::Model m = model(config::TokenDispatcher::kAllGather);
   m.moe.router_load_balancing_type = {"global_aux_loss"};
   m.moe.aux_loss_coeff = {0.5};
   const double k = 2, experts = kExperts, scale = 3;
   const layout::ParamSpec spec = std::get<layout::MoeParams>(layout::layer_params(m, {}, 0).mlp).router;
-  for (const Cut& cut : {Cut{1, 1, 1, 1}, Cut{1, 2, 1, 2}, Cut{2, 1, 2, 2}, Cut{2, 2, 1, 4}}) {
-    SCOPED_TRACE(text(cut));
-    const std::int64_t tokens = kMoeSequence * cut.world / cut.tp;
+  for (const ExpertLayout& sizes : {ExpertLayout{1, 1, 1, 1}, ExpertLayout{1, 2, 1, 2},
+                                    ExpertLayout{2, 1, 2, 2}, ExpertLayout{2, 2, 1, 4}}) {
+    SCOPED_TRACE(text(sizes));
+    const std::int64_t tokens = kMoeSequence * sizes.world / sizes.tp;
     const Tensor x = test::named_random("x", {tokens, kMoeBatch, kHidden});
-    const Tensor w = test::whole_value(spec).set_requires_grad(true);
+    const Tensor w = test::full_value(spec).set_requires_grad(true);
     const Tensor shares = at::matmul(x, w.t()).softmax(-1);  // [s, micro-batch, e]
     const Tensor best = at::zeros_like(shares).scatter(-1, std::get<1>(shares.topk(2, -1)), 1.0).sum(0);
     Tensor loss = at::zeros({}, at::kDouble);
@@ -409,7 +417,7 @@ TEST(Moe, TheLossOverAStepIsItsFormula) {
       loss = loss + experts / k * (shares.select(1, i).sum(0) / tokens * f / tokens).sum();
     }
     (scale * 0.5 * loss).backward();
-    on_ranks(cut, m,
+    on_ranks(sizes, m,
              [&](comm::Communicators& ranks, const layout::MoeParams& params, const Context& context) {
                Router router(params, m, context);
                test::randomize({router.weight.get()});
@@ -417,29 +425,29 @@ TEST(Moe, TheLossOverAStepIsItsFormula) {
                for (int step = 0; step < 2; ++step) {
                  tensor::Report report;
                  if (router.weight->main_grad.defined()) router.weight->main_grad.zero_();
-                 for (const Tensor& part : x.chunk(cut.world, 0)[ranks.rank()].chunk(2, 1)) {
+                 for (const Tensor& part : x.chunk(sizes.world, 0)[ranks.rank()].chunk(2, 1)) {
                    const tensor::Pass pass{
-                       .batch = none, .grad_scale = scale * cut.tp / cut.world, .report = &report};
+                       .batch = none, .grad_scale = scale * sizes.tp / sizes.world, .report = &report};
                    (router.forward(part.contiguous(), pass).weights * 0).sum().backward();
                  }
                  router.finish_step();
-                 const Tensor told = report.tallies.at("global_load_balancing_loss");
-                 EXPECT_NEAR(told[0].item<double>(), loss.item<double>(), 1e-12) << "step " << step;
-                 EXPECT_EQ(told[1].item<double>(), 2);
+                 const Tensor metric = report.metric_sums.at("global_load_balancing_loss");
+                 EXPECT_NEAR(metric[0].item<double>(), loss.item<double>(), 1e-12) << "step " << step;
+                 EXPECT_EQ(metric[1].item<double>(), 2);
                  EXPECT_LT(test::distance(summed(router.weight->main_grad, ranks.world()), w.grad()), 1e-11);
                }
              });
   }
 }
 
-/// The bias moves by the tokens of all ranks, and chooses without weighing.
-TEST(Moe, TheExpertBiasMovesByTheTokensOfAStep) {
+/// The bias is updated by the tokens of all ranks and affects the choice, not the weights.
+TEST(Moe, ExpertBiasFollowsTheTokensOfAStep) {
   config::Model m = model(config::TokenDispatcher::kAllToAll);
   m.moe.router_score_function = config::RouterScore::kSigmoid;
   m.moe.router_enable_expert_bias = true;
   m.moe.router_bias_update_rate = 0.25;
   const Tensor x = test::named_random("x", {kMoeSequence, kMoeBatch, kHidden});
-  const Tensor w = test::whole_value(std::get<layout::MoeParams>(layout::layer_params(m, {}, 0).mlp).router);
+  const Tensor w = test::full_value(std::get<layout::MoeParams>(layout::layer_params(m, {}, 0).mlp).router);
   const Tensor scores = at::matmul(x.reshape({-1, kHidden}), w.t()).sigmoid();
   Tensor bias = at::zeros({kExperts}, at::kDouble);
   std::vector<Tensor> biases, weights;
@@ -453,22 +461,23 @@ TEST(Moe, TheExpertBiasMovesByTheTokensOfAStep) {
   }
   ASSERT_FALSE(at::equal(biases[1], biases[0] * 2))
       << "the bias must change the choice for the test to see it";
-  for (const Cut& cut : {Cut{1, 1, 1, 1}, Cut{1, 2, 1, 2}, Cut{2, 2, 1, 2}, Cut{1, 1, 1, 4}}) {
-    SCOPED_TRACE(text(cut));
+  for (const ExpertLayout& sizes : {ExpertLayout{1, 1, 1, 1}, ExpertLayout{1, 2, 1, 2},
+                                    ExpertLayout{2, 2, 1, 2}, ExpertLayout{1, 1, 1, 4}}) {
+    SCOPED_TRACE(text(sizes));
     on_ranks(
-        cut, m, [&](comm::Communicators& ranks, const layout::MoeParams& params, const Context& context) {
+        sizes, m, [&](comm::Communicators& ranks, const layout::MoeParams& params, const Context& context) {
           Router router(params, m, context);
           test::randomize({router.weight.get()});
           router.expert_bias->value.zero_();
           EXPECT_FALSE(router.expert_bias->value.requires_grad());
           const tensor::Batch none;
           for (int step = 0; step < 3; ++step) {
-            const Tensor mine = x.chunk(cut.world, 0)[ranks.rank()];
-            EXPECT_EQ(router.forward(mine, {.batch = none, .training = false}).experts.size(1),
+            const Tensor own = x.chunk(sizes.world, 0)[ranks.rank()];
+            EXPECT_EQ(router.forward(own, {.batch = none, .training = false}).experts.size(1),
                       2);  // not counted
             // Two micro-batches of one sequence each.
             Tensor sum = at::zeros({2}, at::kDouble);
-            for (const Tensor& part : mine.chunk(2, 1))
+            for (const Tensor& part : own.chunk(2, 1))
               sum += router.forward(part.contiguous(), {.batch = none}).weights.detach().sum(0);
             ranks.world().all_reduce(sum, "test").wait();
             EXPECT_LT(test::distance(sum, weights[static_cast<std::size_t>(step)]), 1e-12) << "step " << step;

@@ -1,4 +1,4 @@
-// What is made again gives the bits of what is kept, once, and its memory is gone in between.
+// Recomputation gives the same bits as saved activations, runs once, and frees memory in between.
 #include "colonnade/layers/recompute.h"
 
 #include "colonnade/ops/attach_loss.h"
@@ -10,38 +10,38 @@ namespace {
 
 using at::Tensor;
 
-std::int64_t alive() {
+std::int64_t live_bytes() {
   tensor::count_cpu_memory();
   return static_cast<std::int64_t>(tensor::memory_use(at::kCPU).now);
 }
 
 TEST(Recompute, GivesOutputAndGradientsOfAllInputs) {
   const auto f = [](const Tensors& x, const tensor::Pass&) { return (x[0].sin() * x[1]).exp(); };
-  const auto run = [&](bool again) {
+  const auto run = [&](bool recomputed) {
     const tensor::Batch batch;
     const Tensors leaves{test::named_random("a", {5, 3}).requires_grad_(),
                          test::named_random("b", {5, 3}).requires_grad_()};
     const tensor::Pass pass{.batch = batch};
-    const Tensor y = again ? recompute(leaves, pass, f) : f(leaves, pass);
+    const Tensor y = recomputed ? recompute(leaves, pass, f) : f(leaves, pass);
     (y * y).sum().backward();
     return std::vector<Tensor>{y.detach(), leaves[0].grad(), leaves[1].grad()};
   };
-  const auto kept = run(false), again = run(true);
-  for (std::size_t i = 0; i < kept.size(); ++i) EXPECT_TRUE(at::equal(again[i], kept[i])) << i;
+  const auto kept = run(false), recomputed = run(true);
+  for (std::size_t i = 0; i < kept.size(); ++i) EXPECT_TRUE(at::equal(recomputed[i], kept[i])) << i;
 }
 
-TEST(Recompute, KeepsInputsAlone) {
+TEST(Recompute, SavesOnlyInputs) {
   const Tensor x = at::ones({1000}, at::kFloat).requires_grad_();
   const tensor::Batch batch;
-  const auto before = alive();
+  const auto before = live_bytes();
   const Tensor y = recompute({x}, {.batch = batch}, [](const Tensors& in, const tensor::Pass&) {
     return in[0].sin().exp().tanh().sum();
   });
-  EXPECT_LE(alive() - before, 64);
+  EXPECT_LE(live_bytes() - before, 64);
 }
 
-TEST(Recompute, SaysThatThePassIsRepeatedAndKeepsItsBatch) {
-  std::vector<bool> again;
+TEST(Recompute, MarksTheRepeatedPassAndKeepsItsBatch) {
+  std::vector<bool> recomputed;
   std::vector<double> samples;
   tensor::Report report;
   const Tensor x = at::ones({1}).requires_grad_();
@@ -50,19 +50,19 @@ TEST(Recompute, SaysThatThePassIsRepeatedAndKeepsItsBatch) {
     const tensor::Batch batch({{"samples", at::full({1}, 7.0)}});
     y = recompute({x}, {.batch = batch, .grad_scale = 0.5, .report = &report},
                   [&](const Tensors& in, const tensor::Pass& pass) {
-                    again.push_back(pass.again);
-                    EXPECT_EQ(pass.report == nullptr, pass.again);
+                    recomputed.push_back(pass.recomputing);
+                    EXPECT_EQ(pass.report == nullptr, pass.recomputing);
                     samples.push_back(pass.batch.at("samples").item<double>());
                     return ops::attach_loss(in[0] * 2, (in[0] * 3).sum(), pass.grad_scale);
                   });
   }
   y.backward();
-  EXPECT_EQ(again, (std::vector<bool>{false, true}));
+  EXPECT_EQ(recomputed, (std::vector<bool>{false, true}));
   EXPECT_EQ(samples, (std::vector<double>{7, 7}));
   EXPECT_EQ(x.grad().item<double>(), 2 + 3 * 0.5);
 }
 
-TEST(Recompute, IsTheFunctionItselfWithoutAGraph) {
+TEST(Recompute, IsAPlainCallWithoutAGraph) {
   const at::NoGradGuard no_grad;
   const tensor::Batch batch;
   int calls = 0;
@@ -73,33 +73,33 @@ TEST(Recompute, IsTheFunctionItselfWithoutAGraph) {
   EXPECT_EQ(calls, 1);
 }
 
-TEST(MakeAgain, FreesUntilTheGradientComes) {
+TEST(DiscardAndRecompute, FreesOutputsUntilTheirGradient) {
   const Tensor x = test::named_random("x", {100}).requires_grad_();
   const Tensor w = test::named_random("w", {100}).requires_grad_();
-  const auto before = alive();
+  const auto before = live_bytes();
   int calls = 0;
   Tensor z;
   {
-    const Tensor made = x * 3;  // its rule keeps neither input nor output
-    z = made * w;
-    make_again({made}, z, [&calls, x = x.detach()] {
+    const Tensor discarded = x * 3;  // its rule keeps neither input nor output
+    z = discarded * w;
+    discard_and_recompute({discarded}, z, [&calls, x = x.detach()] {
       ++calls;
       return Tensors{x * 3};
     });
-    EXPECT_EQ(made.storage().nbytes(), 0U);
+    EXPECT_EQ(discarded.storage().nbytes(), 0U);
   }
   EXPECT_EQ(calls, 0);
-  EXPECT_EQ(alive() - before, static_cast<std::int64_t>(z.nbytes()));
+  EXPECT_EQ(live_bytes() - before, static_cast<std::int64_t>(z.nbytes()));
   z.sum().backward();
   EXPECT_EQ(calls, 1);
   EXPECT_TRUE(at::equal(w.grad(), x.detach() * 3));
   EXPECT_TRUE(at::equal(x.grad(), w.detach() * 3));
 }
 
-TEST(MakeAgain, RefusesAPartOfOtherMemory) {
+TEST(DiscardAndRecompute, RejectsAViewOfOtherStorage) {
   const Tensor x = at::ones({4}).requires_grad_();
   const Tensor half = (x * 2).slice(0, 0, 2);
-  EXPECT_THROW(make_again({half}, half * 2, [] { return Tensors(); }), Error);
+  EXPECT_THROW(discard_and_recompute({half}, half * 2, [] { return Tensors(); }), Error);
 }
 
 }  // namespace

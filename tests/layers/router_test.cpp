@@ -1,4 +1,4 @@
-// Routers on one rank: assigned experts, random logits, and a bias that rests.
+// Routers on one rank: Sinkhorn assignment, random logits, and an expert bias that is not updated.
 #include "colonnade/layers/moe/router.h"
 
 #include <ATen/ATen.h>
@@ -27,8 +27,8 @@ config::Model router_model() {
   return m;
 }
 
-/// Choice, weights and gradients of sinkhorn routers, with settings beside it that it does not read.
-TEST(Router, WeighsWhatSinkhornAssigns) {
+/// Choice, weights and gradients of Sinkhorn routers, with settings that they ignore.
+TEST(Router, WeighsSinkhornAssignments) {
   for (const std::int64_t k : {1, 2}) {
     SCOPED_TRACE(k);
     config::Model m = router_model();
@@ -41,7 +41,7 @@ TEST(Router, WeighsWhatSinkhornAssigns) {
     Router router(params, m, {.options = test::options(at::kDouble)});
     test::randomize({router.weight.get()});
     const Tensor x = test::named_random("x", {kRouterSequence, kRouterBatch, kRouterHidden});
-    const Tensor w = test::whole_value(params.router).set_requires_grad(true);
+    const Tensor w = test::full_value(params.router).set_requires_grad(true);
     const Tensor logits = at::matmul(x.reshape({-1, kRouterHidden}), w.t());
     const Tensor scores = k == 1 ? logits.sigmoid() : logits.softmax(-1);
     const tensor::Batch none;
@@ -52,7 +52,8 @@ TEST(Router, WeighsWhatSinkhornAssigns) {
     const ops::Routing evaluation = router.forward(x, {.batch = none, .training = false});
     const auto [best, chosen] = scores.topk(k, -1);
     EXPECT_TRUE(at::equal(evaluation.experts, chosen));
-    EXPECT_FALSE(at::equal(evaluation.experts, experts)) << "the test sees which of both is made";
+    EXPECT_FALSE(at::equal(evaluation.experts, experts))
+        << "the two assignments must differ for the test to work";
     EXPECT_LT(test::distance(evaluation.weights, best), 1e-14);
 
     const Tensor probe = test::named_random("probe", training.weights.sizes());
@@ -62,8 +63,8 @@ TEST(Router, WeighsWhatSinkhornAssigns) {
   }
 }
 
-/// Logits are random numbers whatever x is, in evaluations too; the logits of x get their gradients.
-TEST(Router, ReplacesItsLogitsWhereLoadsAreForced) {
+/// Logits are random for any x, also in evaluation; the logits of x get their gradients.
+TEST(Router, UsesRandomLogitsWithForcedLoadBalancing) {
   config::Model m = router_model();
   m.moe.router_force_load_balancing = true;
   m.moe.router_pre_softmax = true;
@@ -84,9 +85,9 @@ TEST(Router, ReplacesItsLogitsWhereLoadsAreForced) {
   EXPECT_GT(test::distance(other(x, {.batch = later}), routing.scores), 0.1) << "other samples, other steps";
 
   const Tensor rows = x.reshape({-1, kRouterHidden});
-  const Tensor w = test::whole_value(params.router).set_requires_grad(true);
+  const Tensor w = test::full_value(params.router).set_requires_grad(true);
   const Tensor logits = at::matmul(rows, w.t());
-  // Logits that differ from the random ones by a constant of the row, in which a softmax does not change.
+  // Equal to the random logits up to a constant per row, which does not change the softmax.
   const Tensor numbers = routing.scores.detach().log() + (logits - logits.detach());
   const Tensor weights = numbers.softmax(-1).gather(1, routing.experts);
   EXPECT_LT(test::distance(routing.weights, weights), 1e-12);
@@ -96,7 +97,7 @@ TEST(Router, ReplacesItsLogitsWhereLoadsAreForced) {
   EXPECT_LT(test::distance(router.weight->main_grad, w.grad()), 1e-11);
 }
 
-TEST(Router, LeavesItsBiasWhereExpertsArePadded) {
+TEST(Router, KeepsItsExpertBiasWithPaddedExperts) {
   config::Model m = router_model();
   m.moe.expert_capacity_factor = 1;
   m.moe.pad_expert_input_to_capacity = true;

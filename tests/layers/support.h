@@ -1,4 +1,4 @@
-// Layers under every tensor-parallel layout against one description of what they compute.
+// Compares layers in every tensor-parallel layout with a reference computation.
 #pragma once
 
 #include <functional>
@@ -12,7 +12,7 @@
 
 namespace colonnade::test {
 
-/// Output and all gradients of the unsplit layer under a probe.
+/// Reference output and gradients of the unsharded layer for a probe gradient.
 struct Expected {
   Tensor y, grad_x;
   std::map<std::string, Tensor> grads;  ///< by parameter name
@@ -22,7 +22,7 @@ using Weights = std::map<std::string, Tensor>;
 using MakeBlock =
     std::function<std::unique_ptr<tensor::Block>(const config::Parallel&, const layers::Context&)>;
 
-/// A block out of two functions, for layers that are no blocks.
+/// Adapts a layer that is no block.
 class FunctionBlock final : public tensor::Block {
  public:
   using Forward = std::function<Tensor(const Tensor&, const tensor::Pass&)>;
@@ -38,11 +38,12 @@ class FunctionBlock final : public tensor::Block {
 
 inline Tensor probe_for(const Tensor& y) { return named_random("probe", y.sizes()); }
 
-/// What `definition` (plain tensor functions) gives for parameters with the values of randomize().
-inline Expected defined(const std::vector<layout::ParamSpec>& specs, const Tensor& x,
-                        const std::function<Tensor(const Tensor& x, const Weights& w)>& definition) {
+/// Output and gradients of `definition` (plain tensor functions) for parameters with the values of
+/// randomize().
+inline Expected reference(const std::vector<layout::ParamSpec>& specs, const Tensor& x,
+                          const std::function<Tensor(const Tensor& x, const Weights& w)>& definition) {
   Weights weights;
-  for (const auto& spec : specs) weights[spec.name] = whole_value(spec).set_requires_grad(true);
+  for (const auto& spec : specs) weights[spec.name] = full_value(spec).set_requires_grad(true);
   const Tensor leaf = x.defined() ? x.clone().set_requires_grad(true) : Tensor();
   Expected expected;
   const Tensor y = definition(leaf, weights);
@@ -53,45 +54,48 @@ inline Expected defined(const std::vector<layout::ParamSpec>& specs, const Tenso
   return expected;
 }
 
-struct Split {
+struct TpLayout {
   int tp = 1;
   bool sequence_parallel = false;
 };
-inline const std::vector<Split> kSplits{{1, false}, {2, false}, {2, true}, {4, false}, {4, true}};
+inline const std::vector<TpLayout> kTpLayouts{{1, false}, {2, false}, {2, true}, {4, false}, {4, true}};
 
-/// Those of `splits` that device() can run: all on the CPU, on a GPU the unsplit layer.
-inline std::vector<Split> possible(const std::vector<Split>& splits) {
-  return thread_ranks(2) == 2 ? splits : std::vector<Split>{{1, false}};
+/// The `layouts` that device() can run: all on the CPU, one rank on a GPU.
+inline std::vector<TpLayout> possible(const std::vector<TpLayout>& layouts) {
+  return thread_ranks(2) == 2 ? layouts : std::vector<TpLayout>{{1, false}};
 }
 
-/// Runs the block of every rank and hands over what came out, whole: body(rank's outcome).
-inline void run_split(const Split& split, const MakeBlock& make, const Tensor& x, const tensor::Pass& pass,
-                      const std::function<void(const Expected& got, const comm::Group& tp)>& body) {
-  const config::Parallel parallel = tensor_parallel(split.tp, split.sequence_parallel);
+/// Runs the block on every rank and calls body(unsharded output and gradients, tp group).
+inline void run_layout(const TpLayout& tp_layout, const MakeBlock& make, const Tensor& x,
+                       const tensor::Pass& pass,
+                       const std::function<void(const Expected& got, const comm::Group& tp)>& body) {
+  const config::Parallel parallel = tensor_parallel(tp_layout.tp, tp_layout.sequence_parallel);
   comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
     const comm::Group tp = ranks.group({layout::Axis::kTp});
-    const bool cut = split.sequence_parallel;
-    const auto part = [&](const Tensor& whole) { return cut ? whole.chunk(split.tp, 0)[tp.rank()] : whole; };
+    const bool sharded = tp_layout.sequence_parallel;
+    const auto part = [&](const Tensor& whole) {
+      return sharded ? whole.chunk(tp_layout.tp, 0)[tp.rank()] : whole;
+    };
     const auto whole_of = [&](const Tensor& local) {
-      if (!cut) return local.detach();
+      if (!sharded) return local.detach();
       auto shape = local.sizes().vec();
-      shape[0] *= split.tp;
+      shape[0] *= tp_layout.tp;
       Tensor whole = at::empty(shape, local.options());
       tp.all_gather(whole, local.detach().contiguous(), "whole sequence").wait();
       return whole;
     };
     const layers::Context context{
-        .tp = tp, .sequence_parallel = cut, .options = options(at::kDouble), .seed = 7};
+        .tp = tp, .sequence_parallel = sharded, .options = options(at::kDouble), .seed = 7};
     const auto block = make(parallel, context);
     randomize(block->parameters());
     const Tensor leaf = x.defined() ? part(x).clone().set_requires_grad(true) : Tensor();
     const Tensor y = block->forward(leaf, pass);
-    const bool y_cut = cut && y.dim() == 3;  // losses [b, s] are whole on every rank
+    const bool y_sharded = sharded && y.dim() == 3;  // losses [b, s] are replicated
     Expected got;
-    got.y = y_cut ? whole_of(y) : y.detach();
-    y.backward(y_cut ? part(probe_for(got.y)) : probe_for(got.y));
+    got.y = y_sharded ? whole_of(y) : y.detach();
+    y.backward(y_sharded ? part(probe_for(got.y)) : probe_for(got.y));
     if (leaf.defined()) got.grad_x = whole_of(leaf.grad());
-    for (tensor::Parameter* p : block->parameters()) got.grads[p->spec.name] = whole_gradient(*p, tp);
+    for (tensor::Parameter* p : block->parameters()) got.grads[p->spec.name] = full_gradient(*p, tp);
     body(got, tp);
   });
 }
@@ -107,21 +111,22 @@ inline void expect_near(const Expected& got, const Expected& expected, double bo
   }
 }
 
-/// Every rank of every split gives the expected output and gradients.
-inline void expect_in_every_split(const MakeBlock& make, const Tensor& x, const tensor::Pass& pass,
-                                  const Expected& expected, const std::vector<Split>& splits = kSplits) {
-  for (const Split& split : possible(splits))
-    run_split(split, make, x, pass, [&](const Expected& got, const comm::Group& tp) {
-      SCOPED_TRACE(
-          fmt::format("tp {} sequence parallel {} rank {}", split.tp, split.sequence_parallel, tp.rank()));
+/// Checks output and gradients on every rank of every tp_layout.
+inline void expect_in_every_layout(const MakeBlock& make, const Tensor& x, const tensor::Pass& pass,
+                                   const Expected& expected,
+                                   const std::vector<TpLayout>& layouts = kTpLayouts) {
+  for (const TpLayout& tp_layout : possible(layouts))
+    run_layout(tp_layout, make, x, pass, [&](const Expected& got, const comm::Group& tp) {
+      SCOPED_TRACE(fmt::format("tp {} sequence parallel {} rank {}", tp_layout.tp,
+                               tp_layout.sequence_parallel, tp.rank()));
       expect_near(got, expected);
     });
 }
 
-/// The outcome of one rank alone.
-inline Expected unsplit(const MakeBlock& make, const Tensor& x, const tensor::Pass& pass) {
+/// Output and gradients on one rank.
+inline Expected on_one_rank(const MakeBlock& make, const Tensor& x, const tensor::Pass& pass) {
   Expected one;
-  run_split({}, make, x, pass, [&](const Expected& got, const comm::Group&) { one = got; });
+  run_layout({}, make, x, pass, [&](const Expected& got, const comm::Group&) { one = got; });
   return one;
 }
 

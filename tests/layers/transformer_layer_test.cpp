@@ -1,4 +1,4 @@
-// Attention and the whole layer against plain tensor functions in float64, in every layout.
+// Attention and transformer layers against plain tensor functions in float64, in every layout.
 #include "colonnade/layers/transformer_layer.h"
 
 #include "layers/support.h"
@@ -44,7 +44,7 @@ std::shared_ptr<const ops::RotaryTable> table_of(const config::Model& m) {
   return std::make_shared<const ops::RotaryTable>(ops::rotary_table(m, kSequence, test::device()));
 }
 
-/// What a layer computes, written with LibTorch's own functions on whole tensors.
+/// Reference layer of LibTorch functions on unsharded tensors.
 class Definition {
  public:
   Definition(const config::Model& m, const test::Weights& w) : m_(m), w_(w) {}
@@ -64,8 +64,8 @@ class Definition {
     const Tensor qkv =
         at::linear(x, weight("self_attention.linear_qkv.weight"), find("self_attention.linear_qkv.bias"));
     const auto parts = qkv.split_with_sizes({n * d, g * d, g * d}, -1);
-    const Tensor q = turned(head_norm(heads(parts[0]), "q_layernorm"));
-    const Tensor k = turned(head_norm(heads(parts[1]), "k_layernorm")).repeat_interleave(n / g, 1);
+    const Tensor q = rotated(head_norm(heads(parts[0]), "q_layernorm"));
+    const Tensor k = rotated(head_norm(heads(parts[1]), "k_layernorm")).repeat_interleave(n / g, 1);
     const Tensor v = heads(parts[2]).repeat_interleave(n / g, 1);
     const Tensor scores = at::matmul(q, k.transpose(-1, -2)) / std::sqrt(static_cast<double>(d));
     const Tensor y = at::matmul(scores.masked_fill(hidden(), -1e300).softmax(-1), v);
@@ -93,7 +93,7 @@ class Definition {
   }
   [[nodiscard]] Tensor mlp(const Tensor& x) const {
     const Tensor up = at::linear(x, weight("mlp.linear_fc1.weight"), find("mlp.linear_fc1.bias"));
-    if (!m_.gated()) return at::linear(at::gelu(up, "tanh"), weight("mlp.linear_fc2.weight"));
+    if (!m_.is_gated()) return at::linear(at::gelu(up, "tanh"), weight("mlp.linear_fc2.weight"));
     const auto halves = up.chunk(2, -1);
     return at::linear(at::silu(halves[0]) * halves[1], weight("mlp.linear_fc2.weight"));
   }
@@ -101,7 +101,7 @@ class Definition {
   [[nodiscard]] Tensor heads(const Tensor& x) const {
     return x.reshape({x.size(0), x.size(1), -1, m_.kv_channels}).permute({1, 2, 0, 3});
   }
-  [[nodiscard]] Tensor turned(const Tensor& x) const {
+  [[nodiscard]] Tensor rotated(const Tensor& x) const {
     const auto table = table_of(m_);
     if (!table) return x;
     const Tensor cos = table->cos.to(at::kDouble);
@@ -126,7 +126,7 @@ test::MakeBlock layer(const config::Model& model) {
   };
 }
 
-/// Attention of the layer with this global number, with the parameters of the first.
+/// Attention of layer `number` with the parameters of the first layer.
 test::MakeBlock attention(const config::Model& model, std::int64_t number = 0) {
   return [=](const config::Parallel& parallel, const Context& context) {
     const auto part = std::make_shared<Attention>(
@@ -157,29 +157,29 @@ tensor::Batch batch_of() {
 
 Tensor input(const config::Model& m) { return test::named_random("x", {kSequence, 2, m.hidden_size}); }
 
-void check_layer(const config::Model& model, const std::vector<test::Split>& splits = test::kSplits) {
+void check_layer(const config::Model& model, const std::vector<test::TpLayout>& layouts = test::kTpLayouts) {
   const auto batch = batch_of();
   const auto expected =
-      test::defined(specs_of(model, false), input(model),
-                    [&](const Tensor& x, const test::Weights& w) { return Definition(model, w).layer(x); });
-  test::expect_in_every_split(layer(model), input(model), {.batch = batch}, expected, splits);
+      test::reference(specs_of(model, false), input(model),
+                      [&](const Tensor& x, const test::Weights& w) { return Definition(model, w).layer(x); });
+  test::expect_in_every_layout(layer(model), input(model), {.batch = batch}, expected, layouts);
 }
 
 void check_attention(const config::Model& model, std::int64_t number = 0) {
   const auto batch = batch_of();
-  const auto expected = test::defined(
+  const auto expected = test::reference(
       specs_of(model, true), input(model),
       [&](const Tensor& x, const test::Weights& w) { return Definition(model, w).attention(x); });
-  test::expect_in_every_split(attention(model, number), input(model), {.batch = batch}, expected);
+  test::expect_in_every_layout(attention(model, number), input(model), {.batch = batch}, expected);
 }
 
 TEST(Attention, EqualsItsDefinition) { check_attention(gpt2()); }
-TEST(Attention, GroupedQueriesWithRotation) { check_attention(llama()); }
+TEST(Attention, GroupedQueriesWithRotaryEmbedding) { check_attention(llama()); }
 TEST(Attention, MoreRanksThanGroups) {
   check_attention(llama(8, 2));
   check_attention(llama(4, 1));
 }
-TEST(Attention, NormsOfQueriesAndKeys) {
+TEST(Attention, QkNorms) {
   for (const std::int64_t groups : {4, 2}) {
     auto model = llama(8, groups);
     model.qk_layernorm = true;
@@ -191,7 +191,7 @@ TEST(Attention, SlidingWindow) {
   model.window_size = 3;
   check_attention(model);
 }
-TEST(Attention, BiasOfTheProjectionWithSharedKeys) {
+TEST(Attention, QkvBiasWithSharedKeyValueHeads) {
   auto model = llama(8, 2);
   model.add_qkv_bias = true;
   check_attention(model);
@@ -204,7 +204,7 @@ TEST(Attention, QueryKeyLayerScalingKeepsTheModel) {
   for (config::Model model : {gpt2(), llama(), normed}) {
     const auto batch = batch_of();
     const auto y = [&](std::int64_t number) {
-      return test::unsplit(attention(model, number), input(model), {.batch = batch}).y;
+      return test::on_one_rank(attention(model, number), input(model), {.batch = batch}).y;
     };
     const Tensor first = y(0), third = y(2);
     model.num_layers = 3;
@@ -217,7 +217,7 @@ TEST(Attention, QueryKeyLayerScalingKeepsTheModel) {
 
 TEST(TransformerLayer, LlamaEqualsItsDefinition) { check_layer(llama()); }
 TEST(TransformerLayer, Gpt2EqualsItsDefinition) { check_layer(gpt2()); }
-TEST(TransformerLayer, TheResidualStreamMayBeWhatNormsGive) {
+TEST(TransformerLayer, ResidualsMayBeNormOutputs) {
   for (config::Model model : {gpt2(), llama()}) {
     model.apply_residual_connection_post_layernorm = true;
     check_layer(model);
@@ -231,15 +231,15 @@ TEST(TransformerLayer, Hidden512) {
   check_layer(model, {{1, false}, {4, true}});
 }
 
-/// Dropout has no definition by name here: the unsplit layer is the measure.
+/// Dropout has no reference here: compares with the unsharded layer.
 void check_dropout(config::Model model, double hidden, double attention) {
   model.hidden_dropout = hidden;
   model.attention_dropout = attention;
   const auto batch = batch_of();
-  const auto expected = test::unsplit(layer(model), input(model), {.batch = batch});
-  const auto without = test::unsplit(layer(model), input(model), {.batch = batch, .training = false});
+  const auto expected = test::on_one_rank(layer(model), input(model), {.batch = batch});
+  const auto without = test::on_one_rank(layer(model), input(model), {.batch = batch, .training = false});
   EXPECT_GT(test::distance(expected.y, without.y), 1e-2);
-  test::expect_in_every_split(layer(model), input(model), {.batch = batch}, expected);
+  test::expect_in_every_layout(layer(model), input(model), {.batch = batch}, expected);
 }
 
 TEST(TransformerLayer, HiddenDropoutIsTheSameInEveryLayout) {
@@ -251,13 +251,13 @@ TEST(TransformerLayer, AttentionDropoutIsTheSameInEveryLayout) {
   check_dropout(llama(8, 2), 0, 0.25);
 }
 
-TEST(TransformerLayer, SamplesDropOtherElements) {
+TEST(TransformerLayer, DropoutDiffersBetweenSamples) {
   auto model = gpt2();
   model.hidden_dropout = 0.25;
   const auto batch = batch_of();
   const tensor::Batch other({{"samples", at::tensor({11, 401}, test::options(at::kLong))}});
-  const auto a = test::unsplit(layer(model), input(model), {.batch = batch});
-  const auto b = test::unsplit(layer(model), input(model), {.batch = other});
+  const auto a = test::on_one_rank(layer(model), input(model), {.batch = batch});
+  const auto b = test::on_one_rank(layer(model), input(model), {.batch = other});
   EXPECT_TRUE(at::equal(a.y.select(1, 0), b.y.select(1, 0)));
   EXPECT_GT(test::distance(a.y.select(1, 1), b.y.select(1, 1)), 1e-2);
 }

@@ -1,4 +1,4 @@
-// The output layer with cross-entropy against log-softmax over the whole vocabulary in float64.
+// Output layer and cross-entropy against float64 log-softmax over the full vocabulary.
 #include "colonnade/layers/vocab_loss.h"
 
 #include "layers/support.h"
@@ -20,7 +20,7 @@ config::Model loss_model(std::int64_t vocabulary, std::int64_t divisor, std::int
   return m;
 }
 
-/// Labels [b, s] over the whole vocabulary, first and last token among them, some masked.
+/// Labels [b, s] over the full vocabulary, including the first and last id, some masked.
 Tensor labels_of(std::int64_t b, std::int64_t s, std::int64_t vocabulary) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(5);
   Tensor labels = at::randint(0, vocabulary, {b, s}, generator, at::kLong);
@@ -42,7 +42,9 @@ test::MakeBlock head(const config::Model& model, Tensor labels, double cap) {
   };
 }
 
-Tensor bent(const Tensor& logits, double cap) { return cap > 0 ? cap * (logits / cap).tanh() : logits; }
+Tensor soft_capped(const Tensor& logits, double cap) {
+  return cap > 0 ? cap * (logits / cap).tanh() : logits;
+}
 
 void check(std::int64_t vocabulary, std::int64_t divisor, std::int64_t hidden, double size, double cap = 0) {
   SCOPED_TRACE(fmt::format("vocabulary {} divisor {} cap {}", vocabulary, divisor, cap));
@@ -50,26 +52,26 @@ void check(std::int64_t vocabulary, std::int64_t divisor, std::int64_t hidden, d
   const Tensor labels = labels_of(2, 8, vocabulary);
   const Tensor x = size * test::named_random("x", {8, 2, hidden});
   const auto spec = layout::embedding_params(model, {}).word;
-  const auto expected = test::defined({spec}, x, [&](const Tensor& in, const test::Weights& w) {
-    const Tensor logits = bent(at::matmul(in, w.at(spec.name).t()).transpose(0, 1), cap);
+  const auto expected = test::reference({spec}, x, [&](const Tensor& in, const test::Weights& w) {
+    const Tensor logits = soft_capped(at::matmul(in, w.at(spec.name).t()).transpose(0, 1), cap);
     const Tensor picked = logits.log_softmax(-1).gather(-1, labels.clamp_min(0).unsqueeze(-1)).squeeze(-1);
     return (-picked).masked_fill(labels < 0, 0);
   });
   const tensor::Batch batch;
-  test::expect_in_every_split(head(model, labels, cap), x, {.batch = batch}, expected);
+  test::expect_in_every_layout(head(model, labels, cap), x, {.batch = batch}, expected);
 }
 
-TEST(VocabLoss, EqualsCrossEntropyOfTheWholeVocabulary) { check(128, 1, 12, 1); }
+TEST(VocabLoss, EqualsCrossEntropyOverTheFullVocabulary) { check(128, 1, 12, 1); }
 
-TEST(VocabLoss, OddVocabulariesAreFilledUp) {
+TEST(VocabLoss, PadsOddVocabularies) {
   for (const std::int64_t vocabulary : {131, 133, 61}) check(vocabulary, 1, 12, 1);
 }
 
-TEST(VocabLoss, RanksThatHoldOnlyFillingTakePart) { check(5, 4, 12, 1); }
+TEST(VocabLoss, SupportsRanksWithOnlyPadding) { check(5, 4, 12, 1); }
 
 TEST(VocabLoss, LargeLogitsDoNotOverflow) { check(131, 1, 12, 400); }
 
-TEST(VocabLoss, CapsTheLogitsOfEveryRank) {
+TEST(VocabLoss, CapsLogitsOnEveryRank) {
   for (const std::int64_t vocabulary : {128, 131, 5}) check(vocabulary, 4, 12, 3, 1.5);
 }
 
@@ -79,24 +81,24 @@ void expect_logits(double cap) {
   const auto model = loss_model(131, 1, 12);
   const Tensor x = test::named_random("x", {8, 2, 12});
   const auto spec = layout::embedding_params(model, {}).word;
-  const Tensor expected = bent(at::matmul(x, test::whole_value(spec).t()).transpose(0, 1), cap);
-  for (const test::Split& split : test::possible(test::kSplits))
+  const Tensor expected = soft_capped(at::matmul(x, test::full_value(spec).t()).transpose(0, 1), cap);
+  for (const test::TpLayout& tp_layout : test::possible(test::kTpLayouts))
     comm::run_ranks(
-        test::tensor_parallel(split.tp, split.sequence_parallel), [&](comm::Communicators& ranks) {
-          const auto parallel = test::tensor_parallel(split.tp, split.sequence_parallel);
+        test::tensor_parallel(tp_layout.tp, tp_layout.sequence_parallel), [&](comm::Communicators& ranks) {
+          const auto parallel = test::tensor_parallel(tp_layout.tp, tp_layout.sequence_parallel);
           const Context context{.tp = ranks.group({layout::Axis::kTp}),
-                                .sequence_parallel = split.sequence_parallel,
+                                .sequence_parallel = tp_layout.sequence_parallel,
                                 .options = test::options(at::kDouble)};
           const auto w = context.make(layout::embedding_params(model, parallel).word);
           test::randomize({w.get()});
-          const Tensor mine = split.sequence_parallel ? x.chunk(split.tp, 0)[context.tp.rank()] : x;
-          const Tensor logits =
-              vocab_logits(mine, {.weight = w.get(), .softcap = cap}, context.tp, split.sequence_parallel);
-          EXPECT_LT(test::distance(logits, expected), 1e-12) << "tp " << split.tp;
+          const Tensor mine = tp_layout.sequence_parallel ? x.chunk(tp_layout.tp, 0)[context.tp.rank()] : x;
+          const Tensor logits = vocab_logits(mine, {.weight = w.get(), .softcap = cap}, context.tp,
+                                             tp_layout.sequence_parallel);
+          EXPECT_LT(test::distance(logits, expected), 1e-12) << "tp " << tp_layout.tp;
         });
 }
 
-TEST(VocabLoss, LogitsAreThoseOfTheWholeVocabulary) {
+TEST(VocabLoss, LogitsCoverTheFullVocabulary) {
   for (const double cap : {0.0, 0.5}) expect_logits(cap);
 }
 

@@ -1,4 +1,4 @@
-// The layout of the flat buffers: order, alignment, buckets, and the shares of a distributed optimizer.
+// Layout of flat buffers: order, alignment, buckets, and shards of the distributed optimizer.
 #include "colonnade/layout/buckets.h"
 
 #include <gtest/gtest.h>
@@ -10,9 +10,9 @@
 namespace colonnade::layout {
 namespace {
 
-using Kind = FurtherSum;
+using Kind = ExtraReduction;
 
-TEST(Buckets, LieInBackwardOrderWithOneFurtherSumEach) {
+TEST(Buckets, AreInBackwardOrderWithOneExtraReductionEach) {
   const std::vector<std::vector<FlatParam>> chunks{
       {{100, Kind::kStages}, {10, Kind::kTensor}, {70}, {20, Kind::kSharedRows}, {30}, {40, Kind::kTensor}},
       {{5, Kind::kTensor}}};
@@ -24,7 +24,7 @@ TEST(Buckets, LieInBackwardOrderWithOneFurtherSumEach) {
   std::vector<Kind> kinds;
   for (const FlatBucket& b : layout.buckets) {
     ends.push_back(b.end);
-    kinds.push_back(b.further);
+    kinds.push_back(b.reduction);
   }
   // 30 and 70 from 64 on fill 134, up to 256; 40 and 10 from 64 on fill 74, up to 128; and so on.
   EXPECT_EQ(ends, (std::vector<std::int64_t>{256, 384, 512, 640, 768}));
@@ -34,7 +34,7 @@ TEST(Buckets, LieInBackwardOrderWithOneFurtherSumEach) {
   EXPECT_EQ(layout.size, 768);
 }
 
-TEST(Buckets, CloseWhenTheyAreFullAndAreCutEvenly) {
+TEST(Buckets, CloseWhenFullAndShardEvenly) {
   const std::vector<std::vector<FlatParam>> chunks{{{64}, {64}, {64}, {200}, {1}}};
   const FlatLayout layout = lay_out(chunks, 128, {.dense = 3});
   ASSERT_EQ(layout.buckets.size(), 3U) << "1 and 200, two of 64, the last of 64";
@@ -48,47 +48,49 @@ TEST(Buckets, CloseWhenTheyAreFullAndAreCutEvenly) {
   EXPECT_EQ(next, layout.entries.size());
 }
 
-TEST(Buckets, WhatWaitsLiesApart) {
-  const std::vector<std::vector<FlatParam>> chunks{{{.numel = 64, .waits = true},
+TEST(Buckets, DeferredGradientsAreSeparate) {
+  const std::vector<std::vector<FlatParam>> chunks{{{.numel = 64, .deferred = true},
                                                     {64},
-                                                    {.numel = 64, .unit = 1, .waits = true},
+                                                    {.numel = 64, .unit = 1, .deferred = true},
                                                     {.numel = 64, .unit = 1}}};
   const FlatLayout layout = lay_out(chunks, 1'000'000, {});
   std::vector<std::size_t> order;
   for (const FlatEntry& e : layout.entries) order.push_back(e.index);
   EXPECT_EQ(order, (std::vector<std::size_t>{3, 1, 2, 0}));
   ASSERT_EQ(layout.buckets.size(), 4U);
-  for (std::size_t b = 0; b < 4; ++b) EXPECT_EQ(layout.buckets[b].waits, b >= 2);
+  for (std::size_t b = 0; b < 4; ++b) EXPECT_EQ(layout.buckets[b].deferred, b >= 2);
 }
 
-TEST(Buckets, MatricesMayWait) {
+TEST(Buckets, GradientsOfMatricesMayBeDeferred) {
   const LayerParams layer = layer_params(test::llama3_8b(), {}, 0);
-  EXPECT_TRUE(may_wait(std::get<AttentionParams>(layer.attention).qkv.weight));
-  EXPECT_TRUE(may_wait(std::get<MlpParams>(layer.mlp).fc2.weight));
-  EXPECT_FALSE(may_wait(std::get<AttentionParams>(layer.attention).input_norm.weight));
-  EXPECT_TRUE(may_wait({.name = "experts", .shape = {8, 4, 2}, .family = Family::kExpert}));
-  EXPECT_FALSE(may_wait({.name = "biases of experts", .shape = {8, 4}, .family = Family::kExpert}));
+  EXPECT_TRUE(can_defer_wgrad(std::get<AttentionParams>(layer.attention).qkv.weight));
+  EXPECT_TRUE(can_defer_wgrad(std::get<MlpParams>(layer.mlp).fc2.weight));
+  EXPECT_FALSE(can_defer_wgrad(std::get<AttentionParams>(layer.attention).input_norm.weight));
+  EXPECT_TRUE(can_defer_wgrad({.name = "experts", .shape = {8, 4, 2}, .param_group = ParamGroup::kExpert}));
+  EXPECT_FALSE(
+      can_defer_wgrad({.name = "biases of experts", .shape = {8, 4}, .param_group = ParamGroup::kExpert}));
 }
 
-TEST(Buckets, TheLargestShardHasNoFilling) {
+TEST(Buckets, TheLargestShardExcludesPadding) {
   const FlatLayout layout = lay_out({{{100}}}, 1'000'000, {.dense = 2});  // 100 of 128: 64 and 36
   EXPECT_EQ(largest_shard(layout, {}), 100);
   EXPECT_EQ(largest_shard(layout, {.dense = 2}), 64);
 }
 
-TEST(Buckets, ExpertsLieApartAndAreCutOverTheirOwnReplicas) {
-  const std::vector<std::vector<FlatParam>> chunks{{{100}, {.numel = 300, .family = Family::kExpert}, {10}}};
+TEST(Buckets, ExpertsAreSeparateAndShardedOverTheirOwnReplicas) {
+  const std::vector<std::vector<FlatParam>> chunks{
+      {{100}, {.numel = 300, .param_group = ParamGroup::kExpert}, {10}}};
   const FlatLayout layout = lay_out(chunks, 1'000'000, {.dense = 3, .expert = 2});
   ASSERT_EQ(layout.buckets.size(), 2U);
-  EXPECT_EQ(layout.buckets[0].family, Family::kDense);
+  EXPECT_EQ(layout.buckets[0].param_group, ParamGroup::kDense);
   EXPECT_EQ(layout.buckets[0].end, 3 * 128) << "10, and 100 from 64 on";
-  EXPECT_EQ(layout.buckets[1].family, Family::kExpert);
+  EXPECT_EQ(layout.buckets[1].param_group, ParamGroup::kExpert);
   EXPECT_EQ(layout.buckets[1].end - layout.buckets[1].begin, 384);
   // Dense: 10 and 64, or 36; experts: 192 of 300.
   EXPECT_EQ(largest_shard(layout, {.dense = 3, .expert = 2}), 10 + 64 + 192);
 }
 
-TEST(Buckets, SizesAreTheFlagOrMegatrons) {
+TEST(Buckets, SizesAreFlagsOrMegatronsDefault) {
   config::Parallel p;
   EXPECT_EQ(bucket_elements(p, 1, 100), 40'000'000);
   EXPECT_EQ(bucket_elements(p, 64, 100), 64'000'000);
@@ -100,9 +102,9 @@ TEST(Buckets, SizesAreTheFlagOrMegatrons) {
   EXPECT_EQ(bucket_elements(p, 64, 2), 1);
 }
 
-TEST(Buckets, AreFilledUpWhereNcclIsToBeFast) {
+TEST(Buckets, ArePaddedForHighNcclBandwidth) {
   config::Parallel p;
-  const auto size = [&p](const Replicas& parts) {
+  const auto size = [&p](const ReplicaCounts& parts) {
     return lay_out({{{100}}}, 1'000'000, parts, bucket_alignment(p)).size;
   };
   EXPECT_EQ(size({.dense = 3}), 384);
@@ -111,7 +113,7 @@ TEST(Buckets, AreFilledUpWhereNcclIsToBeFast) {
   EXPECT_EQ(size({.dense = 4}), 65'536);
 }
 
-TEST(Buckets, ReplicasStandOnTwoLevels) {
+TEST(Buckets, ReplicasHaveTwoLevels) {
   config::Parallel p;
   p.world_size = 32;
   p.tensor_model_parallel_size = 2;
@@ -119,39 +121,39 @@ TEST(Buckets, ReplicasStandOnTwoLevels) {
   p.expert_model_parallel_size = 4;
   p.expert_tensor_parallel_size = 1;
   p.num_distributed_optimizer_instances = 4;
-  Levels levels = levels_of(p, Mesh(p));
+  ReplicaLevels levels = replica_levels(p, Mesh(p));
   EXPECT_EQ(levels.inner.dense, 4) << "dp 8 x cp 2 in 4 instances";
   EXPECT_EQ(levels.inner.expert, 2) << "edp 8 in 4 instances";
   EXPECT_EQ(levels.outer.dense, 4);
-  EXPECT_EQ(levels.parts().dense, 4);
+  EXPECT_EQ(levels.shard_counts().dense, 4);
   p.outer_dp_sharding_strategy = "optim";
-  levels = levels_of(p, Mesh(p));
-  EXPECT_EQ(levels.parts().dense, 16);
-  EXPECT_EQ(levels.parts().expert, 8);
+  levels = replica_levels(p, Mesh(p));
+  EXPECT_EQ(levels.shard_counts().dense, 16);
+  EXPECT_EQ(levels.shard_counts().expert, 8);
 }
 
-TEST(Buckets, ExpertsHaveNoFurtherSums) {
-  ParamSpec spec{.name = "experts", .shape = {4, 2}, .family = Family::kExpert};
-  EXPECT_EQ(further_sum(spec, shard(spec, Position()), 2), Kind::kNone);
+TEST(Buckets, ExpertsHaveNoExtraReduction) {
+  ParamSpec spec{.name = "experts", .shape = {4, 2}, .param_group = ParamGroup::kExpert};
+  EXPECT_EQ(extra_reduction(spec, shard(spec, Position()), 2), Kind::kNone);
   spec.partial = {Axis::kEtp};
-  EXPECT_THROW(further_sum(spec, shard(spec, Position()), 1), Error);
+  EXPECT_THROW(extra_reduction(spec, shard(spec, Position()), 1), Error);
 }
 
-TEST(Buckets, TheSpecSaysWhichSumComesFirst) {
+TEST(Buckets, TheSpecDeterminesTheExtraReduction) {
   config::Parallel p = test::layout(16, 16, 1);
   p.sequence_parallel = true;
   const LayerParams layer = layer_params(test::llama3_8b(), p, 0);
   const auto kind = [](const ParamSpec& spec, int tp) {
-    return further_sum(spec, shard(spec, Position::on(Axis::kTp, 0, tp)), tp);
+    return extra_reduction(spec, shard(spec, Position::on(Axis::kTp, 0, tp)), tp);
   };
   EXPECT_EQ(kind(std::get<AttentionParams>(layer.attention).input_norm.weight, 16), Kind::kTensor);
   EXPECT_EQ(kind(std::get<AttentionParams>(layer.attention).qkv.weight, 16), Kind::kSharedRows)
-      << "16 ranks, 8 key-value heads";
+      << "16 ranks, 8 key/value heads";
   EXPECT_EQ(kind(std::get<AttentionParams>(layer.attention).qkv.weight, 8), Kind::kNone);
   EXPECT_EQ(kind(std::get<MlpParams>(layer.mlp).fc2.weight, 16), Kind::kNone);
   EXPECT_EQ(kind(std::get<AttentionParams>(layer.attention).input_norm.weight, 1), Kind::kNone);
-  const LayerParams whole = layer_params(test::llama3_8b(), test::layout(16, 16, 1), 0);
-  EXPECT_EQ(kind(std::get<AttentionParams>(whole.attention).input_norm.weight, 16), Kind::kNone);
+  const LayerParams unsharded = layer_params(test::llama3_8b(), test::layout(16, 16, 1), 0);
+  EXPECT_EQ(kind(std::get<AttentionParams>(unsharded.attention).input_norm.weight, 16), Kind::kNone);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Ranks for sequences of different lengths: every sequence once, none too large for its ranks, all ranks
-// busy, and less work on the busiest one than with one size for all.
+// Hybrid context-parallel groups: every sequence once, within the capacity of its ranks, and better balanced
+// than with one group size.
 #include "colonnade/layout/context_groups.h"
 
 #include <gtest/gtest.h>
@@ -18,7 +18,7 @@
 namespace colonnade::layout {
 namespace {
 
-/// Lengths around exp(7.5) tokens with a long tail, cut at 131072: as documents of the web and a few books.
+/// Log-normal lengths around exp(7.5) tokens, at most 131072, like web documents and a few books.
 std::vector<std::int64_t> long_tailed(std::uint64_t seed, std::size_t count) {
   std::mt19937_64 random(seed);
   const auto uniform = [&] { return (static_cast<double>(random() >> 11) + 0.5) * 0x1.0p-53; };
@@ -45,7 +45,7 @@ TEST(ContextGroups, HoldEverySequenceOnceOnEnoughRanks) {
        {context_groups(lengths, kRanks, kTokens), equal_context_groups(lengths, kRanks, kTokens)}) {
     std::vector<int> seen(lengths.size(), 0);
     std::vector<double> work(kRanks, 0);  // without waits
-    for (const SequenceShare& share : groups.shares) {
+    for (const SequenceAssignment& share : groups.shares) {
       ++seen[share.sequence];
       EXPECT_EQ(share.first % share.ranks, 0);
       EXPECT_LE(share.first + share.ranks, kRanks);
@@ -55,11 +55,11 @@ TEST(ContextGroups, HoldEverySequenceOnceOnEnoughRanks) {
     }
     EXPECT_EQ(seen, std::vector<int>(lengths.size(), 1));
     for (std::size_t r = 0; r < work.size(); ++r)
-      EXPECT_NEAR(work[r], groups.work[r], 1e-9 * work[r]) << "nobody waits for a group";
+      EXPECT_NEAR(work[r], groups.work[r], 1e-9 * work[r]) << "no rank waits for a group";
   }
 }
 
-TEST(ContextGroups, GiveLongSequencesMoreRanksAndShortOnesOne) {
+TEST(ContextGroups, AssignMoreRanksToLongSequences) {
   const auto groups = context_groups({100, 64000, 100, 16000}, 8, 8192);
   ASSERT_EQ(groups.shares.size(), 4);
   EXPECT_EQ(groups.shares[0].sequence, 1);
@@ -68,58 +68,59 @@ TEST(ContextGroups, GiveLongSequencesMoreRanksAndShortOnesOne) {
   EXPECT_EQ(groups.shares[1].ranks, 2);
   EXPECT_EQ(groups.shares[2].ranks, 1);
   EXPECT_NE(groups.shares[2].first, groups.shares[3].first);
-  EXPECT_EQ(context_groups({8192}, 8, 8192).shares[0].ranks, 8) << "one alone is divided for its work";
+  EXPECT_EQ(context_groups({8192}, 8, 8192).shares[0].ranks, 8) << "a single sequence is split to balance "
+                                                                   "the work";
 }
 
-// The count that the design promises: at least 1.40 times less attention on the busiest rank.
-TEST(ContextGroups, LeaveTheBusiestRankFarLessThanOneSizeForAll) {
-  double changing = 0, equal = 0, ideal = 0;
+// Design goal: at least 1.40 times less attention on the busiest rank.
+TEST(ContextGroups, BalanceBetterThanOneGroupSize) {
+  double hybrid = 0, equal = 0, ideal = 0;
   for (std::uint64_t batch = 0; batch < 20; ++batch) {
     const auto lengths = long_tailed(batch, 512);
-    changing += context_groups(lengths, 64, 16384).longest();
+    hybrid += context_groups(lengths, 64, 16384).longest();
     equal += equal_context_groups(lengths, 64, 16384).longest();
     ideal += even(lengths, 64);
   }
-  EXPECT_GT(equal / changing, 1.40);
-  EXPECT_LT(changing / ideal, 1.10);
-  RecordProperty("equal_over_changing", std::to_string(equal / changing));
+  EXPECT_GT(equal / hybrid, 1.40);
+  EXPECT_LT(hybrid / ideal, 1.10);
+  RecordProperty("equal_over_hybrid", std::to_string(equal / hybrid));
 }
 
-TEST(ContextGroups, AreTheListsOfTheirRanks) {
+TEST(ContextGroups, ListTheSequencesOfEveryRank) {
   const auto groups = context_groups({100, 64000, 100, 16000}, 8, 8192);
   std::vector<double> work(8, 0);
   for (int rank = 0; rank < 8; ++rank)
-    for (const SequenceShare& share : groups.of(rank)) {
+    for (const SequenceAssignment& share : groups.of(rank)) {
       EXPECT_TRUE(share.first <= rank && rank < share.first + share.ranks);
       work[static_cast<std::size_t>(rank)] += static_cast<double>(share.ranks);
     }
-  double pieces = 0;
-  for (const double w : work) pieces += w;
-  EXPECT_EQ(pieces, 8 * 8 + 2 * 2 + 1 + 1);
+  double assigned = 0;
+  for (const double w : work) assigned += w;
+  EXPECT_EQ(assigned, 8 * 8 + 2 * 2 + 1 + 1);
   EXPECT_DOUBLE_EQ(groups.mean() * 8, std::accumulate(groups.work.begin(), groups.work.end(), 0.0));
 }
 
-/// One rank of a pipeline of one data coordinate, going through its list of sequences by a schedule.
-struct Walker {
+/// Simulated rank (data coordinate, pipeline stage) that runs its sequences by a schedule.
+struct SimulatedRank {
   int coordinate, stage;
-  std::vector<SequenceShare> shares;
+  std::vector<SequenceAssignment> shares;
   schedule::Schedule schedule;
   std::size_t at = 0;
   [[nodiscard]] const schedule::Program& program() const {
     return schedule.programs[static_cast<std::size_t>(stage)];
   }
   [[nodiscard]] bool done() const { return at == program().size(); }
-  [[nodiscard]] const SequenceShare& share() const {
+  [[nodiscard]] const SequenceAssignment& share() const {
     return shares[static_cast<std::size_t>(program()[at].microbatch)];
   }
 };
 
-/// Whether all get to their end when forward and backward passes of a shared sequence need all of its ranks
-/// at once, and receives their letter.
+/// Simulation in which forward and backward of a split sequence need all of its ranks at once, and receives
+/// need their message.
 class World {
  public:
-  /// With `passes` all ranks run so many, and in each `together` neighbours wait for each other, as those do
-  /// that share experts.
+  /// With `passes`, all ranks run that many micro-batches, in each of which `together` adjacent ranks
+  /// synchronize, as expert-parallel ranks do.
   World(const ContextGroups& groups, int ranks, int stages,
         const std::function<schedule::Schedule(int, int)>& make, int passes = 0, int together = 1)
       : ranks_(ranks), stages_(stages), together_(together) {
@@ -129,68 +130,70 @@ class World {
         if (passes > 0)
           shares.resize(static_cast<std::size_t>(passes), {.sequence = 0, .first = d, .ranks = 1});
         schedule::Schedule schedule = make(stages, static_cast<int>(shares.size()));
-        walkers_.push_back({d, p, std::move(shares), std::move(schedule)});
+        simulated_.push_back({d, p, std::move(shares), std::move(schedule)});
       }
   }
-  bool all_end() {
+  bool completes() {
     for (bool moved = true; moved;) {
       moved = false;
-      for (Walker& w : walkers_)
+      for (SimulatedRank& w : simulated_)
         while (!w.done() && step(w)) moved = true;
     }
-    return std::ranges::all_of(walkers_, &Walker::done);
+    return std::ranges::all_of(simulated_, &SimulatedRank::done);
   }
 
  private:
-  Walker& walker(int coordinate, int stage) {
-    return walkers_[static_cast<std::size_t>(coordinate * stages_ + stage)];
+  SimulatedRank& rank_at(int coordinate, int stage) {
+    return simulated_[static_cast<std::size_t>(coordinate * stages_ + stage)];
   }
-  bool step(Walker& w) {
+  bool step(SimulatedRank& w) {
     const schedule::Action& a = w.program()[w.at];
-    auto& letters = [&]() -> std::vector<int>& {
-      const int here = w.stage + stages_;  // the ring of interleaved stages goes on at the first rank
-      const int from = (a.act == schedule::Do::kRecvActivation ? here - 1
-                        : a.act == schedule::Do::kRecvGradient ? here + 1
-                                                               : here) %
+    auto& messages = [&]() -> std::vector<int>& {
+      const int here = w.stage + stages_;  // interleaved stages continue at the first rank
+      const int from = (a.kind == schedule::ActionKind::kRecvActivation ? here - 1
+                        : a.kind == schedule::ActionKind::kRecvGradient ? here + 1
+                                                                        : here) %
                        stages_;
-      const bool forward = a.act == schedule::Do::kSendActivation || a.act == schedule::Do::kRecvActivation;
-      return letters_[{w.coordinate, from, forward}];
+      const bool forward =
+          a.kind == schedule::ActionKind::kSendActivation || a.kind == schedule::ActionKind::kRecvActivation;
+      return messages_[{w.coordinate, from, forward}];
     }();
-    if (schedule::is_send(a.act)) letters.push_back(a.microbatch);
-    if (schedule::is_receive(a.act)) {
-      if (letters.empty()) return false;
-      EXPECT_EQ(letters.front(), a.microbatch);
-      letters.erase(letters.begin());
+    if (schedule::is_send(a.kind)) messages.push_back(a.microbatch);
+    if (schedule::is_receive(a.kind)) {
+      if (messages.empty()) return false;
+      EXPECT_EQ(messages.front(), a.microbatch);
+      messages.erase(messages.begin());
     }
-    if (a.act != schedule::Do::kForward && !schedule::gives_input_gradient(a.act)) return ++w.at, true;
+    if (a.kind != schedule::ActionKind::kForward && !schedule::computes_input_grad(a.kind))
+      return ++w.at, true;
     int size = std::max(w.share().ranks, together_);
     const auto first = [&] { return w.coordinate / size * size; };
     for (int d = first(); d < first() + size; ++d) {
-      const Walker& other = walker(d, w.stage);
+      const SimulatedRank& other = rank_at(d, w.stage);
       if (other.done()) return false;
       const schedule::Action& theirs = other.program()[other.at];
-      if (theirs.act != a.act || (together_ > 1 && other.at != w.at)) return false;
+      if (theirs.kind != a.kind || (together_ > 1 && other.at != w.at)) return false;
       if (w.share().ranks > 1 && d >= w.share().first && d < w.share().first + w.share().ranks &&
           other.share().sequence != w.share().sequence)
         return false;
       if (other.share().ranks > size) size = other.share().ranks, d = first() - 1;
     }
-    for (int d = first(); d < first() + size; ++d) ++walker(d, w.stage).at;
+    for (int d = first(); d < first() + size; ++d) ++rank_at(d, w.stage).at;
     return true;
   }
 
   int ranks_, stages_, together_;
-  std::vector<Walker> walkers_;
-  std::map<std::tuple<int, int, bool>, std::vector<int>> letters_;
+  std::vector<SimulatedRank> simulated_;
+  std::map<std::tuple<int, int, bool>, std::vector<int>> messages_;
 };
 
-TEST(ContextGroups, NobodyWaitsForeverInAnySchedule) {
+TEST(ContextGroups, DoNotDeadlockInAnySchedule) {
   const std::vector<std::pair<const char*, std::function<schedule::Schedule(int, int)>>> kinds{
       {"1f1b", schedule::one_f_one_b},
       {"gpipe", schedule::gpipe},
       {"zb-h1", schedule::zb_h1},
       {"delayed",
-       [](int ranks, int n) { return schedule::with_delayed_weights(schedule::one_f_one_b(ranks, n)); }}};
+       [](int ranks, int n) { return schedule::with_delayed_wgrad(schedule::one_f_one_b(ranks, n)); }}};
   std::mt19937_64 random(5);
   int several = 0;
   for (int trial = 0; trial < 200; ++trial) {
@@ -201,13 +204,13 @@ TEST(ContextGroups, NobodyWaitsForeverInAnySchedule) {
     for (int rank = 0; rank < ranks; ++rank)
       EXPECT_FALSE(groups.of(rank).empty()) << "rank " << rank << " of " << ranks << ", trial " << trial;
     for (const auto& [name, make] : kinds)
-      EXPECT_TRUE(World(groups, ranks, stages, make).all_end())
+      EXPECT_TRUE(World(groups, ranks, stages, make).completes())
           << name << " with " << stages << " stages on " << ranks << " ranks, trial " << trial;
   }
-  EXPECT_GT(several, 50) << "ranks have other numbers of sequences";
+  EXPECT_GT(several, 50) << "ranks have different numbers of sequences";
 }
 
-TEST(ContextGroups, EqualPassesLetAllWaitForEachOtherInEach) {
+TEST(ContextGroups, EqualPassesAllowCollectivesInEachPass) {
   std::mt19937_64 random(7);
   int stuck = 0;
   for (int trial = 0; trial < 60; ++trial) {
@@ -221,52 +224,53 @@ TEST(ContextGroups, EqualPassesLetAllWaitForEachOtherInEach) {
     EXPECT_EQ(most, counted);
     const auto loop = [](int pipeline, int n) { return schedule::interleaved(pipeline, 2, n, pipeline); };
     const int sharing = std::min(together, ranks);
-    EXPECT_TRUE(World(groups, ranks, stages, schedule::one_f_one_b, passes, sharing).all_end()) << trial;
-    EXPECT_TRUE(World(groups, ranks, stages, loop, passes, sharing).all_end()) << trial;
-    stuck += World(groups, ranks, stages, schedule::one_f_one_b, 0, sharing).all_end() ? 0 : 1;
+    EXPECT_TRUE(World(groups, ranks, stages, schedule::one_f_one_b, passes, sharing).completes()) << trial;
+    EXPECT_TRUE(World(groups, ranks, stages, loop, passes, sharing).completes()) << trial;
+    stuck += World(groups, ranks, stages, schedule::one_f_one_b, 0, sharing).completes() ? 0 : 1;
   }
-  EXPECT_GT(stuck, 20) << "ranks with other numbers of passes would wait forever";
+  EXPECT_GT(stuck, 20) << "ranks with different numbers of passes would deadlock";
 }
 
-TEST(ContextGroups, SmallerGroupsFirstWouldMakeRanksWait) {
+TEST(ContextGroups, SmallerGroupsFirstWouldDeadlock) {
   ContextGroups groups;
   groups.shares = {{0, 0, 1}, {1, 0, 2}, {2, 1, 1}};
-  EXPECT_TRUE(World(groups, 2, 1, schedule::one_f_one_b).all_end()) << "one stage waits for nothing else";
+  EXPECT_TRUE(World(groups, 2, 1, schedule::one_f_one_b).completes()) << "one stage has no other "
+                                                                         "dependencies";
   groups.shares = {{0, 0, 2}, {1, 0, 2}, {2, 1, 1}};
   std::swap(groups.shares[1], groups.shares[2]);
-  EXPECT_FALSE(World(groups, 2, 4, schedule::one_f_one_b).all_end());
+  EXPECT_FALSE(World(groups, 2, 4, schedule::one_f_one_b).completes());
 }
 
-TEST(ContextGroups, SequencesAreFilledUpToEqualChunksAndParts) {
-  EXPECT_EQ(filled_length(13, 1, 1), 13);
-  EXPECT_EQ(filled_length(13, 1, 4), 16);
-  EXPECT_EQ(filled_length(13, 2, 1), 16);
-  EXPECT_EQ(filled_length(17, 4, 1), 24);
-  EXPECT_EQ(filled_length(17, 2, 3), 24);
-  EXPECT_EQ(filled_length(16, 8, 1), 16);
+TEST(ContextGroups, SequencesArePaddedToEqualChunksAndShards) {
+  EXPECT_EQ(padded_length(13, 1, 1), 13);
+  EXPECT_EQ(padded_length(13, 1, 4), 16);
+  EXPECT_EQ(padded_length(13, 2, 1), 16);
+  EXPECT_EQ(padded_length(17, 4, 1), 24);
+  EXPECT_EQ(padded_length(17, 2, 3), 24);
+  EXPECT_EQ(padded_length(16, 8, 1), 16);
 }
 
-TEST(ContextGroups, OfWholeSamplesAreThoseOfOneContextSize) {
+TEST(ContextGroups, OfFullSamplesHaveOneContextSize) {
   config::Run run;
   run.parallel.world_size = 16;
   run.parallel.tensor_model_parallel_size = 2;
   run.parallel.hybrid_context_parallel = true;
   run.parallel.max_seqlen_per_dp_cp_rank = 1024;
   run.training = {.micro_batch_size = 1, .global_batch_size = 24, .seq_length = 4096};
-  const config::Run equal = with_equal_groups(run);
+  const config::Run equal = with_fixed_context_size(run);
   EXPECT_FALSE(equal.parallel.hybrid_context_parallel);
   EXPECT_EQ(equal.parallel.context_parallel_size, 4);
   EXPECT_EQ(equal.training.seq_length, 4096);
   EXPECT_EQ(equal.training.global_batch_size, 24);
   const std::vector<std::int64_t> samples(24, 4096);
-  for (const SequenceShare& share : context_groups(samples, 8, 1024).shares) EXPECT_EQ(share.ranks, 4);
+  for (const SequenceAssignment& share : context_groups(samples, 8, 1024).shares) EXPECT_EQ(share.ranks, 4);
   run.parallel.max_seqlen_per_dp_cp_rank = 1500;
-  EXPECT_EQ(with_equal_groups(run).training.seq_length, 4 * 1500) << "a rank may hold as many";
+  EXPECT_EQ(with_fixed_context_size(run).training.seq_length, 4 * 1500) << "the limit per rank";
   run.parallel.hybrid_context_parallel = false;
-  EXPECT_EQ(with_equal_groups(run), run);
+  EXPECT_EQ(with_fixed_context_size(run), run);
 }
 
-TEST(ContextGroups, RefuseWhatRanksCannotHold) {
+TEST(ContextGroups, RejectSequencesThatDoNotFit) {
   EXPECT_THROW(context_groups({100000}, 8, 8192), Error);
   EXPECT_THROW(context_groups({100}, 6, 8192), Error);
   EXPECT_TRUE(context_groups({}, 8, 8192).shares.empty());

@@ -1,4 +1,4 @@
-// Which tokens a rank holds, and how the layers of a run exchange.
+// Tokens of each context rank, and communication types of layers.
 #include "colonnade/layout/context_parallel.h"
 
 #include <gtest/gtest.h>
@@ -8,7 +8,7 @@
 namespace colonnade::layout {
 namespace {
 
-using Chunks = std::vector<Chunk>;
+using Chunks = std::vector<TokenSpan>;
 
 // Megatron's get_batch_on_this_cp_rank views a sequence as 2 cp chunks and selects r and 2 cp - 1 - r.
 TEST(ContextParallel, RanksHoldAnEarlyAndALateChunk) {
@@ -20,10 +20,10 @@ TEST(ContextParallel, RanksHoldAnEarlyAndALateChunk) {
   EXPECT_THROW(context_chunks(16, 2, 2), Error);
 }
 
-TEST(ContextParallel, TensorRanksShareWhatAContextRankHolds) {
-  EXPECT_EQ((SequencePart{.part = 1, .parts = 2}.chunks(8)), (Chunks{{4, 4}}));
+TEST(ContextParallel, TensorRanksShardTheTokensOfAContextRank) {
+  EXPECT_EQ((SequenceShard{.part = 1, .parts = 2}.chunks(8)), (Chunks{{4, 4}}));
   const auto part = [](int tensor, int of) {
-    return SequencePart{.context = 0, .contexts = 2, .part = tensor, .parts = of}.chunks(24);
+    return SequenceShard{.context = 0, .contexts = 2, .part = tensor, .parts = of}.chunks(24);
   };
   EXPECT_EQ(part(0, 2), (Chunks{{0, 6}}));
   EXPECT_EQ(part(1, 2), (Chunks{{18, 6}}));
@@ -38,18 +38,18 @@ TEST(ContextParallel, EveryTokenIsHeldOnce) {
       std::vector<int> held(48, 0);
       for (int context = 0; context < contexts; ++context)
         for (int part = 0; part < parts; ++part)
-          for (const Chunk& chunk : SequencePart{context, contexts, part, parts}.chunks(48))
+          for (const TokenSpan& chunk : SequenceShard{context, contexts, part, parts}.chunks(48))
             for (std::int64_t i = 0; i < chunk.length; ++i) ++held[static_cast<std::size_t>(chunk.begin + i)];
       EXPECT_EQ(held, std::vector<int>(48, 1)) << contexts << " x " << parts;
     }
 }
 
-TEST(ContextParallel, LayersExchangeAsTheyAreTold) {
+TEST(ContextParallel, LayersFollowCpCommType) {
   config::Parallel p;
   p.context_parallel_size = 8;
   p.hierarchical_context_parallel_sizes = {4, 2};
   const auto layer = [&](std::int64_t i) {
-    const ContextLayer l = context_layer(p, i);
+    const LayerContextParallel l = context_layer(p, i);
     return std::array<int, 3>{l.heads, l.ring, l.gathers ? 1 : 0};
   };
   EXPECT_EQ(layer(5), (std::array{1, 8, 0}));

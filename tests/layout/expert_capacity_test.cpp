@@ -1,4 +1,4 @@
-// Rows of experts as plans and dry runs assume them.
+// Assumed expert load of plans and dry runs.
 #include "colonnade/layout/expert_capacity.h"
 
 #include <gmock/gmock.h>
@@ -18,14 +18,14 @@ config::Moe moe(std::int64_t experts, std::int64_t choices, double imbalance = 1
   return m;
 }
 
-TEST(Capacity, RowsAreEvenUnlessTheFullestRankIsNamed) {
+TEST(Capacity, RowsAreBalancedUnlessAnImbalanceIsAssumed) {
   EXPECT_THAT(assumed_rows(moe(4, 2), 80, 2), ElementsAre(20, 20, 20, 20));
   EXPECT_THAT(assumed_rows(moe(4, 2, 1.5), 80, 2), ElementsAre(30, 30, 10, 10));
   EXPECT_THAT(assumed_rows(moe(6, 2, 1.5), 60, 3), ElementsAre(15, 15, 7, 8, 7, 8));
-  EXPECT_THAT(assumed_rows(moe(4, 2, 1.5), 80, 1), ElementsAre(20, 20, 20, 20)) << "one rank has all";
+  EXPECT_THAT(assumed_rows(moe(4, 2, 1.5), 80, 1), ElementsAre(20, 20, 20, 20)) << "one rank has all experts";
 }
 
-TEST(Capacity, SharesOfAllRanksAreAllRows) {
+TEST(Capacity, SharesOfAllRanksAddUp) {
   for (const double imbalance : {1.0, 1.25, 3.0}) {
     const config::Moe m = moe(16, 2, imbalance);
     double all = 0;
@@ -37,14 +37,14 @@ TEST(Capacity, SharesOfAllRanksAreAllRows) {
   }
 }
 
-TEST(Capacity, ARankReceivesATokenOnceForEachOfItsExperts) {
-  EXPECT_DOUBLE_EQ(largest_imbalance(moe(8, 2), 8), 4) << "a choice of two";
-  EXPECT_DOUBLE_EQ(largest_imbalance(moe(8, 2), 2), 2) << "all rows";
+TEST(Capacity, ARankReceivesATokenOncePerExpert) {
+  EXPECT_DOUBLE_EQ(largest_imbalance(moe(8, 2), 8), 4) << "top-2 routing";
+  EXPECT_DOUBLE_EQ(largest_imbalance(moe(8, 2), 2), 2) << "all rows on one rank";
   EXPECT_DOUBLE_EQ(largest_imbalance(moe(8, 2), 1), 1);
   config::Moe m = moe(8, 2, 3);
   m.expert_capacity_factor = 1.25;
   EXPECT_DOUBLE_EQ(largest_imbalance(m, 8), 1.25);
-  EXPECT_DOUBLE_EQ(assumed_share(m, 0, 8), 1.25) << "as far as it can be";
+  EXPECT_DOUBLE_EQ(assumed_share(m, 0, 8), 1.25) << "limited by the capacity";
   m.pad_expert_input_to_capacity = true;
   EXPECT_DOUBLE_EQ(largest_imbalance(m, 8), 1);
 }

@@ -1,4 +1,4 @@
-// The list of parameters: published counts, names, cuts, partial gradients, start values.
+// Parameter lists: published counts, names, sharding, partial gradients, initialization.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -27,50 +27,50 @@ std::vector<std::string> names(const config::Model& model) {
   return all;
 }
 
-TEST(GptParams, CountsAreThePublishedOnes) {
+TEST(GptParams, CountsMatchPublishedModels) {
   EXPECT_EQ(count(test::llama3_8b()), 8'030'261'248);
   EXPECT_EQ(count(test::llama3_70b()), 70'553'706'496);
   EXPECT_EQ(count(test::gpt2_124m()), 124'439'808);
   EXPECT_EQ(count(test::gpt3_175b()), 174'604'259'328);
 }
 
-/// The model of a recipe that ships.
-config::Model of_recipe(const std::string& name) {
+/// Model of a shipped recipe.
+config::Model recipe_model(const std::string& name) {
   config::Parsed parsed =
       config::parse_all({"--config", colonnade::test::sources() + "/recipes/" + name + ".yaml"});
   config::derive(parsed.run);
   return parsed.run.model;
 }
 
-// Elements of the checkpoints on Hugging Face.
-TEST(GptParams, CountsOfTheRecipesAreThePublishedOnes) {
-  EXPECT_EQ(count(of_recipe("llama3-8b")), 8'030'261'248);
-  EXPECT_EQ(count(of_recipe("llama3-70b")), 70'553'706'496);
-  EXPECT_EQ(count(of_recipe("llama3-405b")), 405'853'388'800);
-  EXPECT_EQ(count(of_recipe("mixtral-8x7b")), 46'702'792'704);
-  EXPECT_EQ(count(of_recipe("mixtral-8x22b")), 140'620'634'112);
-  EXPECT_EQ(count(of_recipe("qwen3-235b-a22b")), 235'093'634'560);
-  EXPECT_EQ(count(of_recipe("gpt3-175b")), 174'604'259'328);
-  config::Model deepseek = of_recipe("deepseek-v3");
+// Element counts of the checkpoints on Hugging Face.
+TEST(GptParams, CountsOfRecipesMatchPublishedModels) {
+  EXPECT_EQ(count(recipe_model("llama3-8b")), 8'030'261'248);
+  EXPECT_EQ(count(recipe_model("llama3-70b")), 70'553'706'496);
+  EXPECT_EQ(count(recipe_model("llama3-405b")), 405'853'388'800);
+  EXPECT_EQ(count(recipe_model("mixtral-8x7b")), 46'702'792'704);
+  EXPECT_EQ(count(recipe_model("mixtral-8x22b")), 140'620'634'112);
+  EXPECT_EQ(count(recipe_model("qwen3-235b-a22b")), 235'093'634'560);
+  EXPECT_EQ(count(recipe_model("gpt3-175b")), 174'604'259'328);
+  config::Model deepseek = recipe_model("deepseek-v3");
   EXPECT_EQ(deepseek.mtp_num_layers, 1);
   deepseek.mtp_num_layers = 0;
   EXPECT_EQ(count(deepseek), 671'026'419'200);
 }
 
-/// Of the embeddings alone.
-std::int64_t embedding(const config::Model& m) { return m.vocab_size * m.hidden_size; }
+/// Elements of the word embeddings.
+std::int64_t embedding_count(const config::Model& m) { return m.vocab_size * m.hidden_size; }
 
 // The tables of arXiv 2508.10925 (billions) and of arXiv 2503.19786 (millions without embeddings).
-TEST(GptParams, CountsOfGptOssAndGemma3AreThePublishedOnes) {
+TEST(GptParams, CountsOfGptOssAndGemma3MatchPublishedModels) {
   EXPECT_NEAR(static_cast<double>(count(test::gpt_oss(24, 32))), 20.91e9, 0.005e9);
   EXPECT_NEAR(static_cast<double>(count(test::gpt_oss(36, 128))), 116.83e9, 0.005e9);
   const config::Model one = test::gemma3(26, 1152, 6912, 4, 1), four = test::gemma3(34, 2560, 10240, 8, 4);
   EXPECT_EQ(count(one), 999'885'952);
-  EXPECT_NEAR(static_cast<double>(count(one) - embedding(one)), 698e6, 0.5e6);
-  EXPECT_NEAR(static_cast<double>(count(four) - embedding(four)), 3209e6, 0.5e6);
+  EXPECT_NEAR(static_cast<double>(count(one) - embedding_count(one)), 698e6, 0.5e6);
+  EXPECT_NEAR(static_cast<double>(count(four) - embedding_count(four)), 3209e6, 0.5e6);
 }
 
-TEST(GptParams, OfGptOssAndGemmaHaveTheirNames) {
+TEST(GptParams, NamesOfGptOssAndGemma) {
   config::Model m = test::gpt_oss(1, 4);
   EXPECT_THAT(
       names(m),
@@ -85,8 +85,8 @@ TEST(GptParams, OfGptOssAndGemmaHaveTheirNames) {
                                      "decoder.layers.0.post_mlp_layernorm.weight"}));
 }
 
-// Experts alternate gate and up in pairs that are never cut; their last biases are whole on etp ranks.
-TEST(GptParams, OfGptOssAreCutOverTheirAxes) {
+// Experts alternate gate and up in indivisible pairs; their fc2 biases are replicated over etp.
+TEST(GptParams, GptOssIsShardedOverItsAxes) {
   config::Parallel p = test::layout(8, 2, 1);
   p.expert_model_parallel_size = 2;
   p.expert_tensor_parallel_size = 2;
@@ -97,21 +97,21 @@ TEST(GptParams, OfGptOssAreCutOverTheirAxes) {
   at.set(Axis::kEtp, 1, 2);
   const Shard fc1 = shard(*moe.fc1_bias, at), fc2 = shard(*moe.fc2_bias, at);
   EXPECT_EQ(fc1.shape, (std::vector<std::int64_t>{2, 2880}));
-  EXPECT_EQ(fc1.parts[0].global, (std::vector<std::int64_t>{2, 2880}));
+  EXPECT_EQ(fc1.boxes[0].global, (std::vector<std::int64_t>{2, 2880}));
   EXPECT_EQ(fc2.shape, (std::vector<std::int64_t>{2, 2880}));
-  EXPECT_EQ(fc2.parts[0].global, (std::vector<std::int64_t>{2, 0}));
+  EXPECT_EQ(fc2.boxes[0].global, (std::vector<std::int64_t>{2, 0}));
   EXPECT_EQ(shard(*std::get<AttentionParams>(layer.attention).sinks, Position::on(Axis::kTp, 1, 2))
-                .parts[0]
+                .boxes[0]
                 .global[0],
             32);
 }
 
-TEST(GptParams, WindowsAreOfTheLayersThatHaveThem) {
+TEST(GptParams, WindowsFollowTheLayerPattern) {
   config::Model m = test::gemma3(6, 8, 8, 2, 1);
   m.window_size = 5;
   const auto windows = [&] {
     std::vector<std::int64_t> all;
-    for (int i = 0; i < 6; ++i) all.push_back(window_of(m, i));
+    for (int i = 0; i < 6; ++i) all.push_back(attention_window(m, i));
     return all;
   };
   EXPECT_THAT(windows(), testing::Each(5));
@@ -120,7 +120,7 @@ TEST(GptParams, WindowsAreOfTheLayersThatHaveThem) {
   m.window_attn_skip_freq = "[0,1]*3";
   EXPECT_THAT(windows(), testing::ElementsAre(0, 5, 0, 5, 0, 5));
   m.window_attn_skip_freq = "[0,1]";
-  EXPECT_THROW(window_of(m, 0), Error);
+  EXPECT_THROW(attention_window(m, 0), Error);
 }
 
 TEST(GptParams, NamesAreMegatronsInBlockOrder) {
@@ -162,7 +162,7 @@ TEST(GptParams, SwitchesAddAndRemoveParameters) {
   EXPECT_THAT(names(m), testing::Not(testing::Contains("output_layer.weight")));
 }
 
-/// Elements of the parameters whose name has `part` in it.
+/// Elements of the parameters whose name contains `part`.
 double elements(const config::Model& model, const std::string& part) {
   double sum = 0;
   for (const ParamSpec& spec : model_params(model, {}))
@@ -170,8 +170,8 @@ double elements(const config::Model& model, const std::string& part) {
   return sum;
 }
 
-// The technical report: 671 B parameters, of which a token passes 37 B, and the config that is published.
-TEST(GptParams, OfDeepSeekV3AreThePublishedOnes) {
+// Technical report (671 B parameters, 37 B active per token) and published config.
+TEST(GptParams, CountsOfDeepSeekV3MatchThePublishedModel) {
   config::Model m = test::deepseek_v3();
   const double latent = 7168.0 * 1536 + 1536 + 1536 * 128 * 192 + 7168 * (512 + 64) + 512 +
                         512.0 * 128 * 256 + 128.0 * 128 * 7168;
@@ -184,60 +184,60 @@ TEST(GptParams, OfDeepSeekV3AreThePublishedOnes) {
   const double all = elements(m, "");
   EXPECT_EQ(all, 671026419200.0);
   EXPECT_EQ(all - 58 * (256 - 8) * expert, 37552297472.0);
-  m.mtp_num_layers = 1;  // its tables are those of the model
+  m.mtp_num_layers = 1;  // shares the embeddings of the model
   EXPECT_EQ(elements(m, "mtp.layers.0."),
             2 * 7168.0 * 7168 + 5 * 7168 + latent + 257 * expert + 256.0 * 7168 + 256);
 }
 
-TEST(GptParams, LatentVectorsAreWholeAndTheirHeadsCut) {
+TEST(GptParams, LatentProjectionsAreReplicatedAndHeadsSharded) {
   config::Parallel parallel = test::layout(4, 4, 1);
   parallel.sequence_parallel = true;
   const auto attention =
       std::get<LatentAttentionParams>(layer_params(test::deepseek_v3(), parallel, 0).attention);
   const Position position = Position::on(Axis::kTp, 3, 4);
-  for (const ParamSpec* whole :
+  for (const ParamSpec* replicated :
        {&*attention.q_down, &attention.kv_down, &attention.q_norm->weight, &attention.kv_norm->weight}) {
-    EXPECT_EQ(shard(*whole, position).shape, whole->shape) << whole->name;
-    EXPECT_EQ(whole->partial, AxisSet{Axis::kTp}) << whole->name;
+    EXPECT_EQ(shard(*replicated, position).shape, replicated->shape) << replicated->name;
+    EXPECT_EQ(replicated->partial, AxisSet{Axis::kTp}) << replicated->name;
   }
-  EXPECT_EQ(shard(attention.q_up.weight, position).parts.at(0).global[0], 96 * 192);
-  EXPECT_EQ(shard(attention.kv_up.weight, position).parts.at(0).global[0], 96 * 256);
-  EXPECT_EQ(shard(attention.proj.weight, position).parts.at(0).global[1], 96 * 128);
+  EXPECT_EQ(shard(attention.q_up.weight, position).boxes.at(0).global[0], 96 * 192);
+  EXPECT_EQ(shard(attention.kv_up.weight, position).boxes.at(0).global[0], 96 * 256);
+  EXPECT_EQ(shard(attention.proj.weight, position).boxes.at(0).global[1], 96 * 128);
   parallel.sequence_parallel = false;
   const auto same = std::get<LatentAttentionParams>(layer_params(test::deepseek_v3(), parallel, 0).attention);
   EXPECT_TRUE(same.kv_down.partial.empty() && same.q_down->partial.empty());
 }
 
-TEST(GptParams, CutsFollowTheHeads) {
+TEST(GptParams, ShardsFollowTheHeads) {
   const config::Model m = test::llama3_8b();  // 32 query heads, 8 groups of 128
   const LayerParams layer = layer_params(m, test::layout(16, 16, 1), 5);
   const Shard qkv =
       shard(std::get<AttentionParams>(layer.attention).qkv.weight, Position::on(Axis::kTp, 3, 16));
   EXPECT_EQ(qkv.shape, (std::vector<std::int64_t>{4 * 128, 4096}));
-  ASSERT_EQ(qkv.parts.size(), 3U);
-  EXPECT_EQ(qkv.parts[0].global[0], 6 * 128);
-  EXPECT_EQ(qkv.parts[1].global[0], (32 + 1) * 128);
-  EXPECT_EQ(qkv.parts[1].holders, 2);
-  EXPECT_FALSE(qkv.parts[1].owner);
-  EXPECT_EQ(qkv.parts[2].global[0], (32 + 8 + 1) * 128);
+  ASSERT_EQ(qkv.boxes.size(), 3U);
+  EXPECT_EQ(qkv.boxes[0].global[0], 6 * 128);
+  EXPECT_EQ(qkv.boxes[1].global[0], (32 + 1) * 128);
+  EXPECT_EQ(qkv.boxes[1].holders, 2);
+  EXPECT_FALSE(qkv.boxes[1].owner);
+  EXPECT_EQ(qkv.boxes[2].global[0], (32 + 8 + 1) * 128);
   EXPECT_EQ(
       shard(std::get<AttentionParams>(layer.attention).proj.weight, Position::on(Axis::kTp, 3, 16)).shape,
       (std::vector<std::int64_t>{4096, 256}));
   const Shard fc1 = shard(std::get<MlpParams>(layer.mlp).fc1.weight, Position::on(Axis::kTp, 1, 16));
-  EXPECT_EQ(fc1.parts.at(1).global[0], 14336 + 896);
-  EXPECT_EQ(fc1.parts.at(1).local[0], 896);
+  EXPECT_EQ(fc1.boxes.at(1).global[0], 14336 + 896);
+  EXPECT_EQ(fc1.boxes.at(1).local[0], 896);
   EXPECT_EQ(shard(std::get<MlpParams>(layer.mlp).fc2.weight, Position::on(Axis::kTp, 1, 16)).shape,
             (std::vector<std::int64_t>{4096, 896}));
   EXPECT_THROW(shard(std::get<AttentionParams>(layer.attention).qkv.weight, Position::on(Axis::kTp, 0, 12)),
                ConfigError);
 }
 
-TEST(GptParams, TheVocabularyIsFilledInMemoryOnly) {
+TEST(GptParams, TheVocabularyIsPaddedInMemoryOnly) {
   const EmbeddingParams p = embedding_params(test::gpt2_124m(), test::layout(8, 8, 1));
   EXPECT_EQ(p.word.shape[0], 50257);
   EXPECT_EQ(shard(p.word, Position::on(Axis::kTp, 7, 8)).shape[0] * 8,
             51200);  // the next multiple of 128 * 8
-  EXPECT_EQ(shard(p.word, Position::on(Axis::kTp, 7, 8)).parts.at(0).length[0], 50257 - 7 * 6400);
+  EXPECT_EQ(shard(p.word, Position::on(Axis::kTp, 7, 8)).boxes.at(0).length[0], 50257 - 7 * 6400);
 }
 
 /// Names of the parameters of one layer, embedding and head whose gradient is partial over tp.
@@ -273,11 +273,11 @@ TEST(GptParams, PartialGradientsFollowSequenceAndHeads) {
   }
   EXPECT_EQ(partial(m, p), all);
   p = test::layout(2, 1, 1);
-  p.sequence_parallel = true;  // means nothing for one tensor rank
+  p.sequence_parallel = true;  // no effect with one tensor rank
   EXPECT_TRUE(partial(m, p).empty());
 }
 
-TEST(GptParams, StartValuesAndWeightDecay) {
+TEST(GptParams, InitializationAndWeightDecay) {
   config::Model m = test::gpt(8, 8, 2, 16);
   m.init_method_std = 0.04;
   m.embedding_init_method_std = 0.5;
@@ -300,7 +300,7 @@ TEST(GptParams, StartValuesAndWeightDecay) {
   EXPECT_EQ(final_params(m, {}).norm.weight.init.kind, InitKind::kZero);
 }
 
-TEST(GptParams, RefusesAnIncompleteModel) {
+TEST(GptParams, RejectsAnIncompleteModel) {
   config::Model m = test::gpt2_124m();
   m.ffn_hidden_size = 0;
   EXPECT_THROW(layer_params(m, {}, 0), Error);

@@ -1,4 +1,4 @@
-// Rank groups against Megatron's RankGenerator, and properties of every mesh.
+// Rank groups against Megatron's RankGenerator, and general properties of meshes.
 #include "colonnade/layout/mesh.h"
 
 #include <gtest/gtest.h>
@@ -53,7 +53,7 @@ TEST(Mesh, ExpertGroupsAreMegatrons) {
             (Groups{{0, 1, 2, 3, 8, 9, 10, 11}, {4, 5, 6, 7, 12, 13, 14, 15}}));
 }
 
-TEST(Mesh, TheOtherOrderPutsDataOutermost) {
+TEST(Mesh, TpPpDpOrderHasDataOutermost) {
   config::Parallel p = sizes(16, 2, 1, 4);
   p.use_tp_pp_dp_mapping = true;
   const Mesh mesh(p);
@@ -87,7 +87,7 @@ TEST(Mesh, GroupsPartitionTheWorldAndIndexFindsTheRank) {
   }
 }
 
-TEST(Mesh, HundredThousandRanksTakeNoTime) {
+TEST(Mesh, HundredThousandRanksAreFast) {
   const auto begin = std::chrono::steady_clock::now();
   const Mesh mesh(sizes(102400, 8, 2, 16));
   EXPECT_EQ(mesh.groups({Axis::kDp, Axis::kCp}).size(), 128U);
@@ -95,7 +95,7 @@ TEST(Mesh, HundredThousandRanksTakeNoTime) {
   EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(1));
 }
 
-TEST(Mesh, RefusesWhatDoesNotFit) {
+TEST(Mesh, RejectsInvalidSizes) {
   EXPECT_THROW(Mesh(sizes(12, 8, 1, 1)), ConfigError);
   EXPECT_THROW(Mesh(sizes(8, 0, 1, 1)), ConfigError);
   EXPECT_THROW(Mesh(sizes(0, 1, 1, 1)), ConfigError);
@@ -105,13 +105,13 @@ TEST(Mesh, RefusesWhatDoesNotFit) {
   EXPECT_THROW(Mesh{p}, ConfigError);
   p.expert_model_parallel_size = 2;
   EXPECT_EQ(Mesh(p).size(Axis::kEdp), 1);
-  p.use_tp_pp_dp_mapping = true;  // the two factorings would disagree about the pipeline groups
+  p.use_tp_pp_dp_mapping = true;  // the two factorings would have different pipeline groups
   EXPECT_THROW(Mesh{p}, ConfigError);
   p.pipeline_model_parallel_size = 1;
   EXPECT_EQ(Mesh(p).size(Axis::kEdp), 2);
 }
 
-TEST(Mesh, RefusesAxesOfTwoFactorings) {
+TEST(Mesh, RejectsAxesOfTwoFactorings) {
   const Mesh mesh(sizes(8, 2, 1, 2));
   EXPECT_THROW((void)mesh.peers(0, {Axis::kTp, Axis::kEp}), Error);
   EXPECT_THROW((void)mesh.coord(8, Axis::kTp), Error);

@@ -1,4 +1,4 @@
-// Layer splits against Megatron's formulas and layouts, and every refusal.
+// Layer splits against Megatron's formulas and layouts, and every error.
 #include "colonnade/layout/stages.h"
 
 #include <gmock/gmock.h>
@@ -43,7 +43,7 @@ config::Model model_of(const Case& c) {
 
 std::vector<StageBlocks> split(const Case& c) { return split_stages(model_of(c), parallel_of(c)); }
 
-/// "E3 3 2L": layers of each virtual stage.
+/// Layers of each virtual stage: "E3 3 2L".
 std::string show(const std::vector<StageBlocks>& stages) {
   std::string out;
   std::int64_t next = 0;
@@ -79,7 +79,7 @@ TEST(Stages, EmbeddingAndLossMayCountAsLayers) {
   EXPECT_EQ(show(split({.layers = 2, .pp = 4, .embedding = true, .loss = true})), "E0 1 1 0L");
 }
 
-TEST(Stages, UnevenFirstAndLast) {
+TEST(Stages, UnevenFirstAndLastRanks) {
   EXPECT_EQ(show(split({.layers = 8, .pp = 4, .first = 1, .last = 3})), "E1 2 2 3L");
   EXPECT_EQ(show(split({.layers = 7, .pp = 4, .first = 1})), "E1 2 2 2L");
   EXPECT_EQ(show(split({.layers = 8, .pp = 2, .last = 3})), "E5 3L");
@@ -88,7 +88,7 @@ TEST(Stages, UnevenFirstAndLast) {
   EXPECT_EQ(split({.layers = 14, .pp = 4, .chunks = 2, .first = 2, .last = 4})[5].first_layer, 8);
 }
 
-TEST(Stages, LayoutsOfMegatron) {
+TEST(Stages, MegatronLayouts) {
   EXPECT_EQ(show(split({.layers = 9, .pp = 4, .layout = "Ettt|tt|tt|ttL"})), "E3 2 2 2L");
   EXPECT_EQ(show(split({.layers = 6, .pp = 2, .layout = "E|t*3|t*3|L"})), "E0 3 3 0L");
   EXPECT_EQ(show(split({.layers = 7, .pp = 4, .layout = "E,t*3,|(tt|)*2,L"})), "E3 2 2 0L");
@@ -100,7 +100,7 @@ TEST(Stages, LayoutsOfMegatron) {
   EXPECT_EQ(expand_layout("[[embedding]+[decoder]*2]+[[decoder]*2]*2+[[],[mtp,loss],]"), "Ett|tt|tt||mL");
 }
 
-TEST(Stages, EvenLayoutsAreWrittenShort) {
+TEST(Stages, EvenLayoutsHaveAShortForm) {
   config::Model model;
   model.num_layers = 57;
   EXPECT_EQ(even_layout(model, 15), "E(t*4|)*12(t*3|)*2t*3L");
@@ -110,7 +110,7 @@ TEST(Stages, EvenLayoutsAreWrittenShort) {
   EXPECT_EQ(even_layout(model, 16), "E(t*4|)*13(t*3|)*2t*3mL");
   EXPECT_EQ(even_layout(model, 16, true), "Et*3|(t*4|)*14t*2mL") << "64 in 16";
   EXPECT_EQ(even_layout(model, 32, true), "Et|(t*2|)*30mL") << "DeepSeek-V3's";
-  EXPECT_EQ(even_layout(model, 61, true), even_layout(model, 61)) << "no room for three in a stage";
+  EXPECT_EQ(even_layout(model, 61, true), even_layout(model, 61)) << "no space for three layers in a stage";
   for (std::int64_t stages = 2; stages < 61; ++stages)
     for (const bool ends : {false, true}) {
       std::int64_t layers = 0;
@@ -121,58 +121,60 @@ TEST(Stages, EvenLayoutsAreWrittenShort) {
     }
 }
 
-TEST(Stages, RefusesLayoutsWithTheReason) {
+TEST(Stages, RejectsInvalidLayoutsWithTheReason) {
   const auto layout = [](const std::string& text) { return message({.layers = 2, .pp = 2, .layout = text}); };
   for (const char* list : {"[embedding,loss]", "[[embedding,[decoder]]]", "[[embedding]", "[[embeding,loss]]",
                            "[]x", "[[decoder]*99999999]", "[[decoder]*-1]", "[[embedding]+decoder]"})
-    EXPECT_THAT(layout(list), HasSubstr("a list must hold a list for each stage"));
-  EXPECT_THAT(layout("[[embedding,decoder,loss]]"), HasSubstr("1 times for --num-layers 2"));
-  EXPECT_THAT(layout("tt|L"), HasSubstr("E must appear once and first, it appears 0 times"));
-  EXPECT_THAT(layout("tE|tL"), HasSubstr("E must appear once and first"));
-  EXPECT_THAT(layout("Et|tLL"), HasSubstr("L must appear once and last, it appears 2 times"));
-  EXPECT_THAT(layout("Et|Lt"), HasSubstr("L must appear once and last"));
-  EXPECT_THAT(layout("Ettt|L"), HasSubstr("3 times for --num-layers 2"));
+    EXPECT_THAT(layout(list), HasSubstr("must have one list per stage of the names"));
+  EXPECT_THAT(layout("[[embedding,decoder,loss]]"), HasSubstr("must have t once per layer, not 1 times for "
+                                                              "--num-layers 2"));
+  EXPECT_THAT(layout("tt|L"), HasSubstr("must have E once and first, not 0 times"));
+  EXPECT_THAT(layout("tE|tL"), HasSubstr("must have E once and first, before all"));
+  EXPECT_THAT(layout("Et|tLL"), HasSubstr("must have L once and last, not 2 times"));
+  EXPECT_THAT(layout("Et|Lt"), HasSubstr("must have L once and last, after all"));
+  EXPECT_THAT(layout("Ettt|L"), HasSubstr("not 3 times for --num-layers 2"));
   EXPECT_THAT(layout("Et|t|L"),
-              HasSubstr("the number of stages, 3, must be a multiple of the pipeline size 2"));
+              HasSubstr("must have a number of stages that is a multiple of the pipeline size 2, not 3"));
   EXPECT_THAT(layout("Et|tmL"),
-              HasSubstr("m must appear once per further token, 1 times for --mtp-num-layers 0"));
+              HasSubstr("must have m once per MTP layer, not 1 times for --mtp-num-layers 0"));
   EXPECT_THAT(layout("Et|txL"), HasSubstr("not 'x'"));
-  EXPECT_THAT(layout("E(t|*2L"), HasSubstr("not closed"));
-  EXPECT_THAT(layout("Et|)t*2L"), HasSubstr("was not opened"));
-  EXPECT_THAT(layout("E((t)*2|)*2L"), HasSubstr("groups cannot lie in groups"));
-  EXPECT_THAT(layout("E(tt|)L"), HasSubstr("needs a number of repetitions"));
-  EXPECT_THAT(layout("Et*|tL"), HasSubstr("* needs a number"));
-  EXPECT_THAT(layout("*2Et|tL"), HasSubstr("must follow a letter"));
-  EXPECT_THAT(layout("Et*99999999999999999999|L"), HasSubstr("* needs a number"));
+  EXPECT_THAT(layout("E(t|*2L"), HasSubstr("must close every bracket"));
+  EXPECT_THAT(layout("Et|)t*2L"), HasSubstr("must not close a bracket that was not opened"));
+  EXPECT_THAT(layout("E((t)*2|)*2L"), HasSubstr("must not nest groups"));
+  EXPECT_THAT(layout("E(tt|)L"), HasSubstr("must have a repeat count after a group"));
+  EXPECT_THAT(layout("Et*|tL"), HasSubstr("must have a repeat count after *"));
+  EXPECT_THAT(layout("*2Et|tL"), HasSubstr("must have a letter or a group before *"));
+  EXPECT_THAT(layout("Et*99999999999999999999|L"), HasSubstr("must have a repeat count after *"));
   EXPECT_THAT(layout("E(t*1000000)*1000000|L"), HasSubstr("at most 1000000 letters"));
   EXPECT_THAT(layout("E(tttttttttt)*1000000|L"), HasSubstr("at most 1000000 letters"));
   EXPECT_THAT(layout("|EttL"),
-              HasSubstr("E must lie in the first stage; got '|EttL'; remove the | before it"));
-  EXPECT_THAT(layout("EttL|"), HasSubstr("L must lie in the last stage; got 'EttL|'; remove the | after it"));
-  EXPECT_THAT(layout("(|)*2EttL||"), HasSubstr("E must lie in the first stage"));
-  EXPECT_THAT(layout("|"), HasSubstr("E must appear once"));
-  EXPECT_THAT(layout(","), HasSubstr("E must appear once"));
+              HasSubstr("must have E in the first stage; got '|EttL'; remove the | before it"));
+  EXPECT_THAT(layout("EttL|"), HasSubstr("must have L in the last stage; got 'EttL|'; remove the | after "
+                                         "it"));
+  EXPECT_THAT(layout("(|)*2EttL||"), HasSubstr("must have E in the first stage"));
+  EXPECT_THAT(layout("|"), HasSubstr("must have E once"));
+  EXPECT_THAT(layout(","), HasSubstr("must have E once"));
 }
 
-/// Letters of what each stage ends with, and how many states of a token come in.
-std::string ends(const std::string& layout, std::int64_t predictions) {
+/// Final norm (n), head (L) and number of input states of each stage.
+std::string ends(const std::string& layout, std::int64_t mtp_layers) {
   std::string out;
-  std::int64_t given = 1;
-  for (const StageBlocks& s : parse_layout(layout, {0, 2, predictions}, 1)) {
-    EXPECT_EQ(s.states_in, given) << layout;
-    given = s.states_out;
+  std::int64_t states = 1;
+  for (const StageBlocks& s : parse_layout(layout, {0, 2, mtp_layers}, 1)) {
+    EXPECT_EQ(s.states_in, states) << layout;
+    states = s.states_out;
     out += fmt::format("{}{}{}", s.states_in, s.final_norm ? "n" : "", s.head ? "L " : " ");
   }
   return out;
 }
 
-TEST(Stages, FurtherTokensMayStandBeforeTheHeadsStage) {
+TEST(Stages, MtpLayersMayPrecedeTheStageOfTheHead) {
   EXPECT_EQ(ends("Et|tL", 0), "1 1nL ");
   EXPECT_EQ(ends("Et|tmmL", 2), "1 1nL ");
   EXPECT_EQ(ends("Ett|mm|L", 2), "1 1n 3L ");
   EXPECT_EQ(ends("Ettm||L", 1), "1n 2 2L ");
   EXPECT_EQ(ends("Et*1|(t|)*1,m|L", 1), "1 1 1n 2L ");
-  const auto refused = [](const char* layout) {
+  const auto error_of = [](const char* layout) {
     try {
       ends(layout, 2);
     } catch (const ConfigError& error) {
@@ -180,40 +182,45 @@ TEST(Stages, FurtherTokensMayStandBeforeTheHeadsStage) {
     }
     return std::string("no error");
   };
-  EXPECT_THAT(refused("Ettm|mL"), HasSubstr("all m must lie in one stage; got 'Ettm|mL'; move them"));
-  EXPECT_THAT(refused("Et|mtmL"), HasSubstr("m must lie behind all layers, t"));
-  EXPECT_THAT(refused("Emm|L"), HasSubstr("t must appear once per layer, 0 times"));
-  EXPECT_THAT(refused("Etmm|tL"),
-              HasSubstr("m must lie behind all layers, t; got 'Etmm|tL'; move m to the end"));
+  EXPECT_THAT(error_of("Ettm|mL"), HasSubstr("must have all m in one stage; got 'Ettm|mL'; move them"));
+  EXPECT_THAT(error_of("Et|mtmL"), HasSubstr("must have m after all layers t"));
+  EXPECT_THAT(error_of("Emm|L"), HasSubstr("must have t once per layer, not 0 times"));
+  EXPECT_THAT(error_of("Etmm|tL"),
+              HasSubstr("must have m after all layers t; got 'Etmm|tL'; move m to the end"));
 }
 
-TEST(Stages, RefusesContradictionsWithTheReason) {
+TEST(Stages, RejectsConflictingSettingsWithTheReason) {
   EXPECT_THAT(message({.layers = 7, .pp = 2}), HasSubstr("got 2 * 1 for 7"));
   EXPECT_THAT(message({.layers = 0, .pp = 2}), HasSubstr("must be at least 1"));
   EXPECT_THAT(message({.layers = 8, .pp = 2, .chunks = 3}), HasSubstr("got 2 * 3 for 8"));
   EXPECT_THAT(message({.layers = 8, .pp = 2, .per_chunk = 3}), HasSubstr("got 3 * 2 for 8"));
-  EXPECT_THAT(message({.layers = 8, .pp = 2, .chunks = 2, .per_chunk = 2}), HasSubstr("give one of"));
-  EXPECT_THAT(message({.layers = 8, .pp = 2, .per_chunk = 2, .first = 2}), HasSubstr("needs an even split"));
+  EXPECT_THAT(message({.layers = 8, .pp = 2, .chunks = 2, .per_chunk = 2}),
+              HasSubstr("is not supported with "
+                        "--num-layers-per-virtual-pipeline-stage"));
+  EXPECT_THAT(message({.layers = 8, .pp = 2, .per_chunk = 2, .first = 2}), HasSubstr("requires an even "
+                                                                                     "split"));
   EXPECT_THAT(message({.layers = 8, .pp = 2, .first = 2, .embedding = true}),
-              HasSubstr("cannot count as layers as well"));
-  EXPECT_THAT(message({.layers = 8, .pp = 1, .first = 2}), HasSubstr("at least two pipeline ranks"));
-  EXPECT_THAT(message({.layers = 8, .pp = 2, .first = 2, .last = 2}), HasSubstr("must add up"));
-  EXPECT_THAT(message({.layers = 8, .pp = 3, .first = 9}), HasSubstr("must add up"));
+              HasSubstr("must not count embedding and loss as layers"));
+  EXPECT_THAT(message({.layers = 8, .pp = 1, .first = 2}), HasSubstr("requires at least two pipeline ranks"));
+  EXPECT_THAT(message({.layers = 8, .pp = 2, .first = 2, .last = 2}), HasSubstr("must have layers per rank "
+                                                                                "that add up to all layers"));
+  EXPECT_THAT(message({.layers = 8, .pp = 3, .first = 9}), HasSubstr("must have layers per rank that add up "
+                                                                     "to all layers"));
   EXPECT_THAT(message({.layers = 8, .pp = 3, .first = 1}),
-              HasSubstr("the other 7 layers must divide over the other 2"));
+              HasSubstr("must divide the other 7 layers evenly over the other 2 ranks"));
   EXPECT_THAT(message({.layers = 8, .pp = 2, .chunks = 2, .first = 3}),
-              HasSubstr("virtual stages must divide"));
+              HasSubstr("must have a multiple of the virtual stages"));
   for (const Case& c : {Case{.chunks = 2}, Case{.per_chunk = 2}, Case{.first = 2}, Case{.last = 2},
                         Case{.embedding = true}, Case{.loss = true}}) {
     Case both = c;
     both.layout = "Etttt|ttttL";
-    EXPECT_THAT(message(both), HasSubstr("says the whole split by itself"));
+    EXPECT_THAT(message(both), HasSubstr("defines the whole split"));
   }
 }
 
-/// Layers and ends of what each rank holds: "E1+1L" is embedding, a layer, and as its second chunk a layer,
-/// head.
-std::vector<std::string> held(const Case& c) {
+/// Layers, embedding and head of each rank: "E0..1+1..2L" is embedding and layer 0, then layer 1 and head as
+/// second chunk.
+std::vector<std::string> stages_by_rank(const Case& c) {
   std::vector<std::string> out;
   for (int rank = 0; rank < c.pp; ++rank) {
     std::string& text = out.emplace_back();
@@ -225,15 +232,16 @@ std::vector<std::string> held(const Case& c) {
   return out;
 }
 
-TEST(Stages, ARankHoldsWhatThePlacementSays) {
+TEST(Stages, RanksHoldTheStagesOfThePlacement) {
   using ::testing::ElementsAre;
-  EXPECT_THAT(held({.layers = 8, .pp = 2, .chunks = 2}), ElementsAre("E0..2+4..6", "2..4+6..8L"));
+  EXPECT_THAT(stages_by_rank({.layers = 8, .pp = 2, .chunks = 2}), ElementsAre("E0..2+4..6", "2..4+6..8L"));
   for (const char* name : {"zb-v", "dualpipe-v"}) {
     EXPECT_EQ(show(split({.layers = 8, .pp = 2, .schedule = name})), "E2 2 2 2L");
-    EXPECT_THAT(held({.layers = 8, .pp = 2, .schedule = name}), ElementsAre("E0..2+6..8L", "2..4+4..6"));
-    EXPECT_THAT(held({.layers = 2, .pp = 2, .layout = "E|t|t|L", .schedule = name}),
+    EXPECT_THAT(stages_by_rank({.layers = 8, .pp = 2, .schedule = name}),
+                ElementsAre("E0..2+6..8L", "2..4+4..6"));
+    EXPECT_THAT(stages_by_rank({.layers = 2, .pp = 2, .layout = "E|t|t|L", .schedule = name}),
                 ElementsAre("E0..0+2..2L", "0..1+1..2"));
-    // The first rank of a V holds the last stage too.
+    // In V placement the first rank also holds the last stage.
     EXPECT_EQ(show(split({.layers = 14, .pp = 4, .first = 2, .schedule = name})), "E1 2 2 2 2 2 2 1L");
     EXPECT_THAT(message({.layers = 6, .pp = 2, .schedule = name}), HasSubstr("must divide the layers"));
   }

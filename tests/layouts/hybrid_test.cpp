@@ -1,5 +1,5 @@
-// Sequences that have as many ranks as their length needs compute what samples with masks of documents do on
-// one rank.
+// Hybrid context parallelism, with as many ranks per sequence as its length needs, computes the same as
+// packed samples with document masks on one rank.
 #include <gtest/gtest.h>
 
 #include "colonnade/base/error.h"
@@ -19,18 +19,18 @@ constexpr const char* kLatent =
     "--multi-latent-attention --position-embedding-type rope --kv-lora-rank 12 --qk-head-dim 6 "
     "--qk-pos-emb-head-dim 4 --kv-channels 10 --v-head-dim 5 --qk-layernorm --normalization RMSNorm ";
 
-/// Mixtures whose losses count every token alike, and a bias that follows how many chose each expert.
+/// MoE with losses over all tokens, and an expert bias that follows the token counts.
 const std::string kExperts =
     "--untie-embeddings-and-output-weights --position-embedding-type rope --disable-bias-linear --swiglu "
     "--num-experts 4 --moe-layer-freq 2 --moe-ffn-hidden-size 16 --moe-router-topk 2 --moe-z-loss-coeff 0.1 "
     "--moe-shared-expert-intermediate-size 12 --moe-token-dispatcher-type alltoall "
     "--moe-router-score-function sigmoid --moe-router-enable-expert-bias ";
-/// With losses of each sequence.
+/// MoE with losses per sequence.
 const std::string kBalanced =
     kExperts + "--moe-router-load-balancing-type aux_loss seq_aux_loss --moe-aux-loss-coeff 0.5 0.25 ";
 constexpr const char* kOneRank = "--hybrid-context-parallel ";
 
-/// With `reference`, of one rank: nothing, whole samples with masks of documents.
+/// Compares with one rank with the flags `reference`; by default packed samples with document masks.
 void expect_hybrid_agreement(const std::string& model, int world, const std::string& cut,
                              const std::string& reference = "") {
   SCOPED_TRACE(fmt::format("{} ranks: {}{}", world, model, cut));
@@ -39,11 +39,11 @@ void expect_hybrid_agreement(const std::string& model, int world, const std::str
       settings(world, words(kSmall + kDocuments + model + "--hybrid-context-parallel " + cut));
   const auto batches = long_tailed(whole, 2.5);
   for (const auto& [steps, precision] :
-       {std::pair{1, Precision::kFloat64}, std::pair{3, Precision::kOfSettings}}) {
-    const auto apart = train::compare(train::train_layout({.run = whole}, batches, steps, precision),
-                                      train::train_layout({.run = shared}, batches, steps, precision))
-                           .first;
-    EXPECT_FALSE(apart) << apart->what << ' ' << apart->distance;
+       {std::pair{1, Precision::kFloat64}, std::pair{3, Precision::kFromSettings}}) {
+    const auto difference = train::compare(train::train_layout({.run = whole}, batches, steps, precision),
+                                           train::train_layout({.run = shared}, batches, steps, precision))
+                                .first;
+    EXPECT_FALSE(difference) << difference->what << ' ' << difference->distance;
   }
 }
 
@@ -55,7 +55,7 @@ TEST(Hybrid, EveryExchangeAgreesWithOneRank) {
   }
 }
 
-TEST(Hybrid, EveryOtherCutMayStandBeside) {
+TEST(Hybrid, CombinesWithOtherParallelism) {
   const std::string tokens = "--max-seqlen-per-dp-cp-rank 16 ";
   for (const char* cut :
        {"--tensor-model-parallel-size 2", "--tensor-model-parallel-size 2 --sequence-parallel",
@@ -72,27 +72,27 @@ TEST(Hybrid, EveryOtherCutMayStandBeside) {
     expect_hybrid_agreement(kUntied, 8, tokens + cut);
 }
 
-TEST(Hybrid, EveryReductionLeftOutIsSeen) {
+TEST(Hybrid, EveryOmittedReductionIsDetected) {
   const config::Run whole = settings(1, words(kSmall + kDocuments + kUntied));
   const auto batches = long_tailed(whole, 2.5);
-  const train::Trained one = train::train_layout({.run = whole}, batches, 1, Precision::kFloat64);
+  const train::TrainedLayout one = train::train_layout({.run = whole}, batches, 1, Precision::kFloat64);
   for (const char* kind : {"all_gather", "p2p"}) {
     const config::Run shared =
         settings(4, words(kSmall + kDocuments + kUntied +
                           "--hybrid-context-parallel --max-seqlen-per-dp-cp-rank 16 --cp-comm-type " + kind));
     const auto agree = [&](Reductions& reductions) {
       try {
-        const train::Side cut{.run = shared, .between = between(reductions)};
+        const train::LayoutRun cut{.run = shared, .wrap_factory = between(reductions)};
         return !train::compare(one, train::train_layout(cut, batches, 1, Precision::kFloat64)).first;
       } catch (const Error&) {
         return false;
       }
     };
     Reductions all;
-    EXPECT_TRUE(agree(all)) << "nothing is left out";
+    EXPECT_TRUE(agree(all)) << "no reduction is omitted";
     EXPECT_TRUE(std::ranges::any_of(all.seen, [](const Reduction& one) {
-      return one.axes.ends_with(".run");
-    })) << "no exchange of a group smaller than all";
+      return one.axes.ends_with(".inner");
+    })) << "no communication in a group smaller than all";
     for (const Reduction& reduction : all.seen) {
       Reductions less;
       less.dropped = reduction;
@@ -102,7 +102,7 @@ TEST(Hybrid, EveryReductionLeftOutIsSeen) {
   }
 }
 
-TEST(Hybrid, EveryAttentionMayBeShared) {
+TEST(Hybrid, SupportsEveryAttention) {
   const std::string cut = "--max-seqlen-per-dp-cp-rank 16 ";
   expect_hybrid_agreement(kLatent, 4, cut);
   expect_hybrid_agreement(std::string(kUntied) + "--window-size 5,0 ", 4, cut);
@@ -114,7 +114,7 @@ TEST(Hybrid, EveryAttentionMayBeShared) {
         cut + "--cp-comm-type " + kind);
 }
 
-TEST(Hybrid, ExpertsMayBeShared) {
+TEST(Hybrid, SupportsExperts) {
   const std::string tokens = "--max-seqlen-per-dp-cp-rank 16 ";
   for (const char* cut :
        {"--expert-model-parallel-size 2", "--expert-model-parallel-size 4 --context-parallel-size 2",
@@ -129,7 +129,7 @@ TEST(Hybrid, ExpertsMayBeShared) {
   }
 }
 
-TEST(Hybrid, WhatIsDroppedIsThatOfTheSample) {
+TEST(Hybrid, DropoutIsThatOfTheSample) {
   const std::string drops = "--hidden-dropout 0.1 --attention-dropout 0.1 ";
   const std::string tokens = "--max-seqlen-per-dp-cp-rank 16 ";
   for (const char* kind : {"p2p", "all_gather", "a2a"})
@@ -142,7 +142,7 @@ TEST(Hybrid, WhatIsDroppedIsThatOfTheSample) {
                           tokens + "--expert-model-parallel-size 2");
 }
 
-TEST(Hybrid, WhatCountsOnEqualPassesMayStandBeside) {
+TEST(Hybrid, CombinesWithFeaturesThatRequireEqualPasses) {
   const std::string tokens = "--max-seqlen-per-dp-cp-rank 16 ";
   for (const char* cut :
        {"--pipeline-model-parallel-size 2 --num-virtual-stages-per-pipeline-rank 2",
@@ -158,16 +158,16 @@ TEST(Hybrid, WhatCountsOnEqualPassesMayStandBeside) {
     expect_hybrid_agreement(std::string(kUntied) + "--num-layers 4 ", 8, tokens + cut);
 }
 
-TEST(Hybrid, FurtherTokensCountAsThoseOfTheSample) {
+TEST(Hybrid, MtpHasTheWeightsOfTheSample) {
   const std::string tokens = "--max-seqlen-per-dp-cp-rank 16 ";
   const std::string two = std::string(kUntied) + "--mtp-num-layers 2 --mtp-loss-scaling-factor 0.5 ";
   expect_hybrid_agreement(two, 1, "");
   expect_hybrid_agreement(two, 4, tokens);
-  expect_hybrid_agreement(kFurther, 8, tokens + "--tensor-model-parallel-size 2 --sequence-parallel");
+  expect_hybrid_agreement(kMtp, 8, tokens + "--tensor-model-parallel-size 2 --sequence-parallel");
   expect_hybrid_agreement(two, 8, tokens + "--pipeline-model-parallel-size 2");
 }
 
-TEST(Hybrid, AllOfItMayStandTogether) {
+TEST(Hybrid, AllFeaturesCombine) {
   const std::string model = "--num-layers 4 --mtp-num-layers 1 --hidden-dropout 0.1 --attention-dropout 0.1 ";
   const std::string cut =
       "--max-seqlen-per-dp-cp-rank 16 --expert-model-parallel-size 2 --use-megatron-fsdp "
@@ -178,7 +178,7 @@ TEST(Hybrid, AllOfItMayStandTogether) {
                           kOneRank);
 }
 
-TEST(Hybrid, OneRankAndFewSequencesAreCasesOfIt) {
+TEST(Hybrid, OneRankAndFewSequencesAreSpecialCases) {
   expect_hybrid_agreement(kUntied, 1, "");
   expect_hybrid_agreement(kUntied, 2, "");
   expect_hybrid_agreement(std::string(kUntied) + "--global-batch-size 4 ", 4, "");

@@ -1,5 +1,5 @@
-// What the comparison of layouts sees: of every small layout, each reduction in turn is left out, and the
-// comparison with one rank must tell. Reductions are those that the layout's run makes, not a list.
+// Sensitivity of the layout comparison: each reduction of every small layout is omitted in turn, and the
+// comparison with one rank must detect it. The reductions are those recorded in the layout's run.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -9,45 +9,45 @@
 namespace colonnade::test {
 namespace {
 
-/// Reductions without which these runs compute the same, and why.
-struct Idle {
+/// Reductions that have no effect on these runs, and why.
+struct NoEffect {
   Reduction reduction;
   const char* why;
 };
-const std::vector<Idle> kIdle = {
+const std::vector<NoEffect> kNoEffect = {
     {{"world", "all_reduce", "largest gradient"},
      "the power of two above it scales exact sums of squares, and here it is one on all ranks; ranks that differ: "
      "optim/exact_squares_test.cpp"}};
 
-bool is_idle(const Reduction& reduction) {
-  return std::ranges::any_of(kIdle, [&](const Idle& one) { return one.reduction == reduction; });
+bool has_no_effect(const Reduction& reduction) {
+  return std::ranges::any_of(kNoEffect, [&](const NoEffect& one) { return one.reduction == reduction; });
 }
 
-/// What the comparison says, or an error that stopped the run; "" when it sees nothing.
-std::string verdict(const Small& layout, Reductions& reductions) {
+/// The detected difference, or the error that stopped the run; "" when nothing is detected.
+std::string detected(const Small& layout, Reductions& reductions) {
   try {
-    const train::Trained cut = one_step(layout, reductions);
-    const auto& whole = unsplit(of_two_layers(layout.model), 1, train::Precision::kFloat64);
-    const auto first = train::compare(whole, cut).first;
+    const train::TrainedLayout trained = one_step(layout, reductions);
+    const auto& reference = single_rank(of_two_layers(layout.model), 1, train::Precision::kFloat64);
+    const auto first = train::compare(reference, trained).first;
     return first ? first->what : "";
   } catch (const Error& error) {
     return error.what();
   }
 }
 
-TEST(Mutations, EveryReductionLeftOutIsSeen) {
+TEST(Mutations, EveryOmittedReductionIsDetected) {
   std::set<std::pair<layout::Sharding, Reduction>> done;
   std::set<Reduction> known;
   for (const Small& layout : small_layouts()) {
     SCOPED_TRACE(fmt::format("{} ranks: {}{}", layout.world, layout.model, layout.cut));
-    Reductions whole;
-    EXPECT_EQ(verdict(layout, whole), "") << "nothing is left out";
-    for (const Reduction& reduction : whole.seen) {
+    Reductions all;
+    EXPECT_EQ(detected(layout, all), "") << "no reduction is omitted";
+    for (const Reduction& reduction : all.seen) {
       known.insert(reduction);
-      if (!done.insert({sharding_of(layout), reduction}).second) continue;  // a smaller layout has it
+      if (!done.insert({sharding_of(layout), reduction}).second) continue;  // covered by a smaller layout
       Reductions one_less;
       one_less.dropped = reduction;
-      EXPECT_EQ(verdict(layout, one_less).empty(), is_idle(reduction))
+      EXPECT_EQ(detected(layout, one_less).empty(), has_no_effect(reduction))
           << reduction.operation << " over " << reduction.axes << ": " << reduction.what;
     }
   }
@@ -58,9 +58,9 @@ TEST(Mutations, EveryReductionLeftOutIsSeen) {
         "decoder_relative_pos_emb.relative_attention_bias.weight / stages",
         "router.weight / balance of the step", "router.weight / balance", "router.weight / z-loss"}) {
     const auto is_it = [&](const Reduction& one) { return one.what.ends_with(what); };
-    EXPECT_TRUE(std::ranges::any_of(known, is_it)) << what << ": no layout holds it";
+    EXPECT_TRUE(std::ranges::any_of(known, is_it)) << what << ": no layout has it";
   }
-  for (const Idle& one : kIdle)
+  for (const NoEffect& one : kNoEffect)
     EXPECT_TRUE(known.contains(one.reduction)) << one.reduction.what << " is gone";
 }
 

@@ -1,4 +1,5 @@
-// Pairwise covering: few choices, one of each factor, in which every two choices of two factors meet.
+// Pairwise covering: few combinations, one choice per factor, that contain every pair of choices of two
+// factors.
 #pragma once
 
 #include <fmt/format.h>
@@ -23,13 +24,13 @@ struct Pair {
 };
 using Pairs = std::set<Pair>;
 
-/// What a search chooses from.
+/// The search space.
 struct Space {
   std::vector<int> sizes;                     ///< choices of each factor
-  std::function<bool(const Pair&)> apart;     ///< the two never meet
-  std::function<bool(const Choice&)> fits;    ///< asked early, with -1 where nothing is chosen yet
-  std::function<double(const Choice&)> cost;  ///< above 0; what covers as much for less goes first
-  std::function<bool(const Choice&)> sound;   ///< asked last: whether all of a choice go together
+  std::function<bool(const Pair&)> excluded;  ///< the two are excluded
+  std::function<bool(const Choice&)> fits;    ///< checked early, with -1 where nothing is chosen yet
+  std::function<double(const Choice&)> cost;  ///< positive; the cheapest of equal coverage is preferred
+  std::function<bool(const Choice&)> valid;   ///< checked last: whether a full combination is valid
 };
 
 inline Pairs all_pairs(const std::vector<int>& sizes) {
@@ -51,14 +52,14 @@ inline Pairs pairs_of(const Choice& choice) {
   return pairs;
 }
 
-/// Draws whole choices around a pair; the same ones on every machine.
+/// Draws full combinations around a pair; the same ones on every machine.
 class Draw {
  public:
   explicit Draw(const Space& space) : space_(space) {}
 
-  /// A choice with `pair`, the others drawn so that none are apart unless the pair itself is; none when the
-  /// draw runs into a dead end. Of `left`, what a factor's choices would cover decides, the draw among
-  /// equals.
+  /// A combination with `pair`, the other choices drawn without exclusions (except of the pair itself); none
+  /// when the draw reaches a dead end. A factor's choice that covers most of `left` is preferred, with a
+  /// random one among equals.
   std::optional<Choice> around(const Pair& pair, const Pairs& left) {
     Choice choice(space_.sizes.size(), -1);
     at(choice, pair.i) = pair.a;
@@ -83,14 +84,14 @@ class Draw {
     std::size_t most = 0;
     for (int c = 0; c < space_.sizes[static_cast<std::size_t>(factor)]; ++c) {
       std::size_t news = 0;
-      bool apart = false;
-      for (int f = 0; f < static_cast<int>(choice.size()) && !apart; ++f) {
+      bool excluded = false;
+      for (int f = 0; f < static_cast<int>(choice.size()) && !excluded; ++f) {
         if (at(choice, f) < 0) continue;
         const Pair pair = f < factor ? Pair{f, at(choice, f), factor, c} : Pair{factor, c, f, at(choice, f)};
-        apart = space_.apart(pair);
+        excluded = space_.excluded(pair);
         news += left.count(pair);
       }
-      if (apart) continue;
+      if (excluded) continue;
       at(choice, factor) = c;
       const bool fits = space_.fits(choice);
       at(choice, factor) = -1;
@@ -107,8 +108,8 @@ class Draw {
   std::uint64_t drawn_ = 0;
 };
 
-/// Of the choices around `pair` the sound one that covers most of `left` for its cost, of as many tries
-/// without regard to `left` when there is none; then none.
+/// The valid combination around `pair` that covers most of `left` for its cost; when there is none, one of as
+/// many draws without regard to `left`, or none.
 inline std::optional<Choice> best_around(const Space& space, Draw& draw, const Pair& pair,
                                          const Pairs& left) {
   constexpr int kTries = 60;
@@ -122,22 +123,22 @@ inline std::optional<Choice> best_around(const Space& space, Draw& draw, const P
       }
     std::ranges::stable_sort(found, std::greater<>{}, [](const auto& one) { return one.first; });
     for (const auto& [worth, choice] : found)
-      if (space.sound(choice)) return choice;
+      if (space.valid(choice)) return choice;
   }
   return std::nullopt;
 }
 
 struct Covering {
   std::vector<Choice> choices;
-  Pairs missed;  ///< not apart, and nothing sound was found with them
+  Pairs missed;  ///< not excluded, but without a valid combination
 };
 
-/// Choices that cover every pair that is not apart, then more until there are `least`.
+/// Combinations that cover every pair that is not excluded, then more until there are `least`.
 inline Covering cover(const Space& space, std::size_t least) {
   Covering covering;
   Pairs left;
   for (const Pair& pair : all_pairs(space.sizes))
-    if (!space.apart(pair)) left.insert(pair);
+    if (!space.excluded(pair)) left.insert(pair);
   const std::vector<Pair> every(left.begin(), left.end());
   Draw draw(space);
   std::set<Choice> taken;

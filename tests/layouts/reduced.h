@@ -1,4 +1,4 @@
-// The smallest layouts that hold each reduction, and which these are.
+// The smallest layouts with each reduction.
 #pragma once
 
 #include <memory>
@@ -12,23 +12,23 @@
 
 namespace colonnade::test {
 
-/// Two layers of a model, cut over some ranks.
+/// A two-layer model distributed over some ranks.
 struct Small {
   std::string model;
   int world;
   std::string cut;
 };
 
-/// From few ranks to many: a reduction belongs to the first layout that has it.
+/// Ordered by number of ranks: a reduction is tested in the first layout that has it.
 inline const std::vector<Small>& small_layouts() {
   const std::string latent =
       "--multi-latent-attention --position-embedding-type rope --kv-lora-rank 12 --qk-head-dim 6 "
       "--qk-pos-emb-head-dim 4 --kv-channels 10 --v-head-dim 5 --qk-layernorm --normalization RMSNorm ";
   const std::string narrow = latent + "--q-lora-rank 16 ";
-  const std::string steered = std::string(kMixture) +
+  const std::string steered = std::string(kMoe) +
                               "--moe-router-score-function sigmoid --moe-router-enable-expert-bias "
                               "--moe-router-load-balancing-type none --moe-aux-loss-coeff 0 --num-experts 8 ";
-  const std::string of_step = std::string(kMixture) + "--moe-router-load-balancing-type global_aux_loss ";
+  const std::string of_step = std::string(kMoe) + "--moe-router-load-balancing-type global_aux_loss ";
   const std::string tp2 = "--tensor-model-parallel-size 2 ", sp = tp2 + "--sequence-parallel ",
                     ep2 = "--expert-model-parallel-size 2 ", cp2 = "--context-parallel-size 2 ";
   const std::string instances = "--num-distributed-optimizer-instances 2 ", whole = "--use-megatron-fsdp ",
@@ -52,7 +52,7 @@ inline const std::vector<Small>& small_layouts() {
       {latent, 2, tp2},
       {latent, 2, sp},
       {std::string(kUntied) + "--mtp-num-layers 1 ", 2, sp},
-      {kFurther, 2, tp2},
+      {kMtp, 2, tp2},
       {kTied, 2, cp2},
       {latent, 2, cp2},
       {narrow, 2, sp},
@@ -66,32 +66,31 @@ inline const std::vector<Small>& small_layouts() {
       {kEncoder, 4, "--pipeline-model-parallel-size 4"},
       {kBert, 2, tp2},
       {kBert, 2, sp},
-      {kMixture, 2, ep2},
-      {kMixture, 2, ep2 + "--use-distributed-optimizer --moe-token-dispatcher-type alltoall"},
-      {kMixture, 2, "--expert-tensor-parallel-size 2"},
-      {kMixture, 2, sp},
-      {kMixture, 2, cp2},
+      {kMoe, 2, ep2},
+      {kMoe, 2, ep2 + "--use-distributed-optimizer --moe-token-dispatcher-type alltoall"},
+      {kMoe, 2, "--expert-tensor-parallel-size 2"},
+      {kMoe, 2, sp},
+      {kMoe, 2, cp2},
       {of_step, 2, sp},
       {steered, 2, ep2},
-      {kMixture, 4, ep2},
-      {kMixture, 4, ep2 + "--deterministic-mode"},
-      {kMixture, 4, ep2 + "--use-distributed-optimizer"},
-      {kMixture, 4, sp + ep2},
+      {kMoe, 4, ep2},
+      {kMoe, 4, ep2 + "--deterministic-mode"},
+      {kMoe, 4, ep2 + "--use-distributed-optimizer"},
+      {kMoe, 4, sp + ep2},
       {kTied, 2, optimizer + instances},
       {kTied, 2, optimizer + shared},
       {kTied, 4, optimizer + instances},
       {kTied, 4, optimizer + shared},
       {kUntied, 4, whole + instances},
       {kUntied, 4, whole + shared},
-      {kMixture, 4, ep2 + optimizer + instances},
-      {kMixture, 4, ep2 + optimizer + shared},
-      {kMixture, 8, sp + ep2 + "--expert-tensor-parallel-size 1 " + optimizer + instances},
-      {kMixture, 8, sp + ep2 + "--expert-tensor-parallel-size 1 " + optimizer + shared},
-      {kFurther, 2, cp2 + "--cp-comm-type all_gather"},
+      {kMoe, 4, ep2 + optimizer + instances},
+      {kMoe, 4, ep2 + optimizer + shared},
+      {kMoe, 8, sp + ep2 + "--expert-tensor-parallel-size 1 " + optimizer + instances},
+      {kMoe, 8, sp + ep2 + "--expert-tensor-parallel-size 1 " + optimizer + shared},
+      {kMtp, 2, cp2 + "--cp-comm-type all_gather"},
       {kUntied, 4,
        "--context-parallel-size 4 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 2"},
-      {kFurther, 4,
-       "--context-parallel-size 4 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 2"},
+      {kMtp, 4, "--context-parallel-size 4 --cp-comm-type a2a+p2p --hierarchical-context-parallel-sizes 2 2"},
   };
   return kLayouts;
 }
@@ -100,15 +99,15 @@ inline std::string of_two_layers(const std::string& model) {
   return model + "--num-layers 2 --global-batch-size 4 ";
 }
 
-/// By what of it data ranks share, a sum of one name is another sum.
+/// Data-parallel sharding of a layout: reductions of one name differ by it.
 inline layout::Sharding sharding_of(const Small& layout) {
   return layout::sharding_of(small_run(layout.world, of_two_layers(layout.model) + layout.cut)->parallel);
 }
 
-/// One step in float64 with these reductions between the ranks.
-inline train::Trained one_step(const Small& layout, Reductions& reductions) {
+/// One step in float64 with `reductions` between the ranks.
+inline train::TrainedLayout one_step(const Small& layout, Reductions& reductions) {
   const config::Run run = settings(layout.world, words(kSmall + of_two_layers(layout.model) + layout.cut));
-  return train::train_layout({.run = run, .between = between(reductions)}, samples(run), 1,
+  return train::train_layout({.run = run, .wrap_factory = between(reductions)}, samples(run), 1,
                              train::Precision::kFloat64);
 }
 

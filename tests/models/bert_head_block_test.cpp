@@ -1,4 +1,4 @@
-// The end of a BERT against plain tensor functions in float64, in every layout.
+// BERT's head against plain tensor functions in float64, in every layout.
 #include "colonnade/models/bert/head_block.h"
 
 #include "layers/support.h"
@@ -64,7 +64,7 @@ void check(bool untied, bool binary) {
   layout::for_each(layout::head_params(m, {}), add);
   if (!untied) specs.push_back(layout::embedding_params(m, {}).word);
   const Tensor x = test::named_random("x", {kS, kB, kH});
-  const auto expected = test::defined(specs, x, [&](const Tensor& in, const test::Weights& w) {
+  const auto expected = test::reference(specs, x, [&](const Tensor& in, const test::Weights& w) {
     const Tensor h = normed(in, w, "encoder.final_layernorm");
     const Tensor t = normed(at::gelu(dense(h, w, "lm_head.dense")), w, "lm_head.layer_norm");
     const Tensor& table = w.at(untied ? "output_layer.weight" : "embedding.word_embeddings.weight");
@@ -76,15 +76,15 @@ void check(bool untied, bool binary) {
     return at::cat({losses, order.unsqueeze(1)}, 1);
   });
   EXPECT_EQ(expected.y.size(1), kS + (binary ? 1 : 0));
-  test::expect_in_every_split(head(m), x, {.batch = batch}, expected);
+  test::expect_in_every_layout(head(m), x, {.batch = batch}, expected);
 }
 
-TEST(BertHeadBlock, LossesOfTokensAndOfTheOrderOfSentences) {
+TEST(BertHeadBlock, TokenAndSentenceOrderLosses) {
   check(/*untied=*/false, /*binary=*/true);
   check(/*untied=*/true, /*binary=*/true);
 }
 
-TEST(BertHeadBlock, LossesOfTokensAlone) {
+TEST(BertHeadBlock, TokenLossesOnly) {
   check(/*untied=*/false, /*binary=*/false);
   check(/*untied=*/true, /*binary=*/false);
 }

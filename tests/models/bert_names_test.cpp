@@ -12,10 +12,10 @@ namespace {
 using namespace test;  // NOLINT(google-build-using-namespace)
 using testing::HasSubstr;
 
-TEST(BertNames, OfBertSaysItsHeads) {
-  EXPECT_THAT(refusal("bert", {{"hidden_act", "relu"}}), HasSubstr("hidden_act must be gelu; got relu"));
-  EXPECT_THAT(refusal("bert", {{"is_decoder", true}}), HasSubstr("is_decoder must be false"));
-  EXPECT_THAT(refusal("bert", {{"architectures", {"BertModel"}}}),
+TEST(BertNames, FollowTheArchitecture) {
+  EXPECT_THAT(config_error("bert", {{"hidden_act", "relu"}}), HasSubstr("hidden_act must be gelu; got relu"));
+  EXPECT_THAT(config_error("bert", {{"is_decoder", true}}), HasSubstr("is_decoder must be false"));
+  EXPECT_THAT(config_error("bert", {{"architectures", {"BertModel"}}}),
               HasSubstr("must be BertForMaskedLM or BertForPreTraining; got BertModel"));
   auto config = config_in("bert");
   EXPECT_FALSE(run_from(config).model.bert_binary_head);
@@ -30,29 +30,29 @@ TEST(BertNames, OfBertSaysItsHeads) {
   EXPECT_EQ(settings_of(config, "x", {"cls.seq_relationship.weight"}).at("bert_binary_head"), "true");
 }
 
-TEST(BertNames, OfBertLeaveHeadsThatItHasNotAlone) {
+TEST(BertNames, IgnoreTensorsOfOtherHeads) {
   const auto run = run_of("bert");
-  EXPECT_TRUE(left_over(run.model, {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias",
-                                    "bert.embeddings.position_ids", "bert.pooler.dense.weight",
-                                    "cls.seq_relationship.bias"})
+  EXPECT_TRUE(tensor_diff(run.model, {"cls.predictions.decoder.weight", "cls.predictions.decoder.bias",
+                                      "bert.embeddings.position_ids", "bert.pooler.dense.weight",
+                                      "cls.seq_relationship.bias"})
                   .unknown.empty());
-  EXPECT_EQ(left_over(run.model, {"bert.encoder.layer.2.output.LayerNorm.weight"}).unknown.size(), 1U);
+  EXPECT_EQ(tensor_diff(run.model, {"bert.encoder.layer.2.output.LayerNorm.weight"}).unknown.size(), 1U);
 }
 
-TEST(BertNames, OfAnOutputLayerOfItsOwnHoldItsBiasTwice) {
+TEST(BertNames, UntiedOutputLayersStoreTheirBiasTwice) {
   auto config = config_in("bert");
   EXPECT_TRUE(copies_to_save(run_from(config).model).empty());
   config["tie_word_embeddings"] = false;
   const auto run = run_from(config);
   const auto copies = copies_to_save(run.model);
   ASSERT_EQ(copies.size(), 1U);
-  EXPECT_EQ(copies[0].name, "cls.predictions.decoder.bias") << "that Transformers computes with";
+  EXPECT_EQ(copies[0].name, "cls.predictions.decoder.bias") << "the one that Transformers uses";
   EXPECT_EQ(copies[0].original, "cls.predictions.bias");
   EXPECT_TRUE(names_of(run).contains("cls.predictions.bias"));
   EXPECT_TRUE(copies_to_save(run_of("gpt2").model).empty());
 }
 
-TEST(BertNames, OfBertFollowsEverySwitch) {
+TEST(BertNames, FamilyFollowsEverySetting) {
   const config::Model bert = run_of("bert").model;
   const auto with = [&](const std::function<void(config::Model&)>& edit) {
     config::Model other = bert;
@@ -67,7 +67,7 @@ TEST(BertNames, OfBertFollowsEverySwitch) {
   config::Model gpt2 = run_of("gpt2").model;
   EXPECT_EQ(family_of(gpt2), Family::kGpt2);
   gpt2.apply_residual_connection_post_layernorm = true;
-  EXPECT_EQ(family_of(gpt2), std::nullopt) << "GPT-2 adds to what its norms read";
+  EXPECT_EQ(family_of(gpt2), std::nullopt) << "GPT-2 is pre-LN";
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// Half of tests/models/configs_like_transformers.py: config.json of every family, written for the real
-// Transformers and read back from it. Without COLONNADE_CONFIG_EXCHANGE there is nobody to exchange with.
+// C++ part of tests/models/configs_like_transformers.py: writes config.json of every family for the real
+// Transformers and reads back what it saved. Skipped without COLONNADE_CONFIG_EXCHANGE.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -74,7 +74,7 @@ TEST_F(ConfigExchange, ReadsWhatTransformersMadeOfThem) {
     for (const char* file : {"given_saved.json", "config_saved.json"}) {
       if (!fs::exists(entry.path() / file)) continue;  // of a class that Transformers does not have
       config::Model theirs = run_from(read(file)).model;
-      // T5Config saves true whatever was given: there the tensors say whether the output layer is tied.
+      // T5Config always saves true; its checkpoints' tensors show whether the output layer is tied.
       if (given.has_encoder())
         theirs.untie_embeddings_and_output_weights = given.untie_embeddings_and_output_weights;
       EXPECT_TRUE(given == theirs) << entry.path() << ": " << file;

@@ -1,5 +1,5 @@
-// The rule of config.json: every key is read, known not to matter, or rejected by name; missing keys have the
-// defaults of the family's configuration class; blocks that disagree are rejected.
+// config.json: every key is read, known to have no effect, or rejected by name; missing keys default to those
+// of the family's configuration class; conflicting blocks are rejected.
 #include "colonnade/models/hf/keys.h"
 
 #include <gmock/gmock.h>
@@ -20,7 +20,7 @@ json file_of(const std::string& name) {
   return json::parse(read_file(colonnade::test::vectors() + "/" + name));
 }
 
-/// What is wrong with `config`; "" where nothing is.
+/// Error for `config`; "" without one.
 std::string fault_of(const json& config) {
   try {
     settings_of(config, "x/config.json");
@@ -30,16 +30,16 @@ std::string fault_of(const json& config) {
   }
 }
 
-/// A small config.json of a type, and what is wrong with it after a change.
+/// Error for a minimal config.json of a type with a change; "" without one.
 std::string small(const char* type, const json& change) {
   json config = {{"model_type", type}};
   config.update(change);
   return fault_of(config);
 }
 
-// Configurations in the form of published files, and settings that follow from the models' cards
-// or from the configuration classes of transformers 5.23; null: no such setting.
-TEST(ConfigKeys, OfPublishedModelsAreRead) {
+// Configurations like published ones with settings from model cards or configuration classes of transformers
+// 5.23; null: no such setting.
+TEST(ConfigKeys, ReadsPublishedModels) {
   for (const json& model : file_of("config_json/published.json")) {
     const std::string name = model.at("name");
     const std::string fault = fault_of(model.at("config"));
@@ -57,22 +57,22 @@ TEST(ConfigKeys, OfPublishedModelsAreRead) {
   }
 }
 
-TEST(ConfigKeys, ThatNothingKnowsAreRejectedAllAtOnce) {
+TEST(ConfigKeys, RejectsAllUnknownKeysAtOnce) {
   const std::string fault = small("llama", {{"clip_qkv", 8.0},
                                             {"logit_scale", 0.5},
                                             {"attention_bias", true},
                                             {"residual_multiplier", 0.22},
                                             {"no_such_key", "on"},
                                             {"null_is_neutral", nullptr}});
-  for (const char* part : {"clip_qkv is not known here and may change the model; got 8.0; remove the key",
+  for (const char* part : {"clip_qkv is unknown and may change the model; got 8.0; remove the key",
                            "logit_scale must be 1; got 0.5", "attention_bias must be false; got true",
-                           "residual_multiplier must be 1; got 0.22", "no_such_key is not known here"})
+                           "residual_multiplier must be 1; got 0.22", "no_such_key is unknown"})
     EXPECT_THAT(fault, HasSubstr(std::string("x/config.json: ") + part));
   EXPECT_EQ(std::count(fault.begin(), fault.end(), '\n'), 4) << fault;
   EXPECT_THAT(fault, Not(HasSubstr("null_is_neutral")));
 }
 
-TEST(ConfigKeys, ThatChangeScoresOrLayersAreRejectedByName) {
+TEST(ConfigKeys, RejectsUnsupportedFeaturesByName) {
   const struct {
     const char* type;
     json change;
@@ -84,14 +84,14 @@ TEST(ConfigKeys, ThatChangeScoresOrLayersAreRejectedByName) {
       {"gpt2", {{"n_special", 3}}, "n_special must be 0; got 3"},
       {"llama", {{"activation", "gelu"}}, "activation must be swiglu; got gelu"},
       {"llama", {{"mlp_bias", true}}, "mlp_bias must be false"},
-      {"llama", {{"sliding_window", 4096}}, "sliding_window is not known here"},
+      {"llama", {{"sliding_window", 4096}}, "sliding_window is unknown"},
       {"llama",
        {{"layer_types", json(std::vector<std::string>(32, "sliding_attention"))}},
        "layer_types must be full_attention"},
       {"llama", {{"partial_rotary_factor", 0.5}}, "partial_rotary_factor must be 1; got 0.5"},
       {"llama", {{"quantization_config", {{"quant_method", "fp8"}}}}, "quantization_config must be absent"},
       {"llama", {{"per_layer_config", {{"0", {{"hidden_act", "relu"}}}}}}, "per_layer_config must be {}"},
-      {"llama", {{"text_config", {{"hidden_size", 64}}}}, "text_config is not known here"},
+      {"llama", {{"text_config", {{"hidden_size", 64}}}}, "text_config is unknown"},
       {"mistral", {{"use_sliding_window", false}}, "use_sliding_window must be true"},
       {"mixtral", {{"attention_bias", true}}, "attention_bias must be false"},
       {"qwen2", {{"use_sliding_window", true}, {"max_window_layers", 0}}, "use_sliding_window must be false"},
@@ -105,7 +105,7 @@ TEST(ConfigKeys, ThatChangeScoresOrLayersAreRejectedByName) {
       {"deepseek_v3", {{"first_k_dense_replace", 61}}, "first_k_dense_replace must be below the 61 layers"},
       {"deepseek_v3",
        {{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}},
-       "rope_scaling must be of rope_type default or yarn: latent attention knows no other scaling; "
+       "rope_scaling must be of rope_type default or yarn: latent attention supports no other scaling; "
        "got linear"},
       {"kimi_k2",
        {{"rope_parameters",
@@ -118,17 +118,15 @@ TEST(ConfigKeys, ThatChangeScoresOrLayersAreRejectedByName) {
       {"gpt_oss", {{"num_experts_per_tok", 1}}, "num_experts_per_tok must be at least 2"},
       {"gpt_oss",
        {{"experts_per_token", 2}},
-       "experts_per_token must be 4 without num_experts_per_tok, which alone Transformers reads; got 2; "
-       "write num_experts_per_tok"},
-      {"gemma2", {{"query_pre_attn_scalar", 32.5}}, "its values must together describe a model"},
+       "experts_per_token must be 4 without num_experts_per_tok, the only key that Transformers reads; got "
+       "2; write num_experts_per_tok"},
+      {"gemma2", {{"query_pre_attn_scalar", 32.5}}, "combined values must describe a model"},
       {"gpt_oss", {{"experts_per_token", 2}, {"num_experts_per_tok", 4}}, "must agree"},
       {"gpt_oss", {{"rope_scaling", nullptr}}, "Transformers 4 and 5 read null as two models"},
       {"gemma2", {{"sliding_window", 8}, {"sliding_window_size", 16}}, "must agree"},
       {"gemma2", {{"use_bidirectional_attention", true}}, "use_bidirectional_attention must be false"},
       {"gemma2", {{"hidden_size", 60}}, "hidden_size must be a multiple of num_attention_heads"},
-      {"gemma3_text",
-       {{"rope_parameters", {{"rope_theta", 5000}}}},
-       "rope_parameters.rope_theta is not known"},
+      {"gemma3_text", {{"rope_parameters", {{"rope_theta", 5000}}}}, "rope_parameters.rope_theta is unknown"},
       {"t5",
        {{"feed_forward_proj", "gated-gelu"}, {"dense_act_fn", "silu"}},
        "dense_act_fn must be gelu_new"},
@@ -138,8 +136,8 @@ TEST(ConfigKeys, ThatChangeScoresOrLayersAreRejectedByName) {
   for (const auto& one : kCases) EXPECT_THAT(small(one.type, one.change), HasSubstr(one.part)) << one.type;
 }
 
-/// The models that transformers 5.23 makes of them: nothing there reads these keys, or not these values.
-TEST(ConfigKeys, ThatDecideNothingAreTaken) {
+/// transformers 5.23 ignores these keys, or these values.
+TEST(ConfigKeys, AcceptsKeysWithoutEffect) {
   for (const char* type : {"llama", "mistral", "qwen2", "qwen3", "mixtral", "qwen3_moe", "deepseek_v3",
                            "gpt_oss", "gemma2", "gemma3_text", "gpt2"})
     for (const bool value : {false, true}) EXPECT_EQ(small(type, {{"is_decoder", value}}), "") << type;
@@ -151,7 +149,7 @@ TEST(ConfigKeys, ThatDecideNothingAreTaken) {
   EXPECT_EQ(small("deepseek_v3", {{"rope_scaling", {{"type", "linear"}, {"factor", 1.0}}}}), "");
 }
 
-TEST(ConfigKeys, NameTheClassOfTheirType) {
+TEST(ConfigKeys, RequiresAClassOfTheModelType) {
   EXPECT_EQ(small("llama", {{"architectures", {"LlamaForCausalLM"}}}), "");
   EXPECT_THAT(small("llama", {{"architectures", {"LlamaForSequenceClassification"}}}),
               HasSubstr("architectures must be LlamaForCausalLM with model_type llama; got "
@@ -163,34 +161,34 @@ TEST(ConfigKeys, NameTheClassOfTheirType) {
   EXPECT_THAT(small("gemma2", {{"final_logit_softcapping", 0.0}}), HasSubstr("must be a number of at least"));
 }
 
-TEST(ConfigKeys, OfAWrongTypeOrRangeAreNamed) {
+TEST(ConfigKeys, NamesKeysOfWrongTypeOrRange) {
   const struct {
     json change;
     const char* part;
   } kCases[] = {
-      {{{"hidden_size", "64"}}, "hidden_size must be a whole number from 1 to 1000000000; got \"64\""},
-      {{{"hidden_size", 64.0}}, "hidden_size must be a whole number from 1 to 1000000000; got 64.0"},
-      {{{"hidden_size", nullptr}}, "hidden_size must be a whole number"},
-      {{{"num_hidden_layers", -1}}, "num_hidden_layers must be a whole number from 1 to 10000; got -1"},
-      {{{"num_hidden_layers", 1'000'000}}, "num_hidden_layers must be a whole number from 1 to 10000"},
-      {{{"vocab_size", 18446744073709551615ULL}}, "vocab_size must be a whole number"},
-      {{{"num_attention_heads", 0}}, "num_attention_heads must be a whole number from 1"},
-      {{{"num_key_value_heads", {4}}}, "num_key_value_heads must be a whole number"},
+      {{{"hidden_size", "64"}}, "hidden_size must be an integer from 1 to 1000000000; got \"64\""},
+      {{{"hidden_size", 64.0}}, "hidden_size must be an integer from 1 to 1000000000; got 64.0"},
+      {{{"hidden_size", nullptr}}, "hidden_size must be an integer"},
+      {{{"num_hidden_layers", -1}}, "num_hidden_layers must be an integer from 1 to 10000; got -1"},
+      {{{"num_hidden_layers", 1'000'000}}, "num_hidden_layers must be an integer from 1 to 10000"},
+      {{{"vocab_size", 18446744073709551615ULL}}, "vocab_size must be an integer"},
+      {{{"num_attention_heads", 0}}, "num_attention_heads must be an integer from 1"},
+      {{{"num_key_value_heads", {4}}}, "num_key_value_heads must be an integer"},
       {{{"rms_norm_eps", "1e-5"}}, "rms_norm_eps must be a number from 0 to 1; got \"1e-5\""},
       {{{"rms_norm_eps", -1e-5}}, "rms_norm_eps must be a number from 0 to 1; got -1e-05"},
       {{{"rope_theta", 0}}, "rope_theta must be a number of at least 1; got 0"},
       {{{"rope_theta", nullptr}}, "rope_theta must be a number"},
       {{{"tie_word_embeddings", "false"}}, "tie_word_embeddings must be true or false; got \"false\""},
       {{{"rope_scaling", "linear"}}, "rope_scaling must be a JSON object; got \"linear\""},
-      {{{"rope_scaling", {{"rope_type", 3}}}}, "rope_scaling.rope_type must be a text; got 3"},
-      {{{"layer_types", 7}}, "layer_types must be a list with one for each of 32 layers; got 7"},
+      {{{"rope_scaling", {{"rope_type", 3}}}}, "rope_scaling.rope_type must be a string; got 3"},
+      {{{"layer_types", 7}}, "layer_types must be a list with one entry for each of 32 layers; got 7"},
       {{{"hidden_size", 63}}, "must be a multiple of num_attention_heads"},
       {{{"attention_dropout", 1.5}}, "attention_dropout must be a number from 0 to 1"}};
   for (const auto& one : kCases) EXPECT_THAT(small("llama", one.change), HasSubstr(one.part));
   EXPECT_THAT(fault_of(json::array()), HasSubstr("must be a JSON object"));
 }
 
-TEST(ConfigKeys, OfPositionsHoldWhereverTheyStand) {
+TEST(ConfigKeys, ReadsPositionsAnywhere) {
   const auto theta = [](const char* folder) {
     return run_from(file_of(std::string("cases/") + folder)).model;
   };
@@ -198,7 +196,7 @@ TEST(ConfigKeys, OfPositionsHoldWhereverTheyStand) {
   EXPECT_EQ(theta("deepseek-theta-in-rope-scaling/hf/config.json").rotary_base, 50000);
   EXPECT_EQ(theta("llama3-length-at-top/hf/config.json").rope_original_max_position_embeddings, 8);
   EXPECT_EQ(theta("yarn-length-at-top/hf/config.json").yarn_original_max_position_embeddings, 8);
-  // Nowhere: max_position_embeddings.
+  // Without a length: max_position_embeddings.
   const json llama3 = {
       {"rope_type", "llama3"}, {"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}};
   const config::Model m =
@@ -206,7 +204,7 @@ TEST(ConfigKeys, OfPositionsHoldWhereverTheyStand) {
   EXPECT_EQ(m.rope_original_max_position_embeddings, 512);
 }
 
-TEST(ConfigKeys, OfPositionsThatDisagreeAreRejected) {
+TEST(ConfigKeys, RejectsConflictingPositions) {
   EXPECT_THAT(fault_of(file_of("cases/two-rope-blocks/config.json")),
               HasSubstr("rope_scaling must agree with rope_parameters"));
   EXPECT_THAT(fault_of(file_of("cases/gpt2-scores-unscaled/config.json")), HasSubstr("scale_attn_weights"));
@@ -215,8 +213,8 @@ TEST(ConfigKeys, OfPositionsThatDisagreeAreRejected) {
   block["rope_theta"] = 5000;
   EXPECT_THAT(small("llama", {{"rope_theta", 10000.0}, {"rope_parameters", block}}),
               HasSubstr("rope_theta must agree with rope_theta of the block of positions; got "
-                        "[10000.0,5000.0]; remove the one that does not hold"));
-  // The same in two spellings is no disagreement.
+                        "[10000.0,5000.0]; remove the wrong one"));
+  // Equivalent blocks do not conflict.
   EXPECT_EQ(small("llama", {{"rope_theta", 5000.0},
                             {"rope_scaling", {{"type", "linear"}, {"factor", 2}}},
                             {"rope_parameters", block}}),
@@ -232,8 +230,8 @@ TEST(ConfigKeys, OfPositionsThatDisagreeAreRejected) {
               HasSubstr("rope_local_base_freq must agree"));
 }
 
-/// Gemma 3's positions in transformers 5.23 (rope_parameters of the configuration, and the frequencies).
-TEST(ConfigKeys, OfPositionsByKindOfLayerAreThoseThatTransformersReads) {
+/// Gemma 3's positions as in transformers 5.23 (rope_parameters of the configuration, and the frequencies).
+TEST(ConfigKeys, ReadsGemma3PositionsAsTransformers) {
   const auto flat = [](json block) { return json::object({{"rope_scaling", std::move(block)}}); };
   const auto nested = [](json block) {
     return json::object({{"rope_parameters", json::object({{"full_attention", std::move(block)}})}});
@@ -244,7 +242,7 @@ TEST(ConfigKeys, OfPositionsByKindOfLayerAreThoseThatTransformersReads) {
   };
   const json linear = {{"type", "linear"}, {"factor", 2.0}};
   EXPECT_THAT(small("gemma3_text", flat(linear)),
-              HasSubstr("rope_scaling.type must be named rope_type: Transformers does not read type for this "
+              HasSubstr("rope_scaling.type must be named rope_type: Transformers ignores type for this "
                         "class; got linear; write rope_type"));
   EXPECT_EQ(small("gemma3_text", flat({{"type", "default"}})), "");
   EXPECT_EQ(model(nested(linear)).rotary_seq_len_interpolation_factor, 2);
@@ -257,7 +255,7 @@ TEST(ConfigKeys, OfPositionsByKindOfLayerAreThoseThatTransformersReads) {
     EXPECT_EQ(model(config).yarn_original_max_position_embeddings, 131072);
     config["original_max_position_embeddings"] = 16;
     EXPECT_THAT(small("gemma3_text", config),
-                HasSubstr("original_max_position_embeddings must stand in the block of positions"));
+                HasSubstr("original_max_position_embeddings must be in the block of positions"));
     config["original_max_position_embeddings"] = 131072;
     EXPECT_EQ(small("gemma3_text", config), "");
   }
@@ -278,13 +276,13 @@ TEST(ConfigKeys, OfPositionsByKindOfLayerAreThoseThatTransformersReads) {
   EXPECT_FALSE(family_of(m)) << "its class would round";
 }
 
-TEST(ConfigKeys, OfScalingAreReadOrRejected) {
+TEST(ConfigKeys, ReadsOrRejectsRopeScaling) {
   const auto scaled = [](json block) { return small("llama", {{"rope_scaling", std::move(block)}}); };
-  EXPECT_THAT(scaled({{"rope_type", "yarn"}}), HasSubstr("rope_scaling.factor must be there"));
-  EXPECT_THAT(scaled({{"rope_type", "llama3"}, {"factor", 8.0}}), HasSubstr("low_freq_factor must be there"));
+  EXPECT_THAT(scaled({{"rope_type", "yarn"}}), HasSubstr("rope_scaling.factor must be given"));
+  EXPECT_THAT(scaled({{"rope_type", "llama3"}, {"factor", 8.0}}), HasSubstr("low_freq_factor must be given"));
   EXPECT_THAT(scaled({{"rope_type", "longrope"}, {"long_factor", {1}}}), HasSubstr("got longrope"));
   EXPECT_THAT(scaled({{"rope_type", "linear"}, {"factor", 2}, {"mscale", 1}}),
-              HasSubstr("rope_scaling.mscale is not known here"));
+              HasSubstr("rope_scaling.mscale is unknown"));
   EXPECT_THAT(scaled({{"rope_type", "linear"}, {"factor", 2}, {"partial_rotary_factor", 0.5}}),
               HasSubstr("rope_scaling.partial_rotary_factor must be 1"));
   EXPECT_THAT(scaled({{"rope_type", "linear"}, {"factor", 0.5}}),
@@ -293,13 +291,13 @@ TEST(ConfigKeys, OfScalingAreReadOrRejected) {
   EXPECT_THAT(scaled({{"rope_type", "yarn"}, {"factor", 4}, {"attention_factor", 2.0}}),
               HasSubstr("attention_factor must be 1.138"));
   EXPECT_EQ(scaled({{"rope_type", "yarn"}, {"factor", 4}, {"attention_factor", 1.138629436111989}}), "");
-  // A factor of 1 stretches nothing.
+  // A factor of 1 scales nothing.
   EXPECT_EQ(run_from({{"model_type", "llama"}, {"rope_scaling", {{"type", "yarn"}, {"factor", 1.0}}}})
                 .model.position_embedding,
             config::PositionEmbedding::kRope);
 }
 
-TEST(ConfigKeys, OfDropoutAreReadWithTheirClassesDefaults) {
+TEST(ConfigKeys, ReadsDropoutWithClassDefaults) {
   const auto dropout = [](const char* type, const json& change) {
     json config = {{"model_type", type}};
     if (change.is_object()) config.update(change);
@@ -316,15 +314,15 @@ TEST(ConfigKeys, OfDropoutAreReadWithTheirClassesDefaults) {
   EXPECT_EQ(dropout("bert", {{"hidden_dropout_prob", 0.0}}), Two(0, 0.1));
   EXPECT_EQ(dropout("t5", {{"feed_forward_proj", "gated-gelu"}, {"dropout_rate", 0.05}}), Two(0.05, 0.05));
   EXPECT_FALSE(settings_of({{"model_type", "gpt2"}, {"embd_pdrop", 0.0}}, "x").contains("hidden_dropout"))
-      << "no setting says two";
+      << "no setting expresses two";
 }
 
-/// What transformers 5.23 would not open, or open as another model, is not written.
-TEST(ConfigKeys, AreWrittenAsTransformersReadsThem) {
+/// Models that transformers 5.23 would not open, or open as another model, get no config.json.
+TEST(ConfigKeys, WritesConfigsThatTransformersReads) {
   config::Model m = run_of("gemma2").model;
   EXPECT_TRUE(config_of(m).at("query_pre_attn_scalar").is_number_integer());
   m.query_pre_attn_scalar = 32.5;
-  EXPECT_FALSE(family_of(m)) << "a whole number in Gemma2Config";
+  EXPECT_FALSE(family_of(m)) << "a integer in Gemma2Config";
   m = run_of("gpt_oss").model;
   m.position_embedding = config::PositionEmbedding::kRope;
   EXPECT_EQ(config_of(m).at("rope_scaling"), (json{{"rope_type", "default"}})) << "null means YaRN there";
@@ -342,7 +340,7 @@ TEST(ConfigKeys, AreWrittenAsTransformersReadsThem) {
     EXPECT_EQ(config.at("layer_types"), json::array({"full_attention", "full_attention"})) << one.folder;
     EXPECT_EQ(m, run_from(config).model) << one.folder;
   }
-  // LlamaConfig asks for whole heads; Mistral has the same layers and does not.
+  // LlamaConfig requires hidden_size % heads == 0; Mistral has the same layers without this rule.
   m = run_of("llama_plain").model;
   m.hidden_size = 66;
   EXPECT_EQ(family_of(m), Family::kMistral);

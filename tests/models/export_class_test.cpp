@@ -1,4 +1,4 @@
-// The class that a run's step folders open as, and the flag that prevents one.
+// Hugging Face class of a run's checkpoints, and the flags that prevent one.
 #include "colonnade/models/hf/export_class.h"
 
 #include <gtest/gtest.h>
@@ -28,13 +28,13 @@ std::string exported_llama(std::vector<std::string> more) {
   return exported(more);
 }
 
-TEST(ExportClass, IsNamedForEveryFamily) {
+TEST(ExportClass, NamesTheClassOfEveryFamily) {
   for (const char* folder : {"llama", "mistral", "qwen2", "qwen3", "mixtral", "gpt2", "qwen3_moe", "gpt_oss",
                              "gemma2", "gemma3_text", "deepseek_v3", "t5", "bert"})
     EXPECT_EQ(export_text(run_of(folder).model), config_in(folder).at("architectures").at(0)) << folder;
 }
 
-TEST(ExportClass, OrTheFewestFlagsThatPreventIt) {
+TEST(ExportClass, NamesTheFewestFlagsThatPreventOne) {
   EXPECT_EQ(exported({}), "GPT2LMHeadModel");
   EXPECT_EQ(exported_llama({}), "LlamaForCausalLM");
   EXPECT_EQ(exported_llama({"--apply-layernorm-1p"}),

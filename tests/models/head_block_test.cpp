@@ -1,4 +1,4 @@
-// The end of a GPT that predicts further tokens, against plain tensor functions in float64, in every layout.
+// GPT head with multi-token prediction against plain tensor functions in float64, in every layout.
 #include "colonnade/models/gpt/head_block.h"
 
 #include "layers/support.h"
@@ -33,7 +33,7 @@ config::Model model_of(bool untied) {
   return m;
 }
 
-/// Two sequences; the number of the document of every token.
+/// Document number of every token of two sequences.
 const std::vector<std::vector<int>> kOne(kB, std::vector<int>(kS, 0));
 const std::vector<std::vector<int>> kSeveral = {{0, 0, 0, 1, 1, 1, 1, 2}, {0, 1, 2, 2, 2, 2, 2, 2}};
 
@@ -69,7 +69,7 @@ Tensor entropy(const Tensor& hidden, const Tensor& output, const Tensor& labels)
   return -logits.log_softmax(-1).gather(-1, labels.unsqueeze(-1)).squeeze(-1);
 }
 
-/// A layer without positions, its weights behind `name`.
+/// A layer without positions; `name` is the prefix of its weights.
 Tensor layer(const Tensor& x, const test::Weights& w, const std::string& name, const Tensor& mask) {
   const auto heads = [](const Tensor& y) { return y.view({kS, kB, kHeads, kD}).permute({1, 2, 0, 3}); };
   const Tensor qkv = at::matmul(normed(x, w.at(name + "input_layernorm.weight")),
@@ -89,22 +89,22 @@ Tensor layer(const Tensor& x, const test::Weights& w, const std::string& name, c
   return h + at::matmul(at::silu(up[0]) * up[1], w.at(name + "mlp.linear_fc2.weight").t());
 }
 
-/// Mean cross-entropy of the k-th further token at every place that has one in its document.
-Tensor further_loss(std::int64_t k, Tensor& hidden, const test::Weights& w, const Tensor& output,
-                    const tensor::Batch& batch, const std::vector<std::vector<int>>& documents) {
+/// Mean cross-entropy of the k-th MTP layer over positions whose target is in the same document.
+Tensor mtp_loss(std::int64_t k, Tensor& hidden, const test::Weights& w, const Tensor& output,
+                const tensor::Batch& batch, const std::vector<std::vector<int>>& documents) {
   const Tensor tokens = batch.at("tokens"), labels = batch.at("labels"), mask = batch.at("loss_mask");
-  Tensor ahead = at::zeros_like(tokens), wanted = at::zeros_like(labels), weight = at::zeros_like(mask);
+  Tensor shifted = at::zeros_like(tokens), targets = at::zeros_like(labels), weight = at::zeros_like(mask);
   for (std::int64_t b = 0; b < kB; ++b)
     for (std::int64_t i = 0; i + k < kS; ++i) {
       const auto& own = documents[static_cast<std::size_t>(b)];
-      ahead[b][i] = tokens[b][i + k];
-      wanted[b][i] = labels[b][i + k];
+      shifted[b][i] = tokens[b][i + k];
+      targets[b][i] = labels[b][i + k];
       if (own[static_cast<std::size_t>(i)] == own[static_cast<std::size_t>(i + k)])
         weight[b][i] = mask[b][i + k];
     }
   const std::string name = fmt::format("mtp.layers.{}.", k - 1);
   const Tensor embedded = w.at("embedding.word_embeddings.weight")
-                              .index_select(0, ahead.view(-1))
+                              .index_select(0, shifted.view(-1))
                               .view({kB, kS, kH})
                               .transpose(0, 1);
   const Tensor both = at::cat(
@@ -112,13 +112,13 @@ Tensor further_loss(std::int64_t k, Tensor& hidden, const test::Weights& w, cons
   const Tensor x = at::matmul(both, w.at(name + "eh_proj.weight").t());
   hidden = normed(layer(x, w, name + "transformer_layer.", batch.find("attention_mask")),
                   w.at(name + "final_layernorm.weight"));
-  return (entropy(hidden, output, wanted) * weight).sum() / weight.sum();
+  return (entropy(hidden, output, targets) * weight).sum() / weight.sum();
 }
 
-/// What two stages hold, one behind the other.
-class Apart final : public tensor::Block {
+/// Final norm with MTP layers and head as in two stages.
+class TwoStages final : public tensor::Block {
  public:
-  Apart(const config::Model& model, const config::Parallel& parallel, const layers::Context& context) {
+  TwoStages(const config::Model& model, const config::Parallel& parallel, const layers::Context& context) {
     auto states = std::make_unique<FinalStates>(model, parallel, context, nullptr, nullptr);
     tensor::Parameter* word = states->word();
     norm_ = std::make_unique<FinalBlock>(std::move(states));
@@ -140,19 +140,19 @@ class Apart final : public tensor::Block {
   std::unique_ptr<HeadBlock> head_;
 };
 
-enum class Ends { kTogether, kApart };
+enum class Placement { kOneStage, kTwoStages };
 
-test::MakeBlock head(const config::Model& model, Ends ends = Ends::kTogether) {
+test::MakeBlock head(const config::Model& model, Placement placement = Placement::kOneStage) {
   return [=](const config::Parallel& parallel,
              const layers::Context& context) -> std::unique_ptr<tensor::Block> {
-    if (ends == Ends::kApart) return std::make_unique<Apart>(model, parallel, context);
+    if (placement == Placement::kTwoStages) return std::make_unique<TwoStages>(model, parallel, context);
     auto states = std::make_unique<FinalStates>(model, parallel, context, nullptr, nullptr);
     return std::make_unique<HeadBlock>(model, parallel, context, std::move(states), nullptr);
   };
 }
 
 void check(bool untied, const std::vector<std::vector<int>>& documents, bool positions,
-           Ends ends = Ends::kTogether) {
+           Placement placement = Placement::kOneStage) {
   const config::Model m = model_of(untied);
   const tensor::Batch batch = batch_of(documents, positions);
   std::vector<layout::ParamSpec> specs;
@@ -162,57 +162,57 @@ void check(bool untied, const std::vector<std::vector<int>>& documents, bool pos
   specs.push_back(layout::embedding_params(m, {}).word);
   std::vector<double> means;
   const Tensor x = test::named_random("x", {kS, kB, kH});
-  const auto expected = test::defined(specs, x, [&](const Tensor& in, const test::Weights& w) {
+  const auto expected = test::reference(specs, x, [&](const Tensor& in, const test::Weights& w) {
     const Tensor& output = w.at(untied ? "output_layer.weight" : "embedding.word_embeddings.weight");
     Tensor hidden = normed(in, w.at("decoder.final_layernorm.weight"));
     const Tensor y = entropy(hidden, output, batch.at("labels"));
-    Tensor further = at::zeros({}, y.options());
+    Tensor mtp = at::zeros({}, y.options());
     for (std::int64_t k = 1; k <= kDepths; ++k) {
-      const Tensor one = further_loss(k, hidden, w, output, batch, documents);
+      const Tensor one = mtp_loss(k, hidden, w, output, batch, documents);
       means.push_back(one.item<double>());
-      further = further + one;
+      mtp = mtp + one;
     }
-    // The gradient of `further` shall start from its weight, whatever y is probed with.
-    const Tensor weighed = further * (kFactor / kDepths * kGradScale);
+    // Makes the gradient of `mtp` its weight for any probe of y.
+    const Tensor weighed = mtp * (kFactor / kDepths * kGradScale);
     return y + (weighed - weighed.detach()) / test::probe_for(y).sum();
   });
-  tensor::Report told;
-  test::run_split({}, head(m, ends), x, {.batch = batch, .grad_scale = kGradScale, .report = &told},
-                  [](const test::Expected&, const comm::Group&) {});
+  tensor::Report report;
+  test::run_layout({}, head(m, placement), x, {.batch = batch, .grad_scale = kGradScale, .report = &report},
+                   [](const test::Expected&, const comm::Group&) {});
   const auto mean = [&](const char* key) {
-    return (told.tallies.at(key)[0] / told.tallies.at(key)[1]).item<double>();
+    return (report.metric_sums.at(key)[0] / report.metric_sums.at(key)[1]).item<double>();
   };
   EXPECT_NEAR(mean("mtp_1_loss"), means[0], 1e-6);
   EXPECT_NEAR(mean("mtp_2_loss"), means[1], 1e-6);
   EXPECT_NE(means[0], means[1]);
-  test::expect_in_every_split(head(m, ends), x, {.batch = batch, .grad_scale = kGradScale}, expected);
+  test::expect_in_every_layout(head(m, placement), x, {.batch = batch, .grad_scale = kGradScale}, expected);
 }
 
-TEST(HeadBlock, PredictsFurtherTokens) { check(/*untied=*/true, kOne, false); }
+TEST(HeadBlock, MultiTokenPrediction) { check(/*untied=*/true, kOne, false); }
 
-TEST(HeadBlock, PredictsThemWithTiedEmbeddings) { check(/*untied=*/false, kOne, false); }
+TEST(HeadBlock, MultiTokenPredictionWithTiedEmbeddings) { check(/*untied=*/false, kOne, false); }
 
-TEST(HeadBlock, PredictsThemOfStatesThatAnotherStageMade) {
-  check(/*untied=*/true, kSeveral, /*positions=*/true, Ends::kApart);
-  check(/*untied=*/false, kOne, false, Ends::kApart);
+TEST(HeadBlock, MultiTokenPredictionInTwoStages) {
+  check(/*untied=*/true, kSeveral, /*positions=*/true, Placement::kTwoStages);
+  check(/*untied=*/false, kOne, false, Placement::kTwoStages);
 }
 
-TEST(HeadBlock, LeavesOutThoseOfOtherDocuments) {
+TEST(HeadBlock, MasksTargetsOfOtherDocuments) {
   check(/*untied=*/true, kSeveral, /*positions=*/true);
   check(/*untied=*/true, kSeveral, /*positions=*/false);
 }
 
-TEST(HeadBlock, PredictsInTrainingAlone) {
+TEST(HeadBlock, MultiTokenPredictionInTrainingOnly) {
   const config::Model m = model_of(true);
   const tensor::Batch batch = batch_of(kOne, false);
   const Tensor x = test::named_random("x", {kS, kB, kH});
-  for (const Ends ends : {Ends::kTogether, Ends::kApart}) {
-    tensor::Report told;
-    test::run_split({}, head(m, ends), x, {.batch = batch, .training = false, .report = &told},
-                    [](const test::Expected& got, const comm::Group&) {
-                      EXPECT_EQ(got.grads.at("mtp.layers.0.eh_proj.weight").abs().max().item<double>(), 0);
-                    });
-    EXPECT_TRUE(told.tallies.empty());
+  for (const Placement placement : {Placement::kOneStage, Placement::kTwoStages}) {
+    tensor::Report report;
+    test::run_layout({}, head(m, placement), x, {.batch = batch, .training = false, .report = &report},
+                     [](const test::Expected& got, const comm::Group&) {
+                       EXPECT_EQ(got.grads.at("mtp.layers.0.eh_proj.weight").abs().max().item<double>(), 0);
+                     });
+    EXPECT_TRUE(report.metric_sums.empty());
   }
 }
 

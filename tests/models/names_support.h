@@ -1,4 +1,4 @@
-// What the tests of names and of config.json share: the models of the recorded folders.
+// Shared by the tests of names and config.json: models of the recorded checkpoints.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -40,8 +40,8 @@ inline std::set<std::string> names_of(const config::Run& run) {
   return names;
 }
 
-/// What is wrong with the config.json of `folder` after a change; "" where nothing is.
-inline std::string refusal(const char* folder, const nlohmann::json& change) {
+/// Error for the config.json of `folder` after a change; "" without one.
+inline std::string config_error(const char* folder, const nlohmann::json& change) {
   auto config = config_in(folder);
   config.update(change);
   try {

@@ -1,4 +1,4 @@
-// Activation functions against LibTorch's own in float64, with and without bias.
+// Activations against LibTorch's in float64, with and without bias.
 #include "colonnade/ops/activation.h"
 
 #include "colonnade/base/error.h"
@@ -13,7 +13,7 @@ using test::distance;
 
 constexpr double kBound = 1.25, kOffset = 0.5;
 
-Tensor defined_activation(const Tensor& z, Activation kind) {
+Tensor reference_activation(const Tensor& z, Activation kind) {
   if (kind == Activation::kQuickGeglu) {
     const Tensor pairs = z.unflatten(-1, {-1, 2});
     const Tensor gate = pairs.select(-1, 0).clamp_max(kBound);
@@ -55,7 +55,7 @@ ActivationKind with_bounds(Activation activation) {
   return kind;
 }
 
-TEST(Activate, FollowsLibTorchWithAndWithoutBias) {
+TEST(Activate, EqualsLibTorchWithAndWithoutBias) {
   at::manual_seed(1);
   for (const auto type : test::kTypes)
     for (const Activation kind : kAll)
@@ -66,7 +66,7 @@ TEST(Activate, FollowsLibTorchWithAndWithoutBias) {
         const auto bias = test::parameter(test::random({74}, type));
         const Tensor x_ref = x.detach().to(at::kDouble).set_requires_grad(true);
         const Tensor bias_ref = bias->value.detach().to(at::kDouble).set_requires_grad(true);
-        const Tensor ref = defined_activation(with_bias ? x_ref + bias_ref : x_ref, kind);
+        const Tensor ref = reference_activation(with_bias ? x_ref + bias_ref : x_ref, kind);
         const Tensor probe = test::random(ref.sizes());
         const auto expected = test::gradients(ref, probe, {x_ref, bias_ref});
 
@@ -81,13 +81,13 @@ TEST(Activate, FollowsLibTorchWithAndWithoutBias) {
       }
 }
 
-TEST(Activate, BoundsNothingUnlessTold) {
+TEST(Activate, DoesNotClampByDefault) {
   const Tensor x = test::random({3, 6}, at::kDouble) * 100;
   const Tensor gate = x.unflatten(-1, {3, 2}).select(-1, 0), up = x.unflatten(-1, {3, 2}).select(-1, 1);
   EXPECT_LT(distance(activate(x, Activation::kQuickGeglu), gate * (gate * 1.702).sigmoid() * up), 1e-12);
 }
 
-TEST(Activate, RefusesAnOddGatedInput) {
+TEST(Activate, RejectsAnOddGatedInput) {
   EXPECT_THROW(activate(test::random({2, 7}), Activation::kSwiglu), Error);
 }
 

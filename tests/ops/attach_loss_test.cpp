@@ -1,4 +1,4 @@
-// A loss attached in the middle gives the gradients of the sum of both.
+// An attached loss contributes its gradient as if added to the output.
 #include "colonnade/ops/attach_loss.h"
 
 #include "ops/support.h"
@@ -8,7 +8,7 @@ namespace {
 
 using at::Tensor;
 
-TEST(AttachLoss, GradientsAreThoseOfTheWeightedSum) {
+TEST(AttachLoss, HasTheGradientOfTheWeightedSum) {
   const Tensor x = test::random({4, 3}).set_requires_grad(true);
   const Tensor y = attach_loss(x * 2, (x * x).sum(), 0.25);
   EXPECT_TRUE(at::equal(y, x * 2));

@@ -1,4 +1,4 @@
-// Attention against softmax(q k^T) v in float64, for every kind of mask and grouping.
+// Attention against softmax(q k^T) v in float64, for every mask and grouping.
 #include "colonnade/ops/attention.h"
 
 #include "colonnade/base/error.h"
@@ -18,11 +18,11 @@ struct AttentionCase {
   std::int64_t mask_batch = 1;
   bool sinks = false;
   double softcap = 0;
-  double dropout = 0;      ///< with keys in blocks
-  std::int64_t value = 8;  ///< channels of a head of values; queries and keys have 8
+  double dropout = 0;      ///< block attention only
+  std::int64_t value = 8;  ///< value head size; queries and keys have 8
 };
 
-Tensor hidden(const AttentionCase& c, const Tensor& mask) {
+Tensor masked_out(const AttentionCase& c, const Tensor& mask) {
   const Tensor query = at::arange(c.t - c.s, c.t, test::options(at::kLong)).unsqueeze(1);
   const Tensor key = at::arange(c.t, test::options(at::kLong)).unsqueeze(0);
   Tensor all = at::zeros({1, 1, c.s, c.t}, test::options(at::kBool));
@@ -31,18 +31,18 @@ Tensor hidden(const AttentionCase& c, const Tensor& mask) {
   return mask.defined() ? all.logical_or(mask) : all;
 }
 
-Tensor defined_attention(const Qkv& qkv, const AttentionCase& c, double scale, const Tensor& mask,
-                         const Tensor& keep, const Tensor& sinks = {}) {
+Tensor reference_attention(const Qkv& qkv, const AttentionCase& c, double scale, const Tensor& mask,
+                           const Tensor& keep, const Tensor& sinks = {}) {
   const Tensor k = qkv.k.repeat_interleave(c.n / c.g, 1);
   const Tensor v = qkv.v.repeat_interleave(c.n / c.g, 1);
   Tensor scores = at::matmul(qkv.q, k.transpose(-1, -2)) * scale;
   if (c.softcap > 0) scores = c.softcap * (scores / c.softcap).tanh();
-  scores = scores.masked_fill(hidden(c, mask), -1e300);
+  scores = scores.masked_fill(masked_out(c, mask), -1e300);
   Tensor p = scores.softmax(-1);
   if (sinks.defined()) {
-    const Tensor most = at::maximum(scores.amax(-1, true), sinks.view({1, -1, 1, 1})).detach();
-    const Tensor mass = (scores - most).exp();
-    p = mass / (mass.sum(-1, true) + (sinks.view({1, -1, 1, 1}) - most).exp());
+    const Tensor max = at::maximum(scores.amax(-1, true), sinks.view({1, -1, 1, 1})).detach();
+    const Tensor mass = (scores - max).exp();
+    p = mass / (mass.sum(-1, true) + (sinks.view({1, -1, 1, 1}) - max).exp());
   }
   if (keep.defined()) p = p * keep;
   return at::matmul(p, v).permute({2, 0, 1, 3}).reshape({c.s, c.b, -1});
@@ -66,16 +66,16 @@ void check_attention(const AttentionCase& c, at::ScalarType type) {
     args.mask = at::rand({c.mask_batch, 1, c.s, c.t}, test::options(at::kFloat)) < 0.3;
     args.mask.diagonal(c.t - c.s, -2, -1).fill_(false);
   }
-  const Tensor ref = defined_attention(ref_in, c, 0.4, args.mask, {}, ref_sinks);
+  const Tensor ref = reference_attention(ref_in, c, 0.4, args.mask, {}, ref_sinks);
   const Tensor probe = test::random(ref.sizes());
   std::vector<Tensor> inputs{ref_in.q, ref_in.k, ref_in.v};
   if (c.sinks) inputs.push_back(ref_sinks);
   const auto expected = test::gradients(ref, probe, inputs);
   const Tensor y = attention(qkv, args);
   EXPECT_LT(distance(y, ref), test::tolerance(type));
-  std::vector<Tensor> given{qkv.q, qkv.k, qkv.v};
-  if (c.sinks) given.push_back(sinks->value);
-  const auto got = test::gradients(y, probe, given);
+  std::vector<Tensor> leaves{qkv.q, qkv.k, qkv.v};
+  if (c.sinks) leaves.push_back(sinks->value);
+  const auto got = test::gradients(y, probe, leaves);
   for (std::size_t i = 0; i < 3; ++i)
     EXPECT_LT(distance(got[i], expected[i]), 2 * test::tolerance(type)) << i;
   if (c.sinks) {
@@ -83,7 +83,7 @@ void check_attention(const AttentionCase& c, at::ScalarType type) {
   }
 }
 
-TEST(Attention, FollowsItsDefinition) {
+TEST(Attention, EqualsTheReference) {
   at::manual_seed(1);
   for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16})
     for (const std::int64_t g : {4, 2, 1}) {
@@ -97,11 +97,11 @@ TEST(Attention, FollowsItsDefinition) {
     }
 }
 
-TEST(Attention, LetsSinksTakeTheirShare) {
+TEST(Attention, AppliesSinks) {
   at::manual_seed(4);
   for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16})
     for (const std::int64_t g : {4, 2, 1})
-      for (const double cap : {0.0, 0.7}) {  // the second keeps all scores, as CUDA does
+      for (const double cap : {0.0, 0.7}) {  // the second materializes scores, as on CUDA
         check_attention({.g = g, .sinks = true, .softcap = cap}, type);
         check_attention({.g = g, .window = 3, .sinks = true, .softcap = cap}, type);
         check_attention({.g = g, .mask = true, .mask_batch = 2, .sinks = true, .softcap = cap}, type);
@@ -110,7 +110,7 @@ TEST(Attention, LetsSinksTakeTheirShare) {
       }
 }
 
-TEST(Attention, CapsScores) {
+TEST(Attention, AppliesSoftCaps) {
   at::manual_seed(5);
   for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16})
     for (const std::int64_t g : {4, 1}) {
@@ -120,8 +120,7 @@ TEST(Attention, CapsScores) {
     }
 }
 
-// Queries come divided by the number of the layer; every path gives attention without the division.
-/// Queries that are divided by the number of the layer, whose scores are multiplied by it: as without both.
+/// Dividing queries by the layer number and multiplying scores by it must cancel on every path.
 void expect_scaling_cancels(const AttentionCase& c, bool biased) {
   SCOPED_TRACE(
       fmt::format("window {} mask {} sinks {} cap {} bias {}", c.window, c.mask, c.sinks, c.softcap, biased));
@@ -154,7 +153,7 @@ void expect_scaling_cancels(const AttentionCase& c, bool biased) {
   }
 }
 
-TEST(Attention, LayerScalingChangesNoResult) {
+TEST(Attention, LayerScalingCancels) {
   at::manual_seed(7);
   for (const AttentionCase& c : {AttentionCase{},
                                  {.g = 2, .window = 3},
@@ -167,8 +166,8 @@ TEST(Attention, LayerScalingChangesNoResult) {
   }
 }
 
-// Scores of 1e5 are beyond fp16, whose largest number is 65504. A bias makes the path that writes scores.
-TEST(Attention, LayerScalingKeepsScoresOfHalfPrecisionFinite) {
+// Scores of 1e5 exceed the fp16 maximum of 65504. The bias selects the path that materializes scores.
+TEST(Attention, LayerScalingKeepsHalfPrecisionScoresFinite) {
   const std::int64_t s = 5;
   const auto half = test::options(at::kHalf);
   const Tensor falling = at::linspace(180, 90, s, test::options(at::kDouble)).view({1, 1, s, 1});
@@ -179,19 +178,19 @@ TEST(Attention, LayerScalingKeepsScoresOfHalfPrecisionFinite) {
   EXPECT_FALSE(at::isfinite(attention({q, k, v}, args)).all().item<bool>());
   args.layer_scaling = 4;
   const Tensor y = attention({q.div(4), k, v}, args);
-  // The first key is ahead of the others by thousands: each query has its value alone.
+  // The first key's score exceeds the others by thousands, so each query gets exactly its value.
   const Tensor expected = v.narrow(2, 0, 1).expand({1, 2, s, 8}).permute({2, 0, 1, 3}).reshape({s, 1, 16});
   EXPECT_TRUE(at::equal(y, expected));
 }
 
-TEST(Attention, ASinkAtZeroIsOneOfLogitZero) {
+TEST(Attention, OffByOneEqualsALearnedSinkOfZero) {
   at::manual_seed(6);
   const Qkv qkv{test::random({2, 4, 9, 8}), test::random({2, 2, 9, 8}), test::random({2, 2, 9, 8})};
   const auto zeros = test::parameter(at::zeros({4}, test::options(at::kDouble)));
   for (const double cap : {0.0, 0.7}) {
     AttentionArgs learned{.scale = 0.4}, fixed{.scale = 0.4};
     learned.sinks.learned = zeros.get();
-    fixed.sinks.at_zero = true;
+    fixed.sinks.off_by_one = true;
     learned.softcap = fixed.softcap = cap;
     EXPECT_LT(distance(attention(qkv, learned), attention(qkv, fixed)), 1e-15);
     AttentionArgs none{.scale = 0.4};
@@ -200,8 +199,8 @@ TEST(Attention, ASinkAtZeroIsOneOfLogitZero) {
   }
 }
 
-// As a rank that exchanges heads has them.
-TEST(Attention, SinksOfLaterHeadsAreTheirOwn) {
+// Ranks hold such heads with all-to-all context parallelism.
+TEST(Attention, UsesTheSinksOfItsHeads) {
   at::manual_seed(7);
   const Qkv qkv{test::random({2, 2, 9, 8}), test::random({2, 2, 9, 8}), test::random({2, 2, 9, 8})};
   const auto four = test::parameter(test::random({4}));
@@ -210,12 +209,12 @@ TEST(Attention, SinksOfLaterHeadsAreTheirOwn) {
   of_four.sinks = {.learned = four.get(), .first = 2};
   of_two.sinks = {.learned = two.get()};
   EXPECT_LT(distance(attention(qkv, of_four), attention(qkv, of_two)), 1e-15);
-  of_four.sinks = {.first = 2, .at_zero = true};
-  of_two.sinks = {.at_zero = true};
+  of_four.sinks = {.first = 2, .off_by_one = true};
+  of_two.sinks = {.off_by_one = true};
   EXPECT_LT(distance(attention(qkv, of_four), attention(qkv, of_two)), 1e-15);
 }
 
-TEST(Attention, TakesValuesOfAnotherSize) {
+TEST(Attention, SupportsAnotherValueHeadSize) {
   at::manual_seed(4);
   for (const std::int64_t value : {5, 12})
     for (const std::int64_t g : {4, 2}) {
@@ -226,7 +225,7 @@ TEST(Attention, TakesValuesOfAnotherSize) {
     }
 }
 
-TEST(Attention, AlignsFewQueriesAtTheEndOfACache) {
+TEST(Attention, AlignsQueriesToTheEndOfACache) {
   at::manual_seed(2);
   for (const std::int64_t s : {1, 3}) {
     check_attention({.s = s, .t = 9}, at::kDouble);
@@ -235,36 +234,36 @@ TEST(Attention, AlignsFewQueriesAtTheEndOfACache) {
   }
 }
 
-struct InBlocks {
+struct BlockKernels {
   decltype(&attention_block) forward;
   decltype(&attention_block_backward) backward;
 };
 
-/// Of a block of keys alone, or of all; they and their queries lie anywhere in a sequence of 100.
+/// Positions of queries and of two key blocks in a sequence of kLong tokens.
 constexpr std::int64_t kLong = 100;
-struct Places {
-  std::vector<layout::Chunk> queries, first, second;
+struct BlockPositions {
+  std::vector<layout::TokenSpan> queries, first, second;
 };
-const Places kPlaces{{{3, 4}, {20, 5}}, {{10, 9}}, {{40, 4}, {61, 7}}};
+const BlockPositions kPositions{{{3, 4}, {20, 5}}, {{10, 9}}, {{40, 4}, {61, 7}}};
 
-Tensor positions(const std::vector<layout::Chunk>& chunks) {
+Tensor positions(const std::vector<layout::TokenSpan>& chunks) {
   std::vector<Tensor> parts;
-  for (const layout::Chunk& c : chunks)
+  for (const layout::TokenSpan& c : chunks)
     parts.push_back(at::arange(c.begin, c.begin + c.length, test::options(at::kLong)));
   return at::cat(parts);
 }
 
-/// What is left of the weights of the queries for both blocks.
-Tensor left_of_weights(const AttentionCase& c, const DropoutKey& key) {
+/// Dropout factors of the queries for both key blocks.
+Tensor dropout_factors(const AttentionCase& c, const DropoutKey& key) {
   const Tensor all = at::ones({c.b, c.n, kLong, kLong}, test::options(at::kDouble));
-  const Tensor keys = at::cat({positions(kPlaces.first), positions(kPlaces.second)});
+  const Tensor keys = at::cat({positions(kPositions.first), positions(kPositions.second)});
   return attention_dropout(all, c.dropout, key)
-      .index_select(2, positions(kPlaces.queries))
+      .index_select(2, positions(kPositions.queries))
       .index_select(3, keys);
 }
 
-/// Keys in two blocks, of which some queries see none in the second, joined again. No masks: mask_batch 0.
-void check_blocks(const InBlocks& in_blocks, const AttentionCase& c, at::ScalarType type) {
+/// Attention to two merged key blocks, where some queries see no key of the second. mask_batch 0: no mask.
+void check_blocks(const BlockKernels& kernels, const AttentionCase& c, at::ScalarType type) {
   SCOPED_TRACE(fmt::format("g {} mask {} cap {} dropout {} {}", c.g, c.mask_batch, c.softcap, c.dropout,
                            c10::toString(type)));
   const BlockArgs args{.scale = 0.4,
@@ -284,39 +283,40 @@ void check_blocks(const InBlocks& in_blocks, const AttentionCase& c, at::ScalarT
   mask.narrow(2, 0, 4).narrow(3, c.s, c.t - c.s).fill_(true);
   if (c.mask_batch == 0) mask.fill_(false);
   const Tensor first = at::zeros({1, 1, c.s, c.t}, test::options(at::kBool));
-  first.narrow(3, 0, c.s).logical_or_(at::ones({c.s, c.s}, first.options()).triu(1));  // causal in its block
+  first.narrow(3, 0, c.s).logical_or_(
+      at::ones({c.s, c.s}, first.options()).triu(1));  // causal in the first block
   const Tensor all = mask.logical_or(first);
-  const Tensor ref = defined_attention(ref_in, c, 0.4, all, left_of_weights(c, args.key));
+  const Tensor ref = reference_attention(ref_in, c, 0.4, all, dropout_factors(c, args.key));
   const Tensor probe = test::random(ref.sizes());
   const auto expected = test::gradients(ref, probe, {ref_in.q, ref_in.k, ref_in.v});
 
   struct Block {
     std::int64_t begin, length;
     bool causal;
-    std::vector<layout::Chunk> places;
+    std::vector<layout::TokenSpan> positions;
   };
-  const Block blocks[] = {{0, c.s, true, kPlaces.first}, {c.s, c.t - c.s, false, kPlaces.second}};
+  const Block blocks[] = {{0, c.s, true, kPositions.first}, {c.s, c.t - c.s, false, kPositions.second}};
   const auto keys = [&](const Block& b) {
     return Qkv{qkv.q, qkv.k.narrow(2, b.begin, b.length), qkv.v.narrow(2, b.begin, b.length)};
   };
   const auto mask_of = [&](const Block& b) {
     return BlockMask{b.causal, c.mask_batch > 0 ? mask.narrow(3, b.begin, b.length) : Tensor(),
-                     kPlaces.queries, b.places};
+                     kPositions.queries, b.positions};
   };
-  BlockOutput whole = in_blocks.forward(keys(blocks[0]), args, mask_of(blocks[0]));
-  whole.y = whole.y.to(whole.lse.scalar_type());
-  join_block(whole, in_blocks.forward(keys(blocks[1]), args, mask_of(blocks[1])));
-  EXPECT_LT(distance(whole.y.permute({2, 0, 1, 3}).reshape(ref.sizes()), ref), test::tolerance(type));
-  whole.y = whole.y.to(type);
+  BlockOutput merged = kernels.forward(keys(blocks[0]), args, mask_of(blocks[0]));
+  merged.y = merged.y.to(merged.lse.scalar_type());
+  merge_block(merged, kernels.forward(keys(blocks[1]), args, mask_of(blocks[1])));
+  EXPECT_LT(distance(merged.y.permute({2, 0, 1, 3}).reshape(ref.sizes()), ref), test::tolerance(type));
+  merged.y = merged.y.to(type);
   const Tensor grad_y = probe.view({c.s, c.b, c.n, 8}).permute({1, 2, 0, 3}).to(type);
-  const Qkv one = in_blocks.backward(grad_y, keys(blocks[0]), whole, args, mask_of(blocks[0]));
-  const Qkv two = in_blocks.backward(grad_y, keys(blocks[1]), whole, args, mask_of(blocks[1]));
+  const Qkv one = kernels.backward(grad_y, keys(blocks[0]), merged, args, mask_of(blocks[0]));
+  const Qkv two = kernels.backward(grad_y, keys(blocks[1]), merged, args, mask_of(blocks[1]));
   EXPECT_LT(distance(one.q + two.q, expected[0]), 2 * test::tolerance(type));
   EXPECT_LT(distance(at::cat({one.k, two.k}, 2), expected[1]), 2 * test::tolerance(type));
   EXPECT_LT(distance(at::cat({one.v, two.v}, 2), expected[2]), 2 * test::tolerance(type));
 }
 
-TEST(Attention, InBlocksIsAttentionToAllTheirKeys) {
+TEST(Attention, MergedBlocksEqualFullAttention) {
   for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf})
     for (const std::int64_t groups : {4, 2})
       for (const std::int64_t masks : {0, 1, 2}) {
@@ -326,7 +326,7 @@ TEST(Attention, InBlocksIsAttentionToAllTheirKeys) {
       }
 }
 
-TEST(Attention, InBlocksCapsScoresAndDropsWeights) {
+TEST(Attention, BlocksSupportSoftCapsAndDropout) {
   at::manual_seed(8);
   for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf})
     for (const std::int64_t groups : {4, 2})
@@ -343,8 +343,8 @@ TEST(Attention, InBlocksCapsScoresAndDropsWeights) {
                        type);
 }
 
-/// So many that they are made in several pieces.
-TEST(Attention, MakesTheScoresOfABlockPieceByPiece) {
+/// The scores exceed one query chunk.
+TEST(Attention, BlockScoresInChunksEqualFlash) {
   const std::int64_t s = 4100, t = 4100;  // 4 heads: 67 M scores
   const Qkv qkv{test::random({1, 4, s, 8}, at::kFloat), test::random({1, 2, t, 8}, at::kFloat),
                 test::random({1, 2, t, 8}, at::kFloat)};
@@ -362,8 +362,8 @@ TEST(Attention, MakesTheScoresOfABlockPieceByPiece) {
   EXPECT_LT(distance(one.v, two.v), 1e-5);
 }
 
-/// The last queries of a block lie in its second piece, and drop what they drop alone.
-TEST(Attention, DropsTheSameInEveryPieceOfABlock) {
+/// The last queries of a block are in its second chunk and must have the same dropout mask as on their own.
+TEST(Attention, DropoutIsEqualInEveryChunkOfABlock) {
   const std::int64_t s = 4100;
   const Qkv qkv{test::random({1, 4, s, 8}, at::kFloat), test::random({1, 2, s, 8}, at::kFloat),
                 test::random({1, 2, s, 8}, at::kFloat)};
@@ -374,19 +374,19 @@ TEST(Attention, DropsTheSameInEveryPieceOfABlock) {
                                .samples = at::tensor({5}, test::options(at::kLong)),
                                .sequence_length = 2 * s,
                                .hidden_size = 4}};
-  const BlockOutput whole = attention_block(qkv, args, {.queries = {{s, s}}, .keys = {{0, s}}});
+  const BlockOutput merged = attention_block(qkv, args, {.queries = {{s, s}}, .keys = {{0, s}}});
   const Qkv last{qkv.q.narrow(2, s - 20, 20), qkv.k, qkv.v};
   const BlockOutput part = attention_block(last, args, {.queries = {{2 * s - 20, 20}}, .keys = {{0, s}}});
-  EXPECT_LT(distance(whole.y.narrow(2, s - 20, 20), part.y), 1e-5);
-  EXPECT_LT(distance(whole.lse.narrow(2, s - 20, 20), part.lse), 1e-5);
+  EXPECT_LT(distance(merged.y.narrow(2, s - 20, 20), part.y), 1e-5);
+  EXPECT_LT(distance(merged.lse.narrow(2, s - 20, 20), part.lse), 1e-5);
 }
 
-TEST(Attention, InBlocksRefusesDropoutWithoutPositions) {
+TEST(Attention, BlocksRejectDropoutWithoutPositions) {
   const Qkv qkv{test::random({1, 4, 5, 8}), test::random({1, 4, 5, 8}), test::random({1, 4, 5, 8})};
   EXPECT_THROW(attention_block(qkv, {.dropout = 0.3}, {}), Error);
 }
 
-TEST(Attention, DropsProbabilitiesByPosition) {
+TEST(Attention, AppliesDropoutByPosition) {
   at::manual_seed(3);
   const AttentionCase c{.g = 2};
   const auto make = [](at::IntArrayRef shape) { return test::random(shape).set_requires_grad(true); };
@@ -398,14 +398,14 @@ TEST(Attention, DropsProbabilitiesByPosition) {
               .hidden_size = 4};
   const Tensor keep = attention_dropout(at::ones({2, 4, 17, 17}, test::options(at::kDouble)), 0.3, args.key);
   const Tensor y = attention(qkv, args);
-  const Tensor ref = defined_attention(qkv, c, 0.4, {}, keep);
+  const Tensor ref = reference_attention(qkv, c, 0.4, {}, keep);
   const Tensor probe = test::random(ref.sizes());
   EXPECT_LT(distance(y, ref), 1e-12);
   const auto expected = test::gradients(ref, probe, {qkv.q, qkv.k, qkv.v});
   const auto got = test::gradients(y, probe, {qkv.q, qkv.k, qkv.v});
   for (std::size_t i = 0; i < 3; ++i) EXPECT_LT(distance(got[i], expected[i]), 1e-12);
 
-  // A rank with heads 2 and 3 of one sample drops the same elements.
+  // A rank with heads 2 and 3 of one sample must drop the same elements.
   DropoutKey part = args.key;
   part.samples = at::tensor({11}, test::options(at::kLong));
   part.hidden_offset = 2;
@@ -413,7 +413,7 @@ TEST(Attention, DropsProbabilitiesByPosition) {
   EXPECT_TRUE(at::equal(local, keep.narrow(0, 1, 1).narrow(1, 2, 2)));
 }
 
-TEST(Attention, RefusesShapesThatDoNotFit) {
+TEST(Attention, RejectsMismatchedShapes) {
   const Qkv qkv{test::random({1, 4, 5, 8}), test::random({1, 3, 5, 8}), test::random({1, 3, 5, 8})};
   EXPECT_THROW(attention(qkv, {}), Error);
   const Qkv shorter{test::random({1, 4, 5, 8}), test::random({1, 4, 4, 8}), test::random({1, 4, 4, 8})};
@@ -424,7 +424,7 @@ TEST(Attention, RefusesShapesThatDoNotFit) {
   args.sinks.learned = three.get();
   EXPECT_THROW(attention(fits, args), Error);
   AttentionArgs dropped{.dropout = 0.5};
-  dropped.sinks.at_zero = true;
+  dropped.sinks.off_by_one = true;
   EXPECT_THROW(attention(fits, dropped), Error);
 }
 

@@ -1,4 +1,4 @@
-// Dropout: the mask is that of the formula, the same for every cut, and backward uses it too.
+// Dropout: the mask follows the formula, forward and backward, and is equal for every sharding.
 #include "colonnade/ops/dropout.h"
 
 #include <cmath>
@@ -23,8 +23,8 @@ DropoutKey key(std::vector<std::int64_t> samples = {3, 1000000007}) {
           .hidden_size = kCols};
 }
 
-/// 1 where the formula of DropoutKey keeps.
-Tensor formula(double p) {
+/// 1 for elements kept by the formula of DropoutKey.
+Tensor keep_mask(double p) {
   const Tensor keep = at::zeros({kRows, 2, kCols}, at::kDouble);
   const Tensor samples = key().samples.cpu();
   const auto k = key();
@@ -39,42 +39,42 @@ Tensor formula(double p) {
   return keep.to(test::device());
 }
 
-TEST(Dropout, DropsWhatTheFormulaSays) {
+TEST(Dropout, FollowsTheFormula) {
   const Tensor y = dropout(at::ones({kRows, 2, kCols}, test::options(at::kDouble)), 0.3, key());
-  EXPECT_LT(distance(y, formula(0.3) / 0.7), 1e-14);
+  EXPECT_LT(distance(y, keep_mask(0.3) / 0.7), 1e-14);
   EXPECT_NEAR(y.mean().item<double>(), 1.0, 0.06);
 }
 
-TEST(Dropout, DropsTheSameElementsInEveryCut) {
+TEST(Dropout, IsEqualForEverySharding) {
   const Tensor x = test::random({kRows, 2, kCols}, at::kFloat);
-  const Tensor whole = dropout(x, 0.2, key());
+  const Tensor full = dropout(x, 0.2, key());
   for (const std::int64_t col : {0, 1, 7, 64, 130}) {
-    DropoutKey part = key({1000000007});
-    part.sequence_offset = 2;
-    part.hidden_offset = col;
-    const Tensor local = dropout(x.narrow(0, 2, 3).narrow(1, 1, 1).narrow(2, col, 70), 0.2, part);
-    EXPECT_TRUE(at::equal(local, whole.narrow(0, 2, 3).narrow(1, 1, 1).narrow(2, col, 70))) << col;
+    DropoutKey shard_key = key({1000000007});
+    shard_key.sequence_offset = 2;
+    shard_key.hidden_offset = col;
+    const Tensor local = dropout(x.narrow(0, 2, 3).narrow(1, 1, 1).narrow(2, col, 70), 0.2, shard_key);
+    EXPECT_TRUE(at::equal(local, full.narrow(0, 2, 3).narrow(1, 1, 1).narrow(2, col, 70))) << col;
   }
 }
 
-TEST(Dropout, OfASequenceWithinASampleIsTheSamples) {
+TEST(Dropout, OfASubsequenceEqualsTheSamples) {
   const Tensor x = test::random({kRows, 2, kCols}, at::kFloat);
-  DropoutKey within = key();
-  within.begin = 2;
-  within.jump_row = 1;  // rows 2 and 4 of the sample
-  within.jump_to = 2;
+  DropoutKey subsequence = key();
+  subsequence.begin = 2;
+  subsequence.second_chunk_row = 1;  // rows 2 and 4 of the sample
+  subsequence.second_chunk_begin = 2;
   const Tensor rows = at::tensor({2, 4}, test::options(at::kLong));
-  EXPECT_TRUE(
-      at::equal(dropout(x.index_select(0, rows), 0.2, within), dropout(x, 0.2, key()).index_select(0, rows)));
+  EXPECT_TRUE(at::equal(dropout(x.index_select(0, rows), 0.2, subsequence),
+                        dropout(x, 0.2, key()).index_select(0, rows)));
   const Tensor weights = test::random({2, 3, kRows, kRows}, at::kFloat);
   DropoutKey sequence = key();
   sequence.begin = 3;
-  const auto cut = [](const Tensor& t) { return t.narrow(2, 3, 2).narrow(3, 3, 2); };
-  EXPECT_TRUE(at::equal(attention_dropout(cut(weights).contiguous(), 0.2, sequence),
-                        cut(attention_dropout(weights, 0.2, key()))));
+  const auto slice = [](const Tensor& t) { return t.narrow(2, 3, 2).narrow(3, 3, 2); };
+  EXPECT_TRUE(at::equal(attention_dropout(slice(weights).contiguous(), 0.2, sequence),
+                        slice(attention_dropout(weights, 0.2, key()))));
 }
 
-TEST(BiasDropoutAdd, IsTheSumOfItsParts) {
+TEST(BiasDropoutAdd, EqualsTheUnfusedOps) {
   at::manual_seed(1);
   for (const auto type : test::kTypes)
     for (const double p : {0.0, 0.4})
@@ -84,7 +84,7 @@ TEST(BiasDropoutAdd, IsTheSumOfItsParts) {
         const auto bias = test::parameter(test::random({kCols}, type));
         const Tensor x_ref = x.detach().to(at::kDouble).set_requires_grad(true);
         const Tensor bias_ref = bias->value.detach().to(at::kDouble).set_requires_grad(true);
-        const Tensor keep = formula(p) / (1 - p);
+        const Tensor keep = keep_mask(p) / (1 - p);
         const Tensor ref = residual.detach().to(at::kDouble) + keep * (with_bias ? x_ref + bias_ref : x_ref);
         const Tensor probe = test::random(ref.sizes());
         const auto expected = test::gradients(ref, probe, {x_ref, bias_ref});
@@ -100,8 +100,8 @@ TEST(BiasDropoutAdd, IsTheSumOfItsParts) {
       }
 }
 
-/// 1 + eps (2 u - 1) of the formula of DropoutKey.
-Tensor noise(double eps) {
+/// Factors 1 + eps (2 u - 1), with u of the formula of DropoutKey.
+Tensor jitter_factors(double eps) {
   const Tensor factors = at::zeros({kRows, 2, kCols}, at::kDouble);
   const auto k = key();
   const Tensor samples = k.samples.cpu();
@@ -116,9 +116,9 @@ Tensor noise(double eps) {
   return factors.to(test::device());
 }
 
-TEST(Jitter, IsTheNoiseOfTheFormulaForwardAndBackward) {
+TEST(Jitter, FollowsTheFormulaForwardAndBackward) {
   at::manual_seed(1);
-  const Tensor factors = noise(0.25);
+  const Tensor factors = jitter_factors(0.25);
   EXPECT_GT(factors.max().item<double>(), 1.24);
   EXPECT_LT(factors.min().item<double>(), 0.76);
   for (const auto type : test::kTypes) {
@@ -133,19 +133,19 @@ TEST(Jitter, IsTheNoiseOfTheFormulaForwardAndBackward) {
   EXPECT_TRUE(jitter(x, 0, {}).is_same(x));
 }
 
-TEST(Jitter, IsTheSameInEveryCut) {
+TEST(Jitter, IsEqualForEverySharding) {
   const Tensor x = test::random({kRows, 2, kCols}, at::kFloat);
-  const Tensor whole = jitter(x, 0.1, key());
-  DropoutKey part = key({1000000007});
-  part.sequence_offset = 1;  // rows 1, 2 and then 4, 5, as a context rank holds them
-  part.jump_row = 2;
-  part.jump_to = 4;
+  const Tensor full = jitter(x, 0.1, key());
+  DropoutKey shard_key = key({1000000007});
+  shard_key.sequence_offset = 1;  // rows 1, 2 and 4, 5, as on a context-parallel rank
+  shard_key.second_chunk_row = 2;
+  shard_key.second_chunk_begin = 4;
   const Tensor rows = at::cat({x.narrow(0, 1, 2), x.narrow(0, 4, 2)}).narrow(1, 1, 1).contiguous();
-  const Tensor expected = at::cat({whole.narrow(0, 1, 2), whole.narrow(0, 4, 2)}).narrow(1, 1, 1);
-  EXPECT_TRUE(at::equal(jitter(rows, 0.1, part), expected));
+  const Tensor expected = at::cat({full.narrow(0, 1, 2), full.narrow(0, 4, 2)}).narrow(1, 1, 1);
+  EXPECT_TRUE(at::equal(jitter(rows, 0.1, shard_key), expected));
 }
 
-TEST(NormalLike, AreTheNumbersOfTheFormula) {
+TEST(NormalLike, FollowsTheFormula) {
   constexpr std::uint64_t kAngle = 43;
   const auto u = [](std::uint64_t of, std::int64_t s, std::int64_t h) {
     const auto counter = static_cast<std::uint64_t>(s * ((kCols + 3) / 4) + h / 4);
@@ -165,14 +165,14 @@ TEST(NormalLike, AreTheNumbersOfTheFormula) {
     EXPECT_NEAR(z.mean().item<double>(), 0, 0.06);
     EXPECT_NEAR(z.to(at::kDouble).square().mean().item<double>(), 1, 0.1);
   }
-  DropoutKey part = key({1000000007});
-  part.sequence_offset = 2;
+  DropoutKey shard_key = key({1000000007});
+  shard_key.sequence_offset = 2;
   const Tensor x = test::random({kRows, 2, kCols});
-  EXPECT_TRUE(at::equal(normal_like(x.narrow(0, 2, 3).narrow(1, 1, 1), part, kAngle),
+  EXPECT_TRUE(at::equal(normal_like(x.narrow(0, 2, 3).narrow(1, 1, 1), shard_key, kAngle),
                         normal_like(x, key(), kAngle).narrow(0, 2, 3).narrow(1, 1, 1)));
 }
 
-TEST(Dropout, RefusesWhatItCannotDo) {
+TEST(Dropout, RejectsInvalidArguments) {
   const Tensor x = test::random({kRows, 2, kCols});
   EXPECT_THROW(dropout(x, 1.0, key()), Error);
   EXPECT_THROW(dropout(x, 0.1, key({1})), Error);

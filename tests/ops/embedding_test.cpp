@@ -1,4 +1,4 @@
-// Embedding rows and their gradients, whole and cut by rows.
+// Embedding lookup and its gradient, unsharded and sharded by rows.
 #include "colonnade/ops/embedding.h"
 
 #include "ops/support.h"
@@ -9,7 +9,7 @@ namespace {
 using at::Tensor;
 using test::distance;
 
-TEST(Embedding, GathersRowsAndAddsTheirGradients) {
+TEST(Embedding, EqualsIndexSelectAndAccumulatesGradients) {
   at::manual_seed(1);
   const Tensor tokens = at::randint(0, 11, {3, 29}, test::options(at::kLong));
   for (const auto type : test::kTypes) {
@@ -27,42 +27,42 @@ TEST(Embedding, GathersRowsAndAddsTheirGradients) {
   }
 }
 
-TEST(Embedding, GivesZerosForRowsOfOtherRanks) {
+TEST(Embedding, ReturnsZerosForRowsOfOtherRanks) {
   at::manual_seed(2);
   const Tensor tokens = at::randint(0, 11, {2, 9}, test::options(at::kLong));
-  const Tensor whole = test::random({11, 5});
+  const Tensor full_table = test::random({11, 5});
   const Tensor probe = test::random({9, 2, 5});
-  const auto full = test::parameter(whole);
-  const Tensor y = embedding(tokens, *full, 0, 11);
-  test::gradients(y, probe, {full->value});
+  const auto unsharded = test::parameter(full_table);
+  const Tensor y = embedding(tokens, *unsharded, 0, 11);
+  test::gradients(y, probe, {unsharded->value});
   Tensor sum = at::zeros_like(y);
   for (const std::int64_t first : {0, 6}) {
     const std::int64_t rows = first == 0 ? 6 : 5;
     const Tensor padded =
-        at::constant_pad_nd(whole.narrow(0, first, rows), {0, 0, 0, 2});  // two filling rows
-    const auto part = test::parameter(padded);
-    const Tensor local = embedding(tokens, *part, first, rows);
+        at::constant_pad_nd(full_table.narrow(0, first, rows), {0, 0, 0, 2});  // two padding rows
+    const auto shard = test::parameter(padded);
+    const Tensor local = embedding(tokens, *shard, first, rows);
     sum = sum + local;
-    test::gradients(local, probe, {part->value});
-    EXPECT_TRUE(at::equal(part->main_grad.narrow(0, 0, rows), full->main_grad.narrow(0, first, rows)));
-    EXPECT_EQ(part->main_grad.narrow(0, rows, 2).abs().sum().item<double>(), 0.0);
+    test::gradients(local, probe, {shard->value});
+    EXPECT_TRUE(at::equal(shard->main_grad.narrow(0, 0, rows), unsharded->main_grad.narrow(0, first, rows)));
+    EXPECT_EQ(shard->main_grad.narrow(0, rows, 2).abs().sum().item<double>(), 0.0);
   }
   EXPECT_TRUE(at::equal(sum, y));
 }
 
-TEST(Embedding, GradientIsEqualInBitsForEveryNumberOfThreads) {
+TEST(Embedding, GradientIsBitwiseEqualForEveryNumberOfThreads) {
   at::manual_seed(3);
   const Tensor tokens = at::randint(0, 50, {4, 300}, test::options(at::kLong));
   const Tensor probe = test::random({300, 4, 130}, at::kFloat);
   const Tensor rows = test::random({50, 130}, at::kFloat);
-  test::expect_same_bits_for_all_threads([&] {
+  test::expect_bitwise_equal_for_all_threads([&] {
     const auto table = test::parameter(rows);
     test::gradients(embedding(tokens, *table, 0, 50), probe, {table->value});
     return table->main_grad.clone();
   });
 }
 
-TEST(Embedding, TokensOfAnotherDeviceAreRefused) {
+TEST(Embedding, RejectsTokensOnAnotherDevice) {
   const auto table = test::parameter(test::random({11, 5}));
   EXPECT_THROW(embedding(at::zeros({2, 9}, at::dtype(at::kLong).device(at::kMeta)), *table, 0, 11), Error);
 }

@@ -1,10 +1,10 @@
-// Every op on meta tensors: the right shapes forward and backward, and no memory touched.
+// Every op on meta tensors: shapes forward and backward, without memory access.
 #include "colonnade/ops/activation.h"
 #include "colonnade/ops/attention.h"
 #include "colonnade/ops/embedding.h"
+#include "colonnade/ops/linear.h"
 #include "colonnade/ops/norm.h"
 #include "colonnade/ops/optimizer.h"
-#include "colonnade/ops/product.h"
 #include "colonnade/ops/vocab_loss.h"
 #include "ops/support.h"
 
@@ -34,7 +34,7 @@ TEST(Meta, NormsAndActivations) {
   const Tensor x = input({kMetaSequence, kMetaBatch, kH});
   expect_backward(rms_norm(x, *weight, 1e-5, false), x, {kMetaSequence, kMetaBatch, kH});
   expect_backward(layer_norm(x, *weight, bias.get(), 1e-5, true), x, {kMetaSequence, kMetaBatch, kH});
-  const Added added = add_layer_norm(x, x, *weight, bias.get(), 1e-5, true);
+  const AddNormOutput added = add_layer_norm(x, x, *weight, bias.get(), 1e-5, true);
   expect_backward(added.normed, x, {kMetaSequence, kMetaBatch, kH});
   expect_backward(added.sum, x, {kMetaSequence, kMetaBatch, kH});
   expect_backward(add_rms_norm(x, x, *weight, 1e-5, true).normed, x, {kMetaSequence, kMetaBatch, kH});
@@ -42,10 +42,10 @@ TEST(Meta, NormsAndActivations) {
   expect_backward(activate(x, config::Activation::kSwiglu), x, {kMetaSequence, kMetaBatch, kH / 2});
 }
 
-TEST(Meta, Products) {
+TEST(Meta, Matmuls) {
   const Tensor x = meta({kMetaSequence, kH}), w = meta({kD, kH}), bias = meta({kD});
-  EXPECT_EQ(product(x, w, bias).sizes(), (at::IntArrayRef{kMetaSequence, kD}));
-  EXPECT_EQ(product_input_grad(meta({kMetaSequence, kD}), w).sizes(), x.sizes());
+  EXPECT_EQ(linear_forward(x, w, bias).sizes(), (at::IntArrayRef{kMetaSequence, kD}));
+  EXPECT_EQ(linear_input_grad(meta({kMetaSequence, kD}), w).sizes(), x.sizes());
 }
 
 TEST(Meta, DropoutAndEmbedding) {
@@ -94,7 +94,7 @@ TEST(Meta, AttentionWithRotary) {
     const BlockOutput block = attention_block(heads, block_args, {});
     EXPECT_EQ(block.y.sizes(), heads.q.sizes());
     EXPECT_EQ(block.lse.sizes(), (at::IntArrayRef{kMetaBatch, kMetaHeads, kMetaSequence}));
-    join_block(block, block);
+    merge_block(block, block);
     const Qkv grads = attention_block_backward(heads.q, heads, block, block_args, {});
     EXPECT_EQ(grads.q.sizes(), heads.q.sizes());
     EXPECT_EQ(grads.v.sizes(), heads.v.sizes());

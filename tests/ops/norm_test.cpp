@@ -1,4 +1,4 @@
-// The norms against their formulas in float64, forward and all gradients.
+// Norms against their formulas in float64, forward and all gradients.
 #include "colonnade/ops/norm.h"
 
 #include "ops/support.h"
@@ -9,8 +9,8 @@ namespace {
 using at::Tensor;
 using test::distance;
 
-/// The definition, out of plain LibTorch functions.
-Tensor defined_norm(const Tensor& x, const Tensor& gamma, const Tensor& bias, double eps, bool centered) {
+/// Reference with plain LibTorch ops.
+Tensor reference_norm(const Tensor& x, const Tensor& gamma, const Tensor& bias, double eps, bool centered) {
   const Tensor z = centered ? x - x.mean(-1, true) : x;
   const Tensor y = z * at::rsqrt((z * z).mean(-1, true) + eps) * gamma;
   return bias.defined() ? y + bias : y;
@@ -37,12 +37,12 @@ void check_norm(const NormCase& c, at::ScalarType type, at::IntArrayRef shape) {
       (weight->value.detach().to(at::kDouble) + (c.zero_centered ? 1.0 : 0.0)).set_requires_grad(true);
   const Tensor beta = bias->value.detach().to(at::kDouble).set_requires_grad(true);
   const Tensor sum_ref = c.residual ? (x_ref + residual.detach().to(at::kDouble)) : x_ref * 1.0;
-  const Tensor ref = defined_norm(sum_ref, gamma, c.centered ? beta : Tensor(), kEps, c.centered);
+  const Tensor ref = reference_norm(sum_ref, gamma, c.centered ? beta : Tensor(), kEps, c.centered);
   Tensor total = (ref * probe).sum();
   if (c.residual) total = total + (sum_ref * sum_probe).sum();
   const auto expected = torch::autograd::grad({total}, {x_ref, gamma, beta}, {}, std::nullopt, false, true);
 
-  Added got;
+  AddNormOutput got;
   if (c.residual)
     got = c.centered ? add_layer_norm(x, residual, *weight, bias.get(), kEps, c.zero_centered)
                      : add_rms_norm(x, residual, *weight, kEps, c.zero_centered);
@@ -68,7 +68,7 @@ void check_norm(const NormCase& c, at::ScalarType type, at::IntArrayRef shape) {
   }
 }
 
-TEST(Norm, FollowsItsDefinitionInEveryForm) {
+TEST(Norm, EqualsTheReferenceInEveryForm) {
   at::manual_seed(1);
   for (const auto type : test::kTypes)
     for (const bool centered : {false, true})
@@ -77,19 +77,19 @@ TEST(Norm, FollowsItsDefinitionInEveryForm) {
           check_norm({centered, zero_centered, residual}, type, {67, 2, 37});
 }
 
-TEST(Norm, TakesHeadsAndOddSizes) {
+TEST(Norm, SupportsHeadsAndOddSizes) {
   at::manual_seed(2);
   check_norm({false, false, false}, at::kDouble, {3, 2, 5, 64});
   check_norm({true, true, true}, at::kDouble, {1, 1});
   check_norm({false, true, true}, at::kFloat, {513, 1025});
 }
 
-TEST(Norm, IsEqualInBitsForEveryNumberOfThreads) {
+TEST(Norm, IsBitwiseEqualForEveryNumberOfThreads) {
   at::manual_seed(3);
   const Tensor x = test::random({300, 2, 96}, at::kFloat).set_requires_grad(true);
   const Tensor probe = test::random({300, 2, 96}, at::kFloat);
   const Tensor gamma = test::random({96}, at::kFloat);
-  test::expect_same_bits_for_all_threads([&] {
+  test::expect_bitwise_equal_for_all_threads([&] {
     const auto weight = test::parameter(gamma);
     const Tensor y = rms_norm(x, *weight, 1e-5, false);
     const Tensor grad =
@@ -98,7 +98,7 @@ TEST(Norm, IsEqualInBitsForEveryNumberOfThreads) {
   });
 }
 
-TEST(Norm, NamesTheShapesThatDoNotFit) {
+TEST(Norm, RejectsMismatchedShapes) {
   const auto weight = test::parameter(test::random({8}));
   EXPECT_THROW(rms_norm(test::random({4, 9}), *weight, 1e-5, false), Error);
   EXPECT_THROW(rms_norm(test::random({4, 8}, at::kFloat), *weight, 1e-5, false), Error);

@@ -1,4 +1,4 @@
-// Adam and SGD against their formulas step by step; sums that do not depend on threads.
+// Adam and SGD against their formulas step by step; gradient statistics independent of threads.
 #include "colonnade/ops/optimizer.h"
 
 #include <cmath>
@@ -12,7 +12,7 @@ namespace {
 using at::Tensor;
 using test::distance;
 
-TEST(Adam, FollowsTheFormulaOverManyTensors) {
+TEST(Adam, FollowsTheFormulaForTensorLists) {
   at::manual_seed(1);
   for (const auto type : {at::kDouble, at::kFloat})
     for (const bool decoupled : {true, false}) {
@@ -66,7 +66,7 @@ TEST(Sgd, FollowsTheFormulaWithAndWithoutMomentum) {
     Tensor ref = p.to(at::kDouble, false, true);
     Tensor ref_buffer;
     const Tensor buffer = momentum > 0 ? at::full({30001}, 99.0, test::options(at::kFloat))
-                                       : Tensor();  // read by no first step
+                                       : Tensor();  // the first step must not read it
     const Tensor copy = at::empty({30001}, test::options(at::kHalf));
     for (int t = 0; t < 3; ++t) {
       const Tensor grad = test::random({30001}, at::kFloat);
@@ -82,15 +82,15 @@ TEST(Sgd, FollowsTheFormulaWithAndWithoutMomentum) {
   }
 }
 
-TEST(SumSquares, IsExactEnoughAndEqualForEveryNumberOfThreads) {
+TEST(SumSquares, IsAccurateAndEqualForEveryNumberOfThreads) {
   at::manual_seed(3);
   const Tensor x = test::random({123457}, at::kFloat);
   EXPECT_NEAR(sum_squares({x}), x.to(at::kDouble).square().sum().item<double>(), 1e-6);
-  test::expect_same_bits_for_all_threads(
+  test::expect_bitwise_equal_for_all_threads(
       [&] { return at::scalar_tensor(sum_squares({x}), test::options(at::kDouble)); });
 }
 
-TEST(SumSquares, OfManyTensorsIsTheSumOfEach) {
+TEST(SumSquares, OfAListAddsUpItsTensors) {
   at::manual_seed(4);
   const Tensor a = test::random({100001}, at::kFloat), b = test::random({3}, at::kFloat),
                none = test::random({0}, at::kFloat), c = test::random({65536}, at::kFloat);
@@ -100,7 +100,7 @@ TEST(SumSquares, OfManyTensorsIsTheSumOfEach) {
   EXPECT_EQ(sum_squares({none}), 0.0);
 }
 
-TEST(Counting, FindsZerosAndWhatIsNotFinite) {
+TEST(GradientStatistics, CountZerosAndDetectNonFiniteValues) {
   Tensor x = at::ones({50001}, test::options(at::kFloat));
   EXPECT_EQ(count_zeros({x}), 0);
   EXPECT_FALSE(has_nonfinite(x));

@@ -1,4 +1,4 @@
-// Buckets of distances against those of Transformers, and the bias with its gradient.
+// Relative position buckets against Transformers, and the bias with its gradient.
 #include "colonnade/ops/relative_bias.h"
 
 #include "ops/support.h"
@@ -10,15 +10,15 @@ using at::Tensor;
 using test::distance;
 
 struct Recorded {
-  Distances distances;
-  std::vector<std::int64_t> buckets;  ///< of kKeysAhead
+  RelativePositionBuckets distances;
+  std::vector<std::int64_t> buckets;  ///< bucket of each kRelativePositions
 };
 
-constexpr std::int64_t kKeysAhead[] = {-1000, -200, -128, -127, -100, -65, -64, -40, -17,
-                                       -16,   -15,  -9,   -8,   -7,   -1,  0,   1,   7,
-                                       8,     9,    15,   16,   40,   64,  127, 128, 200};
+constexpr std::int64_t kRelativePositions[] = {-1000, -200, -128, -127, -100, -65, -64, -40, -17,
+                                               -16,   -15,  -9,   -8,   -7,   -1,  0,   1,   7,
+                                               8,     9,    15,   16,   40,   64,  127, 128, 200};
 
-/// By T5Attention._relative_position_bucket of Transformers 5.23.
+/// Recorded from T5Attention._relative_position_bucket of Transformers 5.23.
 const std::vector<Recorded> kRecorded = {
     {{32, 128, true},
      {15, 15, 15, 15, 15, 14, 14, 12, 10, 10, 9, 8, 8, 7, 1, 0, 17, 23, 24, 24, 25, 26, 28, 30, 31, 31, 31}},
@@ -29,23 +29,23 @@ const std::vector<Recorded> kRecorded = {
     {{16, 24, false},
      {15, 15, 15, 15, 15, 15, 15, 15, 13, 13, 12, 8, 8, 7, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}}};
 
-TEST(RelativeBias, BucketsAreThoseOfTransformers) {
+TEST(RelativeBias, BucketsEqualTransformers) {
   constexpr std::int64_t kQuery = 1000;
-  for (const Recorded& one : kRecorded) {
-    const Tensor all = distance_buckets(kQuery + 1, kQuery + 201, one.distances, at::kCPU);
-    for (std::size_t i = 0; i < one.buckets.size(); ++i)
-      EXPECT_EQ(all[kQuery][kQuery + kKeysAhead[i]].item<std::int64_t>(), one.buckets[i])
-          << one.distances.buckets << " buckets, a key at " << kKeysAhead[i];
+  for (const Recorded& recorded : kRecorded) {
+    const Tensor all = relative_position_buckets(kQuery + 1, kQuery + 201, recorded.distances, at::kCPU);
+    for (std::size_t i = 0; i < recorded.buckets.size(); ++i)
+      EXPECT_EQ(all[kQuery][kQuery + kRelativePositions[i]].item<std::int64_t>(), recorded.buckets[i])
+          << recorded.distances.buckets << " buckets, relative position " << kRelativePositions[i];
   }
 }
 
-TEST(RelativeBias, GivesEachHeadTheRowOfItsBucketAndAddsTheGradients) {
+TEST(RelativeBias, EqualsTheTableLookupAndAccumulatesGradients) {
   at::manual_seed(1);
-  const Distances distances{8, 12, true};
+  const RelativePositionBuckets distances{8, 12, true};
   for (const auto type : test::kTypes) {
     const auto table = test::parameter(test::random({8, 3}, type));
     const Tensor ref_table = table->value.detach().to(at::kDouble).set_requires_grad(true);
-    const Tensor buckets = distance_buckets(5, 7, distances, ref_table.device());
+    const Tensor buckets = relative_position_buckets(5, 7, distances, ref_table.device());
     const Tensor ref =
         ref_table.index_select(0, buckets.view(-1)).view({5, 7, 3}).permute({2, 0, 1}).unsqueeze(0);
     const Tensor probe = test::random(ref.sizes()).to(type).to(at::kDouble);

@@ -18,23 +18,21 @@ config::Model model(double percent, bool interleaved) {
   return m;
 }
 
-/// x [s, b, n, d] turned by plain functions.
-Tensor defined_rotary(const Tensor& x, const RotaryTable& table, const Tensor& positions) {
+/// Reference rotation of x [s, b, n, d] with plain ops.
+Tensor reference_rotary(const Tensor& x, const RotaryTable& table, const Tensor& positions) {
   const std::int64_t half = table.cos.size(1);
-  const Tensor at_positions =
+  const Tensor ids =
       positions.defined()
           ? positions
           : at::arange(x.size(0), test::options(at::kLong)).unsqueeze(1).expand({x.size(0), x.size(1)});
   const auto pick = [&](const Tensor& t) {
-    return t.index_select(0, at_positions.reshape(-1))
-        .view({x.size(0), x.size(1), 1, half})
-        .to(x.scalar_type());
+    return t.index_select(0, ids.reshape(-1)).view({x.size(0), x.size(1), 1, half}).to(x.scalar_type());
   };
   const Tensor cos = pick(table.cos);
   const Tensor sin = pick(table.sin);
-  const Tensor turned = x.narrow(-1, 0, 2 * half);
-  const Tensor pairs =
-      table.interleaved ? turned.unflatten(-1, {half, 2}) : turned.unflatten(-1, {2, half}).transpose(-1, -2);
+  const Tensor rotated = x.narrow(-1, 0, 2 * half);
+  const Tensor pairs = table.interleaved ? rotated.unflatten(-1, {half, 2})
+                                         : rotated.unflatten(-1, {2, half}).transpose(-1, -2);
   const Tensor u = pairs.select(-1, 0);
   const Tensor v = pairs.select(-1, 1);
   const Tensor both = at::stack({u * cos - v * sin, v * cos + u * sin}, -1);
@@ -42,7 +40,7 @@ Tensor defined_rotary(const Tensor& x, const RotaryTable& table, const Tensor& p
   return at::cat({flat, x.narrow(-1, 2 * half, x.size(-1) - 2 * half)}, -1);
 }
 
-TEST(RotaryTable, HasTheRecordedFrequenciesOfLlama3) {
+TEST(RotaryTable, EqualsTheRecordedLlama3Frequencies) {
   config::Model m;
   m.kv_channels = 128;
   m.rotary_base = 500000;
@@ -58,19 +56,19 @@ TEST(RotaryTable, HasTheRecordedFrequenciesOfLlama3) {
     EXPECT_NEAR(table.sin[1][i].item<double>(), std::sin(frequency), 1e-6 * frequency) << i;
 }
 
-/// The frequency that HF's and Megatron's YaRN give, by the published words: interpolation where a channel
-/// turns less than beta_slow times, extrapolation where it turns more than beta_fast times.
+/// YaRN frequency as in Hugging Face and Megatron: interpolation for fewer than beta_slow rotations,
+/// extrapolation for more than beta_fast.
 double yarn_frequency(const config::Model& m, int i, int dims) {
-  const auto correction = [&](double turns) {
-    return dims * std::log(double(m.yarn_original_max_position_embeddings) / (turns * 2 * M_PI)) /
+  const auto correction = [&](double rotations) {
+    return dims * std::log(double(m.yarn_original_max_position_embeddings) / (rotations * 2 * M_PI)) /
            (2 * std::log(m.rotary_base));
   };
   double low = correction(m.yarn_beta_fast), high = correction(m.yarn_beta_slow);
   if (m.yarn_correction_range_round_to_int) low = std::floor(low), high = std::ceil(high);
   low = std::max(low, 0.0), high = std::min(high, double(dims - 1));
   const double ramp = std::min(1.0, std::max(0.0, (i - low) / (high - low)));
-  const double turn = 1 / std::pow(m.rotary_base, 2.0 * i / dims);
-  return turn / m.rotary_scaling_factor * ramp + turn * (1 - ramp);
+  const double frequency = 1 / std::pow(m.rotary_base, 2.0 * i / dims);
+  return frequency / m.rotary_scaling_factor * ramp + frequency * (1 - ramp);
 }
 
 config::Model yarn(double base, double factor, std::int64_t old_length, std::int64_t d) {
@@ -83,10 +81,10 @@ config::Model yarn(double base, double factor, std::int64_t old_length, std::int
   return m;
 }
 
-TEST(RotaryTable, StretchesByYarn) {
-  for (const bool whole : {true, false})  // gpt-oss-20b does not round, DeepSeek-V3 does
+TEST(RotaryTable, FollowsYarn) {
+  for (const bool rounded : {true, false})  // DeepSeek-V3 rounds, gpt-oss-20b does not
     for (config::Model m : {yarn(150000, 32, 4096, 64), yarn(10000, 40, 4096, 64)}) {
-      m.yarn_correction_range_round_to_int = whole;
+      m.yarn_correction_range_round_to_int = rounded;
       const RotaryTable table = rotary_table(m, 8, test::device());
       const double factor = 0.1 * std::log(m.rotary_scaling_factor) + 1;
       for (int i = 0; i < 32; ++i)
@@ -98,7 +96,7 @@ TEST(RotaryTable, StretchesByYarn) {
     }
 }
 
-TEST(RotaryTable, YarnBlendsBetweenBothBounds) {
+TEST(RotaryTable, YarnBlendsBetweenItsBounds) {
   const config::Model m = yarn(150000, 32, 4096, 64);
   const double fast = yarn_frequency(m, 0, 64), slow = yarn_frequency(m, 31, 64);
   EXPECT_DOUBLE_EQ(fast, 1);
@@ -109,9 +107,9 @@ TEST(RotaryTable, YarnBlendsBetweenBothBounds) {
   EXPECT_NEAR(table.sin[1][31].item<double>() / slow / factor, 1, 1e-6);
 }
 
-TEST(RotaryTable, YarnsAttentionFactorIsAQuotient) {
+TEST(RotaryTable, YarnAttentionFactorIsAQuotient) {
   config::Model m = yarn(10000, 40, 4096, 64);
-  m.mscale = m.mscale_all_dim = 1;  // DeepSeek-V3: the factor is in the scores' scale instead
+  m.mscale = m.mscale_all_dim = 1;  // DeepSeek-V3 applies the factor to the softmax scale instead
   EXPECT_EQ(rotary_table(m, 1, test::device()).cos[0][0].item<double>(), 1);
   m.mscale = 0.707;
   EXPECT_NEAR(rotary_table(m, 1, test::device()).cos[0][0].item<double>(),
@@ -120,19 +118,19 @@ TEST(RotaryTable, YarnsAttentionFactorIsAQuotient) {
   EXPECT_EQ(yarn_mscale(0.5, 1), 1);
 }
 
-/// A model with multi-latent attention whose heads have 64 channels with positions.
-config::Model latents(std::optional<config::RopeType> type) {
+/// A model with multi-latent attention and 64 rotary channels per head.
+config::Model latent_model(std::optional<config::RopeType> type) {
   config::Model m;
   m.latent.enabled = true;
   m.rope_type = type;
   return m;
 }
 
-TEST(RotaryTable, OfMultiLatentAttentionIsYarnUnlessRopeTypeSaysRope) {
+TEST(RotaryTable, OfMultiLatentAttentionIsYarnUnlessRopeTypeIsRope) {
   for (const auto positions : {config::PositionEmbedding::kRope, config::PositionEmbedding::kYarn,
                                config::PositionEmbedding::kLearnedAbsolute, config::PositionEmbedding::kNone})
     for (const auto& type : {std::optional<config::RopeType>(), std::optional(config::RopeType::kYarn)}) {
-      config::Model m = latents(type);
+      config::Model m = latent_model(type);
       m.position_embedding = positions;
       m.rotary_scaling_factor = 40;
       const RotaryTable table = rotary_table(m, 8, test::device());
@@ -147,16 +145,16 @@ TEST(RotaryTable, OfMultiLatentAttentionIsYarnUnlessRopeTypeSaysRope) {
     }
 }
 
-TEST(RotaryTable, YarnWithoutAFactorHasTheBitsOfPlainEmbedding) {
-  const RotaryTable yarn_of_one = rotary_table(latents(std::nullopt), 64, test::device());
-  const RotaryTable plain = rotary_table(latents(config::RopeType::kRope), 64, test::device());
+TEST(RotaryTable, YarnWithFactorOneIsBitwiseEqualToRope) {
+  const RotaryTable yarn_of_one = rotary_table(latent_model(std::nullopt), 64, test::device());
+  const RotaryTable plain = rotary_table(latent_model(config::RopeType::kRope), 64, test::device());
   EXPECT_TRUE(at::equal(yarn_of_one.cos, plain.cos));
   EXPECT_TRUE(at::equal(yarn_of_one.sin, plain.sin));
 }
 
-// Megatron's MLASelfAttention passes its RotaryEmbedding nothing but the base and the percentage.
-TEST(RotaryTable, OfMultiLatentAttentionHasNoOtherScaling) {
-  config::Model m = latents(config::RopeType::kRope);
+// Megatron's MLASelfAttention passes only the base and the percentage to its RotaryEmbedding.
+TEST(RotaryTable, OfMultiLatentAttentionIgnoresOtherScaling) {
+  config::Model m = latent_model(config::RopeType::kRope);
   const RotaryTable plain = rotary_table(m, 8, test::device());
   m.use_rope_scaling = true;
   m.rotary_seq_len_interpolation_factor = 4;
@@ -179,26 +177,26 @@ TEST(RotaryTable, InterpolatesPositionsLinearly) {
   EXPECT_FALSE(at::equal(stretched.cos[1], plain.cos[1]));
 }
 
-TEST(Rotary, TurnsPairsForwardAndBackward) {
+TEST(Rotary, RotatesPairsForwardAndBackward) {
   at::manual_seed(1);
   const Tensor positions = at::randint(0, 20, {7, 3}, test::options(at::kLong));
   for (const auto type : test::kTypes)
     for (const double percent : {1.0, 0.5})
       for (const bool interleaved : {false, true})
-        for (const Tensor& given : {Tensor(), positions}) {
+        for (const Tensor& ids_or_default : {Tensor(), positions}) {
           const RotaryTable table = rotary_table(model(percent, interleaved), 20, test::device());
           const Tensor x = test::random({7, 3, 5, 8}, type).set_requires_grad(true);
           const Tensor x_ref = x.detach().to(at::kDouble).set_requires_grad(true);
-          const Tensor ref = defined_rotary(x_ref, table, given);
+          const Tensor ref = reference_rotary(x_ref, table, ids_or_default);
           const Tensor probe = test::random({7, 3, 5, 8});
-          const Tensor y = rotary(x, table, given);
+          const Tensor y = rotary(x, table, ids_or_default);
           (y.to(at::kDouble) * probe).sum().backward();
           EXPECT_LT(distance(y, ref), test::tolerance(type));
           EXPECT_LT(distance(x.grad(), test::gradients(ref, probe, {x_ref})[0]), test::tolerance(type));
         }
 }
 
-TEST(SplitRotary, CutsAndTurnsTheFusedProjection) {
+TEST(SplitRotary, SplitsAndRotatesTheFusedProjection) {
   at::manual_seed(2);
   for (const bool with_table : {true, false}) {
     const RotaryTable table = rotary_table(model(0.5, false), 20, test::device());
@@ -206,8 +204,8 @@ TEST(SplitRotary, CutsAndTurnsTheFusedProjection) {
     const auto parts = qkv.split_with_sizes({32, 16, 16}, -1);
     const auto bnsd = [](const Tensor& x) { return x.permute({1, 2, 0, 3}); };
     const auto heads = [&](const Tensor& x) { return x.unflatten(-1, {-1, 8}); };
-    const Tensor q = bnsd(with_table ? defined_rotary(heads(parts[0]), table, {}) : heads(parts[0]));
-    const Tensor k = bnsd(with_table ? defined_rotary(heads(parts[1]), table, {}) : heads(parts[1]));
+    const Tensor q = bnsd(with_table ? reference_rotary(heads(parts[0]), table, {}) : heads(parts[0]));
+    const Tensor k = bnsd(with_table ? reference_rotary(heads(parts[1]), table, {}) : heads(parts[1]));
     const Tensor v = bnsd(heads(parts[2]));
     const Tensor probes[] = {test::random(q.sizes()), test::random(k.sizes()), test::random(v.sizes())};
     const auto total = [&](const Tensor& a, const Tensor& b, const Tensor& c) {
@@ -223,17 +221,17 @@ TEST(SplitRotary, CutsAndTurnsTheFusedProjection) {
   }
 }
 
-TEST(Rotary, RefusesPositionsOutsideTheTable) {
+TEST(Rotary, RejectsPositionsOutsideTheTable) {
   const RotaryTable table = rotary_table(model(1.0, false), 4, test::device());
   EXPECT_THROW(rotary(test::random({5, 1, 1, 8}), table), Error);
-  if (test::device().is_cuda()) return;  // looking at positions would wait for the device
+  if (test::device().is_cuda()) return;  // the check would synchronize with the device
   EXPECT_THROW(rotary(test::random({2, 1, 1, 8}), table, at::full({2, 1}, 4, test::options(at::kLong))),
                Error);
   EXPECT_THROW(rotary(test::random({2, 1, 1, 8}), table, at::full({2, 1}, -1, test::options(at::kLong))),
                Error);
 }
 
-TEST(Rotary, RefusesPositionsOfAnotherDevice) {
+TEST(Rotary, RejectsPositionsOnAnotherDevice) {
   const RotaryTable table = rotary_table(model(1.0, false), 4, test::device());
   const Tensor positions = at::zeros({2, 1}, at::dtype(at::kLong).device(at::kMeta));
   EXPECT_THROW(rotary(test::random({2, 1, 1, 8}), table, positions), Error);

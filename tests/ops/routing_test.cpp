@@ -1,4 +1,4 @@
-// Choice and weights of experts against the same rules in tensor functions, and their gradients.
+// Expert selection, weights and gradients against a reference with tensor ops.
 #include "colonnade/ops/routing.h"
 
 #include <array>
@@ -26,8 +26,8 @@ Tensor scores_of(const Tensor& logits, ScoreKind kind) {
   }
 }
 
-/// The rules of routing.h, one after the other.
-Routing defined(const Tensor& logits, const RouteArgs& args) {
+/// Reference implementation of routing.h.
+Routing reference_routing(const Tensor& logits, const RouteArgs& args) {
   Routing r;
   r.scores = scores_of(logits, args.kind);
   const bool by_logits = args.kind == ScoreKind::kSoftmax && args.normalise && !args.bias.defined();
@@ -36,10 +36,10 @@ Routing defined(const Tensor& logits, const RouteArgs& args) {
   if (args.groups > 1) {
     const std::int64_t n = logits.size(0), e = logits.size(1);
     const Tensor by_group = choice.view({n, args.groups, e / args.groups});
-    const Tensor worth = std::get<0>(by_group.topk(args.group_best, -1)).sum(-1);
-    const Tensor best = std::get<1>(worth.topk(args.group_topk, -1));
+    const Tensor group_score = std::get<0>(by_group.topk(args.group_best, -1)).sum(-1);
+    const Tensor best = std::get<1>(group_score.topk(args.group_topk, -1));
     const Tensor allowed =
-        at::zeros_like(worth).scatter(1, best, 1.0).unsqueeze(-1).expand_as(by_group).reshape({n, e});
+        at::zeros_like(group_score).scatter(1, best, 1.0).unsqueeze(-1).expand_as(by_group).reshape({n, e});
     choice = choice.masked_fill(allowed == 0, -std::numeric_limits<double>::infinity());
   }
   r.experts = std::get<1>(choice.topk(args.k, -1));
@@ -68,7 +68,7 @@ std::vector<RouteArgs> all_args(std::int64_t experts) {
   return all;
 }
 
-TEST(Route, EveryRuleEqualsItsDefinitionWithItsGradients) {
+TEST(Route, EqualsTheReferenceForAllOptionsWithGradients) {
   at::manual_seed(1);
   const std::int64_t n = 37, e = 12;
   const Tensor values = test::random({n, e});
@@ -77,7 +77,7 @@ TEST(Route, EveryRuleEqualsItsDefinitionWithItsGradients) {
                                     << args.groups << " normalise " << args.normalise);
     const Tensor logits = values.clone().set_requires_grad(true);
     const Tensor reference = values.clone().set_requires_grad(true);
-    const Routing got = route(logits, args), expected = defined(reference, args);
+    const Routing got = route(logits, args), expected = reference_routing(reference, args);
     EXPECT_TRUE(at::equal(got.experts, expected.experts));
     EXPECT_LT(distance(got.weights, expected.weights), 1e-14);
     EXPECT_LT(distance(got.scores, expected.scores), 1e-14);
@@ -89,25 +89,25 @@ TEST(Route, EveryRuleEqualsItsDefinitionWithItsGradients) {
     EXPECT_LT(distance(test::gradients(total(got), one, {logits})[0],
                        test::gradients(total(expected), one, {reference})[0]),
               1e-13);
-    // A single weight that is normalised is 1 whatever its logit: a gradient of rounding alone.
-    const Tensor apart = test::gradients(got.weights, probe, {logits})[0] -
-                         test::gradients(expected.weights, probe, {reference})[0];
-    EXPECT_LT(apart.abs().max().item<double>(), 1e-13) << "no gradient of the scores";
+    // A single normalized weight is always 1, so its gradient is rounding noise.
+    const Tensor difference = test::gradients(got.weights, probe, {logits})[0] -
+                              test::gradients(expected.weights, probe, {reference})[0];
+    EXPECT_LT(difference.abs().max().item<double>(), 1e-13) << "with gradients of the weights only";
   }
 }
 
-TEST(Route, EqualScoresGoToTheLowerNumbers) {
+TEST(Route, BreaksTiesByExpertIndex) {
   const Routing r = route(at::zeros({3, 8}, test::options(at::kFloat)), {.k = 3});
   for (int row = 0; row < 3; ++row)
     for (int j = 0; j < 3; ++j) EXPECT_EQ(r.experts[row][j].item<std::int64_t>(), j);
   EXPECT_LT(distance(r.weights, at::full({3, 3}, 1.0 / 3)), 1e-7);
 }
 
-TEST(Route, GroupsOfASoftmaxOverTheChosenAreWorthTheirLogits) {
+TEST(Route, ScoresGroupsByLogitsForANormalizedSoftmax) {
   RouteArgs args{.k = 2, .groups = 2, .group_topk = 1, .group_best = 2};
   const Tensor logits = at::tensor({3.0F, -5.0F, 1.0F, 0.5F}).to(test::device()).view({1, 4});
   EXPECT_TRUE(at::equal(route(logits, args).experts.cpu(), at::tensor({2, 3}, at::kLong).view({1, 2})));
-  args.normalise = false;  // the softmax over all chooses by its scores
+  args.normalise = false;  // softmax over all experts: selects by score
   EXPECT_TRUE(at::equal(route(logits, args).experts.cpu(), at::tensor({0, 1}, at::kLong).view({1, 2})));
 }
 
@@ -120,7 +120,7 @@ TEST(Route, LargeLogitsDoNotOverflow) {
   }
 }
 
-TEST(Route, ANanMakesTheWeightsNanAndTheExpertsStayInRange) {
+TEST(Route, NanLogitsYieldNanWeightsAndExpertsInRange) {
   Tensor logits = at::zeros({2, 4}, test::options(at::kFloat));
   logits[1].fill_(std::nan(""));
   const Routing r = route(logits, {.k = 2});
@@ -129,7 +129,7 @@ TEST(Route, ANanMakesTheWeightsNanAndTheExpertsStayInRange) {
   EXPECT_TRUE(r.experts.ge(0).logical_and(r.experts.lt(4)).all().item<bool>());
 }
 
-TEST(Route, WeighsAssignedExpertsWithTheirGradients) {
+TEST(Route, ComputesWeightsOfAssignedExpertsWithGradients) {
   at::manual_seed(2);
   const std::int64_t n = 37, e = 12;
   const Tensor values = test::random({n, e});
@@ -148,14 +148,14 @@ TEST(Route, WeighsAssignedExpertsWithTheirGradients) {
     EXPECT_LT(distance(got.weights, weights), 1e-14);
     EXPECT_LT(distance(got.scores, scores), 1e-14);
     const Tensor probe = test::random({n, args.k});
-    const Tensor apart =
+    const Tensor difference =
         test::gradients(got.weights, probe, {logits})[0] - test::gradients(weights, probe, {reference})[0];
-    EXPECT_LT(apart.abs().max().item<double>(), 1e-13);
+    EXPECT_LT(difference.abs().max().item<double>(), 1e-13);
   }
 }
 
-/// The k largest of c_ij d_j in each row, loop by loop in double.
-Tensor balanced(const Tensor& logits, std::int64_t k) {
+/// Reference Sinkhorn assignment in double: the k largest of c_ij d_j in each row.
+Tensor reference_sinkhorn(const Tensor& logits, std::int64_t k) {
   const Tensor on_host = logits.cpu();
   const auto x = on_host.accessor<double, 2>();
   const std::int64_t n = x.size(0), e = x.size(1);
@@ -179,7 +179,7 @@ Tensor balanced(const Tensor& logits, std::int64_t k) {
   return std::get<1>((on_host.exp() * scale).topk(k, 1));
 }
 
-TEST(Sinkhorn, ChoosesAsItsLoopsAndLoadsExpertsAboutEqually) {
+TEST(Sinkhorn, EqualsTheReferenceAndBalancesLoad) {
   at::manual_seed(1);
   for (const auto& sizes : std::vector<std::array<std::int64_t, 3>>{
            {5, 3, 1}, {16, 4, 2}, {64, 8, 1}, {64, 8, 2}, {33, 7, 2}, {256, 16, 2}}) {
@@ -189,33 +189,33 @@ TEST(Sinkhorn, ChoosesAsItsLoopsAndLoadsExpertsAboutEqually) {
     const Tensor logits = skewed.to(test::device());
     const Tensor experts = sinkhorn_experts(logits, k);
     EXPECT_EQ(experts.scalar_type(), at::kLong);
-    EXPECT_TRUE(at::equal(experts.cpu(), balanced(logits, k)));
+    EXPECT_TRUE(at::equal(experts.cpu(), reference_sinkhorn(logits, k)));
     if (n < 64) continue;
-    const auto busiest = [&](const Tensor& chosen) {
+    const auto max_load = [&](const Tensor& chosen) {
       return at::bincount(chosen.cpu().reshape(-1), {}, e).max().item<double>() * static_cast<double>(e) /
              static_cast<double>(n * k);
     };
-    EXPECT_LT(busiest(experts), 1.35);
-    EXPECT_GT(busiest(std::get<1>(logits.topk(k, 1))), 1.5) << "without it";
+    EXPECT_LT(max_load(experts), 1.35);
+    EXPECT_GT(max_load(std::get<1>(logits.topk(k, 1))), 1.5) << "without Sinkhorn";
   }
 }
 
-TEST(Sinkhorn, EndsForEveryInput) {
+TEST(Sinkhorn, TerminatesForEveryInput) {
   const Tensor logits = test::random({6, 4}, at::kFloat);
   EXPECT_EQ(sinkhorn_experts(logits.narrow(0, 0, 0), 2).sizes(), at::IntArrayRef({0, 2}));
   for (const double value : {std::nan(""), 1000.0, -1000.0}) {
     const Tensor experts = sinkhorn_experts(at::full_like(logits, value), 2);
     EXPECT_TRUE(experts.ge(0).logical_and(experts.lt(4)).all().item<bool>()) << value;
   }
-  Tensor neglected = test::random({512, 8}, at::kFloat);
-  neglected.select(1, 7).sub_(12);  // fp32 never gets to the tolerance
-  const Tensor experts = sinkhorn_experts(neglected, 1);
+  Tensor starved = test::random({512, 8}, at::kFloat);
+  starved.select(1, 7).sub_(12);  // fp32 never reaches the tolerance
+  const Tensor experts = sinkhorn_experts(starved, 1);
   EXPECT_TRUE(experts.ge(0).logical_and(experts.lt(8)).all().item<bool>());
   EXPECT_EQ(sinkhorn_experts(logits.to(at::kMeta), 2).sizes(), at::IntArrayRef({6, 2}));
   EXPECT_THROW(sinkhorn_experts(logits, 5), Error);
 }
 
-TEST(Route, RefusesWhatCannotBeChosen) {
+TEST(Route, RejectsInvalidArguments) {
   const Tensor logits = at::zeros({2, 8}, test::options(at::kFloat));
   EXPECT_THROW(route(logits, {.k = 9}), Error);
   EXPECT_THROW(route(logits, {.k = 3, .groups = 8, .group_topk = 2}), Error) << "two groups of one";

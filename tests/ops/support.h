@@ -1,4 +1,4 @@
-// What the tests of ops share: parameters without a mesh, gradients by a random probe, tolerances.
+// Helpers for tests of ops: unsharded parameters, gradients by a random probe, tolerances.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -16,14 +16,14 @@ namespace colonnade::test {
 
 using at::Tensor;
 
-/// A parameter that one rank holds whole, with the given value.
+/// An unsharded parameter with the given value.
 inline std::unique_ptr<tensor::Parameter> parameter(const Tensor& value) {
   layout::ParamSpec spec;
   spec.name = "test";
   spec.shape = value.sizes().vec();
-  auto made = std::make_unique<tensor::Parameter>(spec, layout::Position(), value.options());
-  if (!value.is_meta()) made->value.data().copy_(value);
-  return made;
+  auto p = std::make_unique<tensor::Parameter>(spec, layout::Position(), value.options());
+  if (!value.is_meta()) p->value.data().copy_(value);
+  return p;
 }
 
 inline Tensor random(at::IntArrayRef shape, at::ScalarType type = at::kDouble) {
@@ -36,18 +36,18 @@ inline std::vector<Tensor> gradients(const Tensor& y, const Tensor& probe,
   return torch::autograd::grad({y}, inputs, {probe.to(y.scalar_type())}, /*retain_graph=*/true, false, true);
 }
 
-/// Largest difference relative to the largest element expected, wherever the two lie.
-inline double distance(const Tensor& got_anywhere, const Tensor& expected_anywhere) {
-  const Tensor got = got_anywhere.cpu(), expected = expected_anywhere.cpu();
+/// Maximum difference relative to the largest expected element, on any devices.
+inline double distance(const Tensor& got_in, const Tensor& expected_in) {
+  const Tensor got = got_in.cpu(), expected = expected_in.cpu();
   if (got.sizes() != expected.sizes()) return 1e9;
   const double size = expected.numel() == 0 ? 1.0 : expected.to(at::kDouble).abs().max().item<double>();
-  const double off = expected.numel() == 0
-                         ? 0.0
-                         : (got.to(at::kDouble) - expected.to(at::kDouble)).abs().max().item<double>();
-  return off / std::max(size, 1e-30);
+  const double error = expected.numel() == 0
+                           ? 0.0
+                           : (got.to(at::kDouble) - expected.to(at::kDouble)).abs().max().item<double>();
+  return error / std::max(size, 1e-30);
 }
 
-/// What rounding to a type may cost, relative to the largest element.
+/// Rounding tolerance of a dtype, relative to the largest element.
 inline double tolerance(at::ScalarType type) {
   switch (type) {
     case at::kDouble:
@@ -63,14 +63,14 @@ inline double tolerance(at::ScalarType type) {
 
 inline const std::vector<at::ScalarType> kTypes{at::kDouble, at::kFloat, at::kBFloat16, at::kHalf};
 
-/// The result of f with one and with two threads, which must be equal bits.
-inline void expect_same_bits_for_all_threads(const std::function<Tensor()>& f) {
+/// Expects bitwise equal results of f with 1, 2 and 3 threads.
+inline void expect_bitwise_equal_for_all_threads(const std::function<Tensor()>& f) {
   const int before = omp_get_max_threads();
   omp_set_num_threads(1);
-  const Tensor one = f();
+  const Tensor single = f();
   for (const int threads : {2, 3}) {
     omp_set_num_threads(threads);
-    EXPECT_TRUE(at::equal(one, f())) << threads << " threads";
+    EXPECT_TRUE(at::equal(single, f())) << threads << " threads";
   }
   omp_set_num_threads(before);
 }

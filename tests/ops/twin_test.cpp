@@ -1,4 +1,4 @@
-// Every CUDA kernel against its CPU twin at the sizes of real models. Skipped without a GPU.
+// Every CUDA kernel against its CPU counterpart at the sizes of real models. Skipped without a GPU.
 #include <functional>
 
 #include "colonnade/ops/activation.h"
@@ -16,13 +16,13 @@ namespace {
 using at::Tensor;
 using Tensors = std::vector<Tensor>;
 using Parameters = std::vector<std::unique_ptr<tensor::Parameter>>;
-/// Activations and parameters, all on one device, to results.
+/// Maps activations and parameters on one device to results.
 using Op = std::function<Tensors(const Tensors&, Parameters&)>;
 
 constexpr std::int64_t kSeq = 130, kBatch = 2, kHeads = 12, kDim = 64, kHidden = kHeads * kDim;
 
-/// Results, gradients of the inputs and gradients of the parameters, on the CPU.
-Tensors everything(const at::Device& device, const Tensors& inputs, const Tensors& weights, const Op& op) {
+/// Runs forward and backward; returns results, input gradients and parameter gradients on the CPU.
+Tensors run_op(const at::Device& device, const Tensors& inputs, const Tensors& weights, const Op& op) {
   Tensors x;
   Parameters w;
   for (const Tensor& input : inputs) x.push_back(input.to(device).detach().set_requires_grad(true));
@@ -50,8 +50,8 @@ class GpuTwin : public testing::TestWithParam<at::ScalarType> {
   static Tensor random(at::IntArrayRef shape) { return test::random(shape, GetParam()).cpu(); }
 
   static void expect_equal(const char* name, const Tensors& inputs, const Tensors& weights, const Op& op) {
-    const Tensors cpu = everything(at::kCPU, inputs, weights, op);
-    const Tensors cuda = everything(test::device(), inputs, weights, op);
+    const Tensors cpu = run_op(at::kCPU, inputs, weights, op);
+    const Tensors cuda = run_op(test::device(), inputs, weights, op);
     ASSERT_EQ(cpu.size(), cuda.size());
     for (std::size_t i = 0; i < cpu.size(); ++i)
       EXPECT_LT(test::distance(cuda[i], cpu[i]), 2 * test::tolerance(GetParam())) << name << ", tensor " << i;
@@ -64,7 +64,7 @@ TEST_P(GpuTwin, Norms) {
   expect_equal("rms", {x[0]}, {w[0]},
                [](const Tensors& x, Parameters& w) { return Tensors{rms_norm(x[0], *w[0], 1e-5, true)}; });
   expect_equal("layer, residual", x, w, [](const Tensors& x, Parameters& w) {
-    const Added added = add_layer_norm(x[0], x[1], *w[0], w[1].get(), 1e-5, false);
+    const AddNormOutput added = add_layer_norm(x[0], x[1], *w[0], w[1].get(), 1e-5, false);
     return Tensors{added.sum, added.normed};
   });
 }
@@ -123,10 +123,10 @@ TEST_P(GpuTwin, VocabularyLoss) {
   const Tensor targets = at::randint(0, kVocab, {kRows}, at::kLong);
   const auto run = [&](const at::Device& device, double cap) {
     Tensor local = logits.to(device, GetParam(), false, true);
-    const Tensor wanted = targets.to(device);
-    const LogitStats stats = logit_stats(local, wanted, 0, kVocab - 7, cap);
+    const Tensor local_targets = targets.to(device);
+    const LogitStats stats = logit_stats(local, local_targets, 0, kVocab - 7, cap);
     const Tensor grad = at::ones({kRows}, stats.max.options());
-    logit_gradient(local, stats, wanted, grad, 0, kVocab - 7, cap);
+    logit_gradient(local, stats, local_targets, grad, 0, kVocab - 7, cap);
     return Tensors{stats.max, stats.sum_exp, stats.target, local};
   };
   for (const double cap : {0.0, 2.0}) {
@@ -140,10 +140,10 @@ TEST_P(GpuTwin, OptimizersAndSums) {
   if (GetParam() != at::kFloat && GetParam() != at::kDouble)
     GTEST_SKIP() << "main parameters are fp32 or fp64";
   constexpr std::int64_t kSize = 1'000'003;
-  const Tensors start{random({kSize}), random({kSize}), random({kSize}), random({kSize}).abs()};
+  const Tensors initial{random({kSize}), random({kSize}), random({kSize}), random({kSize}).abs()};
   const auto run = [&](const at::Device& device) {
     Tensors t;
-    for (const Tensor& x : start) t.push_back(x.to(device, GetParam(), false, true));
+    for (const Tensor& x : initial) t.push_back(x.to(device, GetParam(), false, true));
     adam_update({{t[0], t[1], t[2], t[3], {}}},
                 {.lr = 0.1, .weight_decay = 0.1, .bias1 = 0.1, .bias2 = 0.05});
     sgd_update({{t[1], t[0], t[2], {}}}, {.lr = 0.1, .momentum = 0.9, .first = false});
@@ -153,7 +153,7 @@ TEST_P(GpuTwin, OptimizersAndSums) {
   for (std::size_t i = 0; i < cpu.size(); ++i)
     EXPECT_LT(test::distance(cuda[i], cpu[i]), test::tolerance(GetParam())) << i;
   EXPECT_NEAR(sum_squares({cuda[0]}) / sum_squares({cpu[0]}), 1.0, 1e-6);
-  EXPECT_EQ(count_zeros({start[0].to(test::device())}), count_zeros({start[0]}));
+  EXPECT_EQ(count_zeros({initial[0].to(test::device())}), count_zeros({initial[0]}));
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, GpuTwin, testing::ValuesIn(test::kTypes),

@@ -1,4 +1,4 @@
-// The sum of squares is right, and has the same bits in every cut and order.
+// The sum of squares is correct and has the same bits in every sharding and order.
 #include "colonnade/optim/exact_squares.h"
 
 #include <ATen/ops/cat.h>
@@ -18,7 +18,7 @@ double alone(const std::vector<at::Tensor>& tensors) {
   return exact_squares(tensors, comm::Group(), at::kCPU);
 }
 
-TEST(ExactSquares, IsTheSum) {
+TEST(ExactSquares, EqualsTheSum) {
   const at::Tensor x = test::named_random("x", {3, 70001}).to(at::kFloat);
   EXPECT_NEAR(alone({x}) / x.to(at::kDouble).square().sum().item<double>(), 1.0, 1e-12);
   EXPECT_EQ(alone({at::full({5}, 3.0)}), 45.0);
@@ -28,12 +28,12 @@ TEST(ExactSquares, IsTheSum) {
   EXPECT_EQ(alone({}), 0.0);
 }
 
-TEST(ExactSquares, SmallOnesBesideALargeOneCount) {
+TEST(ExactSquares, KeepsSmallElementsNextToALargeOne) {
   const at::Tensor x = at::cat({at::full({1}, 1.0, at::kDouble), at::full({1 << 21}, 0x1p-26, at::kDouble)});
   EXPECT_EQ(alone({x}), 1 + 0x1p-31);
 }
 
-TEST(ExactSquares, HasTheSameBitsInEveryOrderAndCut) {
+TEST(ExactSquares, HasTheSameBitsInEveryOrderAndSharding) {
   const at::Tensor x =
       test::named_random("x", {50000}).to(at::kFloat) * test::named_random("y", {50000}).exp();
   const double whole = alone({x});
@@ -47,7 +47,7 @@ TEST(ExactSquares, HasTheSameBitsInEveryOrderAndCut) {
     });
 }
 
-TEST(ExactSquares, IsNotFiniteWhereAnElementIsNot) {
+TEST(ExactSquares, IsNotFiniteIfAnElementIsNot) {
   for (const double bad : {std::numeric_limits<double>::infinity(), std::nan("")})
     comm::run_ranks(2, [&](comm::Communicators& all) {
       const at::Tensor x = at::full({3}, all.rank() == 1 ? bad : 1.0, at::kDouble);

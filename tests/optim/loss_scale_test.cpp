@@ -1,4 +1,4 @@
-// The loss scale step by step, and every way it starts.
+// Loss scale step by step, and its initial values.
 #include "colonnade/optim/loss_scale.h"
 
 #include <gtest/gtest.h>
@@ -17,7 +17,7 @@ config::Optimizer settings() {
   return o;
 }
 
-TEST(LossScale, StartsAsTheSettingsSay) {
+TEST(LossScale, StartsFromTheSettings) {
   auto o = settings();
   EXPECT_FALSE(initial_loss_scale(o, /*fp16=*/false).dynamic);
   EXPECT_EQ(initial_loss_scale(o, false).scale, 1);
@@ -28,14 +28,14 @@ TEST(LossScale, StartsAsTheSettingsSay) {
   EXPECT_EQ(initial_loss_scale(o, true).scale, 8);
 }
 
-TEST(LossScale, ConstantOnesNeverChange) {
+TEST(LossScale, ConstantScaleNeverChanges) {
   const auto o = settings();
   const LossScale constant{.scale = 8};
   EXPECT_EQ(next(constant, true, o).scale, 8);
   EXPECT_EQ(next(constant, false, o).growth, 0);
 }
 
-TEST(LossScale, HysteresisForgivesThenEveryOverflowHalves) {
+TEST(LossScale, HysteresisToleratesThenEveryOverflowHalves) {
   const auto o = settings();
   LossScale now = initial_loss_scale(o, true);
   std::vector<double> scales;
@@ -43,7 +43,7 @@ TEST(LossScale, HysteresisForgivesThenEveryOverflowHalves) {
   EXPECT_EQ(scales, (std::vector<double>{kStart, kStart / 2, kStart / 4, kStart / 8}));
 }
 
-TEST(LossScale, CleanStepsOfAWholeWindowDouble) {
+TEST(LossScale, AWindowWithoutOverflowDoubles) {
   const auto o = settings();
   LossScale now = initial_loss_scale(o, true);
   now = next(now, true, o);
@@ -53,15 +53,15 @@ TEST(LossScale, CleanStepsOfAWholeWindowDouble) {
   EXPECT_EQ(now.hysteresis, 2);
 }
 
-TEST(LossScale, AShorterWindowIsOverAtOnce) {
+TEST(LossScale, AShorterWindowEndsAtOnce) {
   auto o = settings();
   LossScale now = initial_loss_scale(o, true);
   for (int i = 0; i < 2; ++i) now = next(now, false, o);
-  o.loss_scale_window = 2;  // of a run that goes on with other settings
+  o.loss_scale_window = 2;  // a run resumed with other settings
   EXPECT_EQ(next(now, false, o).scale, 2 * kStart);
 }
 
-TEST(LossScale, AnOverflowStartsTheWindowAnew) {
+TEST(LossScale, AnOverflowRestartsTheWindow) {
   const auto o = settings();
   LossScale now = initial_loss_scale(o, true);
   for (const bool overflow : {false, false, true, false, false}) now = next(now, overflow, o);

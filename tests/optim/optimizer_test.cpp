@@ -1,4 +1,4 @@
-// Adam and SGD against torch's formulas in plain float64 tensors, and the same step in every layout.
+// Adam and SGD against torch's formulas in float64, and equality of steps in every layout.
 #include "colonnade/optim/optimizer.h"
 
 #include <cmath>
@@ -57,7 +57,7 @@ double norm_of(const std::vector<layout::ParamSpec>& specs, int step) {
 class Reference {
  public:
   Reference(config::Optimizer settings, const std::vector<layout::ParamSpec>& specs) : o_(settings) {
-    for (const auto& spec : specs) states_[spec.name] = {test::whole_value(spec), {}, {}, spec};
+    for (const auto& spec : specs) states_[spec.name] = {test::full_value(spec), {}, {}, spec};
   }
 
   void step(int number, double lr, double decay, double grad_factor) {
@@ -116,30 +116,30 @@ void check_formula(const config::Optimizer& settings) {
   EXPECT_EQ(optimizer.steps(), 5);
 }
 
-TEST(Optimizer, AdamFollowsTorchsFormula) { check_formula(adam()); }
+TEST(Optimizer, AdamEqualsTorchsFormula) { check_formula(adam()); }
 
-TEST(Optimizer, SgdFollowsTorchsFormula) {
+TEST(Optimizer, SgdEqualsTorchsFormula) {
   for (const double momentum : {0.0, 0.9}) check_formula(sgd(momentum));
 }
 
 TEST(Optimizer, ClipsByTheGlobalNorm) {
   for (const double clip : {1.0, 5.0, 100.0}) {
-    auto settings = sgd(0.9);  // Adam hardly sees the size of a gradient
+    auto settings = sgd(0.9);  // Adam is nearly scale-invariant
     settings.clip_grad = clip;
     check_formula(settings);
   }
 }
 
-TEST(Optimizer, NormsOfQueriesAndKeysDecayWhereItIsAskedFor) {
-  for (const bool asked : {false, true}) {
+TEST(Optimizer, QkNormsDecayOnRequest) {
+  for (const bool enabled : {false, true}) {
     auto settings = adam();
-    settings.apply_wd_to_qk_layernorm = asked;
+    settings.apply_wd_to_qk_layernorm = enabled;
     std::vector<layout::ParamSpec> specs, expected;
     for (const char* name : {"attention.q_layernorm.weight", "attention.k_layernorm.weight",
                              "attention.k_layernorm.bias", "final_layernorm.weight"}) {
       specs.push_back({.name = name, .shape = {6}, .weight_decay = false});
       expected.push_back(specs.back());
-      expected.back().weight_decay = asked && expected.size() <= 2;
+      expected.back().weight_decay = enabled && expected.size() <= 2;
     }
     Toy toy(specs, {}, {});
     Optimizer optimizer(settings, *toy.buffers, {}, false);
@@ -148,11 +148,11 @@ TEST(Optimizer, NormsOfQueriesAndKeysDecayWhereItIsAskedFor) {
     optimizer.step({.learning_rate = 0.1, .weight_decay = 0.5});
     reference.step(1, 0.1, 0.5, 1);
     for (const Parameter* p : toy.list)
-      EXPECT_LT(test::distance(p->value, reference.value(p->spec.name)), 1e-12) << p->spec.name << asked;
+      EXPECT_LT(test::distance(p->value, reference.value(p->spec.name)), 1e-12) << p->spec.name << enabled;
   }
 }
 
-TEST(Optimizer, GradMultiplierCountsBeforeNormAndClipping) {
+TEST(Optimizer, GradMultiplierAppliesBeforeNormAndClipping) {
   auto settings = sgd(0);
   settings.clip_grad = 1e9;
   Toy toy(two_specs(), {}, {});
@@ -166,11 +166,11 @@ TEST(Optimizer, GradMultiplierCountsBeforeNormAndClipping) {
     EXPECT_LT(test::distance(p->value, reference.value(p->spec.name)), 1e-12);
 }
 
-TEST(Optimizer, ParamsNormAndZerosAreCounted) {
+TEST(Optimizer, CountsParamsNormAndZeros) {
   Toy toy(two_specs(), {}, {});
   Optimizer optimizer(adam(), *toy.buffers, {}, false);
   double squares = 0;
-  for (const auto& spec : two_specs()) squares += test::whole_value(spec).square().sum().item<double>();
+  for (const auto& spec : two_specs()) squares += test::full_value(spec).square().sum().item<double>();
   EXPECT_NEAR(optimizer.params_norm(), std::sqrt(squares), 1e-12);
   toy.buffers->start_step();
   toy.list[0]->accumulate(at::zeros({7, 5}, at::kDouble));
@@ -179,7 +179,7 @@ TEST(Optimizer, ParamsNormAndZerosAreCounted) {
   EXPECT_EQ(optimizer.step({.learning_rate = 0.1, .count_zeros = true}).num_zeros, 35);
 }
 
-/// All kinds of placements of a layer: fused rows with shared keys, columns, whole, partial, filled up.
+/// Parameters of all kinds: fused rows with shared key-value heads, columns, replicated, partial, padded.
 std::vector<layout::ParamSpec> layer_specs(const config::Parallel& parallel) {
   config::Model m;
   m.num_layers = 1;
@@ -198,16 +198,16 @@ std::vector<layout::ParamSpec> layer_specs(const config::Parallel& parallel) {
   return specs;
 }
 
-/// This rank's share of a whole gradient: partial gradients, shared rows and replicas are given as
-/// uneven shares that add up to the whole.
-Tensor share_of(const Parameter& p, int step, int tp_rank, int tp_size, int replica, int replicas) {
-  Tensor local = test::local_part(p, gradient(p.spec, step));
+/// This rank's addend of a full gradient: partial gradients, shared rows and replicas get uneven addends that
+/// sum to the full gradient.
+Tensor addend_of(const Parameter& p, int step, int tp_rank, int tp_size, int replica, int replicas) {
+  Tensor local = test::local_shard(p, gradient(p.spec, step));
   const auto weight = [](int rank, int size) { return 2.0 * (rank + 1) / (size * (size + 1)); };
   local.mul_(weight(replica, replicas));
-  if (p.spec.cuts.empty())
+  if (p.spec.sharded_dims.empty())
     return p.spec.partial.has(layout::Axis::kTp) ? local * weight(tp_rank, tp_size) : local;
-  for (const layout::Part& part : p.shard.parts)
-    tensor::box_of(local, part.local, part.length).mul_(weight(tp_rank % part.holders, part.holders));
+  for (const layout::ShardBox& part : p.shard.boxes)
+    tensor::box_view(local, part.local, part.length).mul_(weight(tp_rank % part.holders, part.holders));
   return local;
 }
 
@@ -239,7 +239,7 @@ TEST(Optimizer, EveryLayoutTakesTheSameStepAndCountsElementsOnce) {
       for (int step = 1; step <= 3; ++step) {
         toy.buffers->start_step();
         for (Parameter* p : toy.list)
-          p->accumulate(share_of(*p, step, tp.rank(), tp.size(), data.rank(), data.size()));
+          p->accumulate(addend_of(*p, step, tp.rank(), tp.size(), data.rank(), data.size()));
         toy.buffers->finish();
         const double norm = norm_of(specs, step);
         EXPECT_NEAR(optimizer.step({.learning_rate = 0.01, .weight_decay = 0.1}).grad_norm, norm,
@@ -249,7 +249,7 @@ TEST(Optimizer, EveryLayoutTakesTheSameStepAndCountsElementsOnce) {
         for (const Parameter* p : toy.list) {
           const Tensor& whole = reference.value(p->spec.name);
           squares += whole.square().sum().item<double>();
-          EXPECT_LT(test::distance(p->value, test::local_part(*p, whole)), 1e-11)
+          EXPECT_LT(test::distance(p->value, test::local_shard(*p, whole)), 1e-11)
               << p->spec.name << " step " << step;
         }
         EXPECT_NEAR(optimizer.params_norm(), std::sqrt(squares), 1e-10);
@@ -258,20 +258,21 @@ TEST(Optimizer, EveryLayoutTakesTheSameStepAndCountsElementsOnce) {
   }
 }
 
-TEST(Optimizer, StagesAndCopiesOfTiedTablesCountOnce) {
+TEST(Optimizer, TiedTablesCountOnce) {
   config::Parallel parallel;
   parallel.world_size = parallel.pipeline_model_parallel_size = 2;
   comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
     const int stage = ranks.coord(layout::Axis::kPp);
-    Parameter table({.name = "table", .shape = {4, 3}, .held_by = layout::HeldBy::kEnds}, {},
+    Parameter table({.name = "table", .shape = {4, 3}, .held_by = layout::HeldBy::kTiedEmbeddings}, {},
                     at::dtype(at::kDouble));
     Parameter other({.name = fmt::format("other {}", stage), .shape = {10}}, {}, at::dtype(at::kDouble));
     test::randomize({&table, &other});
-    table.is_copy = stage == 1;
+    table.is_tied_copy = stage == 1;
     data_parallel::GradBuffers buffers(
-        {{&table, &other}}, {.stages = {{layout::HeldBy::kEnds, ranks.stages({0, 1}, "embedding")}}}, {});
+        {{&table, &other}},
+        {.stages = {{layout::HeldBy::kTiedEmbeddings, ranks.pipeline_group({0, 1}, "embedding")}}}, {});
     Optimizer optimizer(adam(), buffers, ranks.world(), false);
-    table.accumulate(at::full({4, 3}, stage == 0 ? 1.0 : 2.0, at::kDouble));  // 3 in all
+    table.accumulate(at::full({4, 3}, stage == 0 ? 1.0 : 2.0, at::kDouble));  // sum 3
     other.accumulate(at::full({10}, 2.0, at::kDouble));
     buffers.finish();
     EXPECT_NEAR(optimizer.step({.learning_rate = 0.1}).grad_norm, std::sqrt(12 * 9.0 + 2 * 10 * 4.0), 1e-12);
@@ -285,8 +286,8 @@ TEST(Optimizer, ExpertsCountOnce) {
   config::Parallel parallel;
   parallel.world_size = 4;
   parallel.expert_model_parallel_size = 2;
-  layout::ParamSpec spec{.name = "experts", .shape = {4, 3}, .family = layout::Family::kExpert};
-  spec.cuts = {{.dim = 0, .axis = layout::Axis::kEp, .pieces = {{.size = 4}}}};
+  layout::ParamSpec spec{.name = "experts", .shape = {4, 3}, .param_group = layout::ParamGroup::kExpert};
+  spec.sharded_dims = {{.dim = 0, .axis = layout::Axis::kEp, .segments = {{.size = 4}}}};
   for (const bool distributed : {false, true})
     comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
       Parameter dense({.name = "dense", .shape = {30}}, {}, at::dtype(at::kDouble));
@@ -307,7 +308,7 @@ TEST(Optimizer, ExpertsCountOnce) {
     });
 }
 
-TEST(Optimizer, AStageWithoutParametersTakesPart) {
+TEST(Optimizer, SupportsStagesWithoutParameters) {
   config::Parallel parallel;
   parallel.world_size = 4;
   parallel.pipeline_model_parallel_size = 2;
@@ -327,7 +328,7 @@ TEST(Optimizer, AStageWithoutParametersTakesPart) {
     });
 }
 
-TEST(Optimizer, DynamicLossScaleSkipsAndShrinks) {
+TEST(Optimizer, DynamicLossScaleSkipsAndHalves) {
   config::Optimizer settings = adam();
   settings.initial_loss_scale = 1024;
   settings.loss_scale_window = 2;
@@ -341,7 +342,7 @@ TEST(Optimizer, DynamicLossScaleSkipsAndShrinks) {
   const double infinity = std::numeric_limits<double>::infinity();
   const Tensor before = toy.list[0]->value.detach().clone();
   EXPECT_TRUE(step(infinity, 1).skipped);
-  EXPECT_EQ(optimizer.loss_scale().scale, 1024);  // forgiven once
+  EXPECT_EQ(optimizer.loss_scale().scale, 1024);  // tolerated once
   EXPECT_TRUE(step(infinity, 1).skipped);
   EXPECT_EQ(optimizer.loss_scale().scale, 512);
   EXPECT_TRUE(at::equal(toy.list[0]->value, before));
@@ -373,11 +374,11 @@ TEST(Optimizer, SkipsOnAllRanksWhenOneOverflows) {
   });
 }
 
-TEST(Optimizer, MainValuesKeepWhatBfloat16Rounds) {
+TEST(Optimizer, MainParamsKeepWhatBfloat16Rounds) {
   Toy toy(two_specs(), {}, {}, {}, at::kBFloat16);
   Optimizer optimizer(sgd(0), *toy.buffers, {}, false);
   const Tensor start = toy.list[0]->value.detach().to(at::kFloat).clone();
-  for (int step = 0; step < 100; ++step) {  // each step is far below half a unit of bfloat16
+  for (int step = 0; step < 100; ++step) {  // each step is far below bfloat16's resolution
     toy.buffers->start_step();
     for (Parameter* p : toy.list) p->accumulate(at::ones_like(p->value));
     toy.buffers->finish();
@@ -407,7 +408,7 @@ TEST(Optimizer, AdoptsValuesFromEitherSide) {
     });
 }
 
-TEST(Optimizer, WhatIsNotFiniteIsSkippedUnderEveryLossScale) {
+TEST(Optimizer, SkipsNonFiniteGradientsWithAnyLossScale) {
   config::Optimizer constant = adam();
   constant.loss_scale = 8;
   for (const config::Optimizer& settings : {adam(), constant}) {

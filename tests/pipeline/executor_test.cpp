@@ -1,4 +1,4 @@
-// A toy model under every schedule and split equals the unsplit run in float64.
+// A toy model equals the single-rank run in float64 under every schedule and split.
 #include "colonnade/pipeline/executor.h"
 
 #include <algorithm>
@@ -14,18 +14,18 @@
 namespace colonnade::pipeline {
 namespace {
 
-/// What a run of all ranks gave.
+/// Results of a run on all ranks.
 struct Outcome {
   std::mutex mutex;
   std::map<std::string, Tensor> grads;
-  std::map<int, Tensor> outputs;  ///< evaluation, by micro-batch
-  std::vector<double> report;     ///< sum, count
-  std::map<int, int> batches;     ///< calls of the batch step by rank
-  int armed = 0;                  ///< chunks announced as last
+  std::map<int, Tensor> outputs;  ///< evaluation outputs by micro-batch
+  std::vector<double> report;     ///< sum and count
+  std::map<int, int> batches;     ///< batch step calls by rank
+  int armed = 0;                  ///< number of before_last_backward calls
 };
 
 void keep_report(Outcome& outcome, const Result& result) {
-  for (const auto& [name, one] : result.report.tallies) {
+  for (const auto& [name, one] : result.report.metric_sums) {
     EXPECT_EQ(name, "loss");
     outcome.report = {one[0].item<double>(), one[1].item<double>()};
   }
@@ -42,13 +42,14 @@ Steps steps_of(Outcome& outcome, const comm::Group& pp) {
   return steps;
 }
 
-/// Doubles what every stage but the last hands on: the result tells how many stages were run by it.
+/// Doubles the output of every stage but the last, so that the result depends on the number of stages that
+/// ran it.
 Tensor doubled(tensor::Stage& stage, const Tensor& x, const tensor::Pass& pass) {
   const Tensor y = stage.forward(x, pass);
   return stage.last ? y : 2 * y;
 }
 
-/// Listens to the parameters of a rank as data parallelism does.
+/// Listens to the parameters of a rank like data parallelism.
 class Listener {
  public:
   explicit Listener(const Rank& rank) : done_(rank.stages.size(), 0), armed_(rank.stages.size(), false) {
@@ -61,13 +62,13 @@ class Listener {
         };
       }
   }
-  /// Must come before the last backward pass of the chunk.
+  /// Called before the last backward pass of the chunk.
   void arm(int chunk, int microbatches) {
     EXPECT_EQ(done_[static_cast<std::size_t>(chunk)], microbatches - 1);
     armed_[static_cast<std::size_t>(chunk)] = true;
   }
-  /// Since then each was told once, when nothing was to come.
-  void expect_all_told(const Rank& rank) const {
+  /// Expects one on_grad_ready call per parameter since then, with the final gradient.
+  void expect_all_ready(const Rank& rank) const {
     for (tensor::Stage* stage : rank.stages)
       for (const Parameter* p : stage->parameters()) {
         ASSERT_EQ(complete_.count(p), 1U) << p->spec.name;
@@ -77,7 +78,7 @@ class Listener {
   }
 
  private:
-  /// The first one of a chunk whose gradient never waits.
+  /// Whether `toy` is the first block of the chunk without deferred gradient.
   bool counts_pass(std::size_t chunk, const Toy& toy) {
     return !toy.splits() && counted_.insert(chunk).second;
   }
@@ -100,8 +101,8 @@ void train(Outcome& outcome, const schedule::Schedule& schedule, double scale = 
                                                const std::lock_guard lock(outcome.mutex);
                                                ++outcome.armed;
                                              }});
-    listener.expect_all_told(rank);
-    EXPECT_EQ(result.report.tallies.empty(), !rank.stages.back()->last);
+    listener.expect_all_ready(rank);
+    EXPECT_EQ(result.report.metric_sums.empty(), !rank.stages.back()->last);
     const std::lock_guard lock(outcome.mutex);
     keep_report(outcome, result);
     for (tensor::Stage* stage : rank.stages)
@@ -109,8 +110,8 @@ void train(Outcome& outcome, const schedule::Schedule& schedule, double scale = 
   });
 }
 
-/// Plain autograd over the micro-batches. `factor(v)`: what stage v's output is multiplied by.
-Outcome& unsplit(Outcome& outcome, int microbatches, double scale, int stages = 1, double factor = 1) {
+/// Single-rank autograd over the micro-batches; the output of every stage but the last is scaled by `factor`.
+Outcome& single_rank(Outcome& outcome, int microbatches, double scale, int stages = 1, double factor = 1) {
   std::map<std::string, Tensor> w;
   std::vector<std::string> names{"first", "last"};
   for (int i = 0; i < kMiddle; ++i) names.push_back(fmt::format("middle {}", i));
@@ -158,9 +159,9 @@ std::vector<schedule::Schedule> all_schedules() {
       all.push_back(schedule::zb_v(ranks, microbatches));
       all.push_back(schedule::dualpipe_v(ranks, microbatches));
     }
-    all.push_back(schedule::dualpipe_v(ranks, 9, /*joined=*/true));
-    all.push_back(schedule::with_delayed_weights(schedule::one_f_one_b(ranks, 5)));
-    all.push_back(schedule::with_delayed_weights(schedule::interleaved(ranks, 2, 8, ranks)));
+    all.push_back(schedule::dualpipe_v(ranks, 9, /*overlapped=*/true));
+    all.push_back(schedule::with_delayed_wgrad(schedule::one_f_one_b(ranks, 5)));
+    all.push_back(schedule::with_delayed_wgrad(schedule::interleaved(ranks, 2, 8, ranks)));
     for (const int chunks : {1, 2, 3}) {
       all.push_back(schedule::interleaved(ranks, chunks, 8, ranks));
       all.push_back(schedule::interleaved(ranks, chunks, 12, 2 * ranks));
@@ -173,11 +174,11 @@ std::string name_of(const schedule::Schedule& s) {
   return fmt::format("{} ranks {} chunks {} micro-batches {}", s.kind, s.ranks, s.chunks, s.microbatches);
 }
 
-TEST(Executor, EveryScheduleEqualsTheUnsplitRun) {
+TEST(Executor, EveryScheduleEqualsTheSingleRankRun) {
   for (const auto& schedule : all_schedules()) {
     SCOPED_TRACE(name_of(schedule));
     Outcome expected, got;
-    unsplit(expected, schedule.microbatches, 0.25);
+    single_rank(expected, schedule.microbatches, 0.25);
     train(got, schedule);
     expect_same(got, expected);
     EXPECT_EQ(got.armed, schedule.stages());
@@ -186,11 +187,11 @@ TEST(Executor, EveryScheduleEqualsTheUnsplitRun) {
   }
 }
 
-TEST(Executor, EvaluationGivesTheOutputsAndKeepsNothing) {
+TEST(Executor, EvaluationReturnsOutputsWithoutGradients) {
   for (const auto& schedule : all_schedules()) {
     SCOPED_TRACE(name_of(schedule));
     Outcome expected, got;
-    unsplit(expected, schedule.microbatches, 1);
+    single_rank(expected, schedule.microbatches, 1);
     on_ranks(schedule.ranks, [&](const comm::Group& pp) {
       Rank rank(schedule, pp);
       const auto losses = rank.executor->evaluate(steps_of(got, pp));
@@ -199,7 +200,7 @@ TEST(Executor, EvaluationGivesTheOutputsAndKeepsNothing) {
                                                     const std::lock_guard lock(got.mutex);
                                                     got.outputs[microbatch] = y;
                                                   });
-      EXPECT_TRUE(logits.report.tallies.empty());
+      EXPECT_TRUE(logits.report.metric_sums.empty());
       const std::lock_guard lock(got.mutex);
       keep_report(got, losses);
       for (tensor::Stage* stage : rank.stages)
@@ -214,55 +215,57 @@ TEST(Executor, EvaluationGivesTheOutputsAndKeepsNothing) {
   }
 }
 
-TEST(Executor, AForwardStepOfTheUserIsCalledForEveryStage) {
+TEST(Executor, ACustomForwardStepIsCalledForEveryStage) {
   for (const auto& schedule : {schedule::one_f_one_b(2, 4), schedule::interleaved(2, 2, 4, 2),
                                schedule::interleaved(1, 3, 4, 1), schedule::zb_v(2, 4)}) {
     SCOPED_TRACE(name_of(schedule));
     Outcome expected, got;
-    unsplit(expected, schedule.microbatches, 1, schedule.stages(), 2);
+    single_rank(expected, schedule.microbatches, 1, schedule.stages(), 2);
     train(got, schedule, 1, /*custom=*/true);
     expect_same(got, expected);
   }
 }
 
-/// Notes the tags of the messages and, as NCCL does, holds up the first send of a lane until the receive.
-class Lanes final : public test::PassingBackend {
+/// Records message channels and, like NCCL, blocks the first send of a channel until its receive.
+class ChannelBackend final : public test::ForwardingBackend {
  public:
-  struct Notes {
+  struct Record {
     std::mutex mutex;
-    std::set<std::tuple<int, int, int>> lanes;  ///< from, to, tag
-    std::set<std::tuple<int, int, int>> late;   ///< opened after `closed`
+    std::set<std::tuple<int, int, int>> channels;  ///< from, to, tag
+    std::set<std::tuple<int, int, int>> late;      ///< first used after `closed`
     std::atomic<bool> closed{false};
   };
-  Lanes(std::shared_ptr<comm::Backend> to, Notes& notes) : PassingBackend(std::move(to)), notes_(notes) {}
+  ChannelBackend(std::shared_ptr<comm::Backend> to, Record& record)
+      : ForwardingBackend(std::move(to)), record_(record) {}
   comm::Work send(at::Tensor tensor, int to, int tag, const comm::Call& call) override {
-    const bool first = note({rank(), to, tag});
-    comm::Work work = PassingBackend::send(tensor, to, tag, call);
-    if (first) PassingBackend::recv(at::zeros({1}), to, -1 - tag, call).wait();
+    const bool first = is_new({rank(), to, tag});
+    comm::Work work = ForwardingBackend::send(tensor, to, tag, call);
+    if (first) ForwardingBackend::recv(at::zeros({1}), to, -1 - tag, call).wait();
     return work;
   }
   comm::Work recv(at::Tensor tensor, int from, int tag, const comm::Call& call) override {
-    if (met_.emplace(from, tag).second) PassingBackend::send(at::zeros({1}), from, -1 - tag, call).wait();
-    return PassingBackend::recv(tensor, from, tag, call);
+    if (connected_.emplace(from, tag).second)
+      ForwardingBackend::send(at::zeros({1}), from, -1 - tag, call).wait();
+    return ForwardingBackend::recv(tensor, from, tag, call);
   }
 
  private:
-  bool note(const std::tuple<int, int, int>& lane) {
-    const std::lock_guard lock(notes_.mutex);
-    const bool first = notes_.lanes.insert(lane).second;
-    if (first && notes_.closed) notes_.late.insert(lane);
+  bool is_new(const std::tuple<int, int, int>& channel) {
+    const std::lock_guard lock(record_.mutex);
+    const bool first = record_.channels.insert(channel).second;
+    if (first && record_.closed) record_.late.insert(channel);
     return first;
   }
-  Notes& notes_;
-  std::set<std::pair<int, int>> met_;
+  Record& record_;
+  std::set<std::pair<int, int>> connected_;
 };
 
-TEST(Executor, AFewLanesOpenedBeforeTheFirstStepCarryEverySchedule) {
+TEST(Executor, P2pWarmUpCoversAllChannelsOfEverySchedule) {
   for (const auto& schedule : all_schedules()) {
     SCOPED_TRACE(name_of(schedule));
-    Lanes::Notes notes;
+    ChannelBackend::Record record;
     Outcome expected, got;
-    unsplit(expected, schedule.microbatches, 0.25);
+    single_rank(expected, schedule.microbatches, 0.25);
     config::Parallel parallel;
     parallel.world_size = parallel.pipeline_model_parallel_size = schedule.ranks;
     comm::run_ranks(
@@ -270,13 +273,13 @@ TEST(Executor, AFewLanesOpenedBeforeTheFirstStepCarryEverySchedule) {
         [&](comm::Communicators& all) {
           comm::Group pp;
           if (schedule.ranks > 1)
-            pp = comm::Group(
-                std::make_shared<Lanes>(all.factory()->make(all.world().ranks(), all.rank(), "lanes"), notes),
-                "pp");
+            pp = comm::Group(std::make_shared<ChannelBackend>(
+                                 all.factory()->make(all.world().ranks(), all.rank(), "channels"), record),
+                             "pp");
           Rank rank(schedule, pp);
-          rank.executor->open_lanes();
-          all.world().barrier("opened");
-          notes.closed = true;
+          rank.executor->warm_up_p2p();
+          all.world().barrier("warmed up");
+          record.closed = true;
           const auto result = rank.executor->train(steps_of(got, pp), 0.25, {});
           const std::lock_guard lock(got.mutex);
           keep_report(got, result);
@@ -285,23 +288,23 @@ TEST(Executor, AFewLanesOpenedBeforeTheFirstStepCarryEverySchedule) {
         },
         std::chrono::seconds(20));
     expect_same(got, expected);
-    EXPECT_TRUE(notes.late.empty());
+    EXPECT_TRUE(record.late.empty());
     std::map<std::pair<int, int>, int> of_pair;
-    for (const auto& [from, to, tag] : notes.lanes) ++of_pair[std::minmax(from, to)];
+    for (const auto& [from, to, tag] : record.channels) ++of_pair[std::minmax(from, to)];
     for (const auto& [pair, count] : of_pair) EXPECT_LE(count, 4);
   }
 }
 
-TEST(Executor, EveryActionIsASignOfLife) {
+TEST(Executor, EveryActionReportsProgress) {
   Progress page;
   const ProgressScope scope(page);
   const auto schedule = schedule::one_f_one_b(1, 3);
   Outcome outcome;
   Rank rank(schedule, comm::Group());
   Steps steps = steps_of(outcome, comm::Group());
-  std::vector<std::int64_t> seen{page.read().alive_ns};
+  std::vector<std::int64_t> seen{page.read().heartbeat_ns};
   steps.forward = [&](tensor::Stage& stage, const Tensor& x, const tensor::Pass& pass) {
-    seen.push_back(page.read().alive_ns);
+    seen.push_back(page.read().heartbeat_ns);
     return stage.forward(x, pass);
   };
   rank.executor->train(steps, 1, {});
@@ -310,8 +313,8 @@ TEST(Executor, EveryActionIsASignOfLife) {
   EXPECT_TRUE(std::ranges::is_sorted(seen, std::ranges::less_equal())) << "strictly rising";
 }
 
-// However many micro-batches there are, and whoever is slower.
-TEST(Executor, AnEvaluationKeepsTwoMessagesOnTheirWay) {
+// Independent of the number of micro-batches and of which rank is slower.
+TEST(Executor, AnEvaluationHasTwoSendsInFlight) {
   for (const auto& schedule :
        {schedule::one_f_one_b(2, 24), schedule::interleaved(2, 2, 24, 2), schedule::zb_v(2, 24)}) {
     SCOPED_TRACE(name_of(schedule));
@@ -332,13 +335,13 @@ TEST(Executor, AnEvaluationKeepsTwoMessagesOnTheirWay) {
       };
       rank.executor->evaluate(steps);
     });
-    // Besides these a rank of a V or with several chunks has what its own next chunk reads.
+    // A rank with several chunks also holds the inputs of its own next chunk.
     EXPECT_LE(most[0], schedule.chunks == 1 ? 2U : 6U);
   }
 }
 
-/// The meta device stands for a GPU.
-TEST(Executor, ABatchOfAnotherDeviceIsMovedToTheStages) {
+/// The meta device substitutes for a GPU.
+TEST(Executor, MovesBatchesToTheDeviceOfTheStages) {
   const auto schedule = schedule::one_f_one_b(1, 3);
   const auto stages = stages_of(0, schedule);
   Executor executor(schedule, {stages.front().get()}, comm::Group(), shape_of,
@@ -354,11 +357,11 @@ TEST(Executor, ABatchOfAnotherDeviceIsMovedToTheStages) {
     ++seen;
     return mean_loss(output, batch);
   };
-  EXPECT_TRUE(executor.evaluate(steps).report.tallies.at("loss").is_meta());
+  EXPECT_TRUE(executor.evaluate(steps).report.metric_sums.at("loss").is_meta());
   EXPECT_EQ(seen, 3);
 }
 
-TEST(Executor, StepsRepeatToTheBit) {
+TEST(Executor, StepsAreBitwiseReproducible) {
   const auto schedule = schedule::interleaved(2, 2, 4, 2);
   Outcome first, second;
   train(first, schedule);
@@ -366,37 +369,37 @@ TEST(Executor, StepsRepeatToTheBit) {
   for (const auto& [name, grad] : first.grads) EXPECT_TRUE(at::equal(second.grads.at(name), grad)) << name;
 }
 
-// Weight gradients that wait are added in the same order: nothing but the time of the sums changes.
-TEST(Executor, SplitBackwardsGiveTheBitsOf1F1B) {
-  Outcome whole;
-  train(whole, schedule::one_f_one_b(2, 6));
+// Deferred weight gradients are accumulated in the same order.
+TEST(Executor, SplitBackwardIsBitwiseEqualTo1F1B) {
+  Outcome full;
+  train(full, schedule::one_f_one_b(2, 6));
   for (const auto& schedule : {schedule::zb_h1(2, 6), schedule::zb_v(2, 6), schedule::dualpipe_v(2, 6),
-                               schedule::with_delayed_weights(schedule::one_f_one_b(2, 6)),
-                               schedule::with_delayed_weights(schedule::gpipe(2, 6))}) {
+                               schedule::with_delayed_wgrad(schedule::one_f_one_b(2, 6)),
+                               schedule::with_delayed_wgrad(schedule::gpipe(2, 6))}) {
     SCOPED_TRACE(name_of(schedule));
     Outcome split;
     train(split, schedule);
-    for (const auto& [name, grad] : whole.grads) EXPECT_TRUE(at::equal(split.grads.at(name), grad)) << name;
+    for (const auto& [name, grad] : full.grads) EXPECT_TRUE(at::equal(split.grads.at(name), grad)) << name;
   }
 }
 
-TEST(Tally, IsOnTheDeviceOfTheSumWhereverTheCountIs) {
-  const Tensor both = tally(at::full({}, 6.0, test::options(at::kFloat)), at::full({}, 3.0));
+TEST(MetricSum, IsOnTheDeviceOfTheSum) {
+  const Tensor both = metric_sum(at::full({}, 6.0, test::options(at::kFloat)), at::full({}, 3.0));
   EXPECT_EQ(both.device(), test::device());
   EXPECT_EQ(both.scalar_type(), at::kDouble);
   EXPECT_EQ(both[0].item<double>(), 6);
   EXPECT_EQ(both[1].item<double>(), 3);
 }
 
-TEST(Executor, AScheduleForOtherRanksIsRefused) {
+TEST(Executor, RejectsAScheduleForOtherRanks) {
   const auto schedule = schedule::one_f_one_b(2, 4);
   on_ranks(1, [&](const comm::Group& pp) { EXPECT_THROW(Rank(schedule, pp), Error); });
 }
 
-TEST(Executor, StepsMayHaveAScheduleOfTheirOwn) {
+TEST(Executor, StepsMayHaveTheirOwnSchedule) {
   Outcome expected, got;
   train(got, schedule::one_f_one_b(2, 5), 0.25, /*custom=*/false, /*of_steps=*/true);
-  expect_same(got, unsplit(expected, 5, 0.25));
+  expect_same(got, single_rank(expected, 5, 0.25));
 }
 
 }  // namespace

@@ -1,12 +1,12 @@
-// When messages between stages travel, and what is kept for them.
+// Timing of pipeline messages, and lifetime of batches.
 #include "pipeline/toy.h"
 #include "support/recording_backend.h"
 
 namespace colonnade::pipeline {
 namespace {
 
-// But for the next one's, where a rank receives its input beside what it computes.
-TEST(Messages, ABatchIsForgottenAfterItsLastForwardPassOnARank) {
+// On rank 1 the batch of the next micro-batch exists too, since its receive is posted early.
+TEST(Messages, ABatchIsReleasedAfterItsLastForwardOnARank) {
   const auto schedule = schedule::gpipe(2, 8);
   on_ranks(2, [&](const comm::Group& pp) {
     Rank rank(schedule, pp);
@@ -27,8 +27,8 @@ TEST(Messages, ABatchIsForgottenAfterItsLastForwardPassOnARank) {
   });
 }
 
-// Rank 0 of two computes 0 and 1 forward, then 0 backward: the gradient of 0 may come while 1 is computed.
-TEST(Messages, ArriveBesideWhatIsComputedBeforeTheirUse) {
+// Rank 0 of two runs forward 0 and 1, then backward 0: the gradient of 0 overlaps with forward 1.
+TEST(Messages, OverlapWithThePreviousComputeAction) {
   const auto backend = std::make_shared<test::RecordingBackend>(2);
   Rank rank(schedule::one_f_one_b(2, 3), comm::Group(backend, "pp"));
   Steps steps;

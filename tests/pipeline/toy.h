@@ -1,11 +1,11 @@
-// A toy model whose blocks are cut over pipeline ranks as a schedule says.
+// Toy model with blocks split over pipeline ranks by a schedule's placement.
 #pragma once
 
 #include <memory>
 #include <vector>
 
 #include "colonnade/pipeline/executor.h"
-#include "colonnade/tensor/kept.h"
+#include "colonnade/tensor/saved_value.h"
 #include "support/device.h"
 #include "support/split.h"
 
@@ -24,24 +24,25 @@ inline std::unique_ptr<Parameter> matrix(const std::string& name) {
   return made;
 }
 
-/// x w^T as layers do it: the gradient of w is a product that may wait.
-struct Product : torch::autograd::Function<Product> {
+/// x w^T as in layers: the weight-gradient GEMM may be deferred.
+struct Linear : torch::autograd::Function<Linear> {
   static Tensor forward(torch::autograd::AutogradContext* ctx, const Tensor& x, const Tensor& w,
                         Parameter* weight) {
     ctx->save_for_backward({x});
-    tensor::keep(ctx, weight);
+    tensor::save_value(ctx, weight);
     return at::linear(x, w);
   }
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
                                                  const torch::autograd::variable_list& grads) {
-    auto* weight = tensor::kept<Parameter*>(ctx);
-    weight->accumulate_product(grads[0].reshape({-1, kH}), ctx->get_saved_variables()[0].reshape({-1, kH}));
+    auto* weight = tensor::saved_value<Parameter*>(ctx);
+    weight->accumulate_weight_grad(grads[0].reshape({-1, kH}),
+                                   ctx->get_saved_variables()[0].reshape({-1, kH}));
     return {at::matmul(grads[0], weight->value.detach()), Tensor(), Tensor()};
   }
 };
 
-/// First: batch -> activation; middle: residual; last: loss per token. Notes how it was called. Every second
-/// one in the middle computes its weight gradient as a product of its own, the others leave it to autograd.
+/// First: batch -> activation; middle: residual; last: loss per token. Records whether it ran in training.
+/// Every second middle block computes its weight gradient as a deferrable GEMM, the others use autograd.
 class Toy final : public tensor::Block {
  public:
   enum class Kind { kFirst, kMiddle, kSplitMiddle, kLast };
@@ -50,7 +51,7 @@ class Toy final : public tensor::Block {
     trained = pass.training;
     if (kind_ == Kind::kFirst) return at::linear(pass.batch.at("x"), weight->value);
     if (kind_ == Kind::kMiddle) return x + at::linear(x, weight->value).tanh();
-    if (kind_ == Kind::kSplitMiddle) return x + Product::apply(x, weight->value, weight.get()).tanh();
+    if (kind_ == Kind::kSplitMiddle) return x + Linear::apply(x, weight->value, weight.get()).tanh();
     if (pass.output == tensor::Output::kLogits) return at::linear(x, weight->value);
     return (at::linear(x, weight->value) * pass.batch.at("probe")).sum(-1).square().t();
   }
@@ -64,7 +65,7 @@ class Toy final : public tensor::Block {
   Kind kind_;
 };
 
-/// The stages of one rank.
+/// Stages of one rank.
 inline std::vector<std::unique_ptr<tensor::Stage>> stages_of(int rank, const schedule::Schedule& schedule) {
   std::vector<std::unique_ptr<tensor::Stage>> stages;
   const int each = kMiddle / schedule.stages();
@@ -83,7 +84,7 @@ inline std::vector<std::unique_ptr<tensor::Stage>> stages_of(int rank, const sch
 }
 
 inline tensor::Batch batch_of(int microbatch) {
-  const std::int64_t s = kS + microbatch % 3;  // another length than the one before
+  const std::int64_t s = kS + microbatch % 3;  // lengths differ between micro-batches
   return tensor::Batch({{"x", test::named_random(fmt::format("x {}", microbatch), {s, kB, kH})},
                         {"probe", test::named_random(fmt::format("probe {}", microbatch), {s, kB, kH})}});
 }
@@ -93,11 +94,12 @@ inline std::vector<std::int64_t> shape_of(const tensor::Batch& batch, int, bool)
 }
 
 inline Loss mean_loss(const Tensor& output, const tensor::Batch&) {
-  return {.value = output.mean(),
-          .report = {{"loss", tally(output.sum(), at::tensor(output.numel(), test::options(at::kDouble)))}}};
+  return {
+      .value = output.mean(),
+      .report = {{"loss", metric_sum(output.sum(), at::tensor(output.numel(), test::options(at::kDouble)))}}};
 }
 
-/// One rank with its executor.
+/// Stages and executor of one rank.
 struct Rank {
   std::vector<std::unique_ptr<tensor::Stage>> owned;
   std::vector<tensor::Stage*> stages;

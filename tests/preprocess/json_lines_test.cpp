@@ -1,4 +1,4 @@
-// Which lines of JSON can be used: what Python's json.loads takes, and errors that name the line.
+// Accepted JSON lines, the same as Python's json.loads accepts, and errors that name the line.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -33,13 +33,13 @@ class JsonLinesTest : public ::testing::Test {
       tokenizers::make_tokenizer({.type = "NullTokenizer", .vocab_size = 256});
 };
 
-TEST_F(JsonLinesTest, NamesTheFirstBrokenLineAndLeavesNothing) {
+TEST_F(JsonLinesTest, ReportsTheFirstBrokenLineAndLeavesNoOutput) {
   const std::string good = "{\"text\": \"1\"}\n";
   const std::vector<std::pair<std::string, std::string>> broken{
       {"{\"text\": \"1\"", "must be a JSON object"},
       {"{\"text\": \"1", "must be a JSON object"},
       {"[1]", "must be a JSON object"},
-      {"\xef\xbb\xbf{\"text\": \"1\"}", "got a byte order mark (U+FEFF) in front of it; remove it with sed"},
+      {"\xef\xbb\xbf{\"text\": \"1\"}", "got a byte order mark (U+FEFF) before it; remove it with sed"},
       {"{\"text\": \"1\"} x", "must be a JSON object"},
       {"{\"txt\": \"1\"}", "must have the key 'text'"},
       {"{\"text\": 1}", "must be a string"},
@@ -64,8 +64,8 @@ TEST_F(JsonLinesTest, TheLastOfEqualKeysCounts) {
             std::string("\7\0\xff\0", 4));
 }
 
-// What Python's json.loads takes, simdjson may not.
-TEST_F(JsonLinesTest, NumbersUnderOtherKeysAreNotRead) {
+// Numbers that Python's json.loads accepts, but simdjson may not.
+TEST_F(JsonLinesTest, NumbersUnderOtherKeysAreIgnored) {
   for (const char* number :
        {"123456789012345678901234567890", "-123456789012345678901234567890", "1e999", "-1.5E+999", "NaN",
         "Infinity", "-Infinity", "[1, -0, [1e999,NaN]]", "{\"n\":NaN}"})

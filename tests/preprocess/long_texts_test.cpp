@@ -1,4 +1,4 @@
-// Long texts: parts of them give the ids of the whole, and the memory that they take is bounded.
+// Long texts: block-wise encoding gives the same ids, in bounded memory.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -32,7 +32,7 @@ std::unique_ptr<Tokenizer> tokenizer_of(const std::string& file) {
 
 class LongTexts : public ::testing::TestWithParam<std::string> {};
 
-// Long texts are read in parts: wherever these end, the ids are those of every word encoded alone.
+// Long texts are encoded in blocks: wherever these end, the ids are those of the single words.
 TEST_P(LongTexts, HaveTheIdsOfTheirWords) {
   const auto tokenizer = tokenizer_of(GetParam());
   std::mt19937 random(1);
@@ -53,8 +53,8 @@ INSTANTIATE_TEST_SUITE_P(Of, LongTexts,
                                            "bert_wordpiece.json"),
                          [](const auto& info) { return info.param.substr(0, info.param.find('.')); });
 
-// Lines end words in some models and are cut between in others; decoding gives the text back.
-TEST(LongTextsOfSentencePiece, WithoutSpacesComeBack) {
+// Line ends end words in some models and are split positions in others; decoding restores the text.
+TEST(LongTextsOfSentencePiece, WithoutSpacesRoundTrip) {
   const auto tokenizer = tokenizer_of("llama2_sp_bpe.model");
   const std::string lines = repeated("eine Zeile\n日本語のテキスト\n\n", 20'000);
   EXPECT_TRUE(tokenizer->decode(tokenizer->encode(lines)) == lines);
@@ -63,16 +63,17 @@ TEST(LongTextsOfSentencePiece, WithoutSpacesComeBack) {
   EXPECT_EQ(unigram->decode(unigram->encode(run)), run);
 }
 
-TEST(LongTextsOfSentencePiece, AreRefusedWhereTheyCannotBeCutAndGrow) {
+TEST(LongTextsOfSentencePiece, AreRejectedIfTheyCannotBeSplitAndGrow) {
   const auto tokenizer = tokenizer_of("sp_unigram.model");
   EXPECT_THAT(
       test::message_of<DataError>([&] { (void)tokenizer->encode(repeated("\xef\xb7\xba", 100'000)); }),
-      HasSubstr("text without a place to cut it, such as a space, must have at most 2097152 bytes once it is "
-                "normalized; got 3300000; split the document"));
+      HasSubstr(
+          "text without a boundary to split at, such as a space, must have at most 2097152 bytes once it is "
+          "normalized; got 3300000; split the document"));
 }
 
-/// MiB that a process of its own has had at most after preprocessing the texts, one a line. -1: it failed.
-std::int64_t most_memory(const std::string& tokenizer, const std::vector<std::string>& texts, int workers) {
+/// Peak memory in MiB of a process that preprocesses the texts, one per line; -1 if it failed.
+std::int64_t peak_memory(const std::string& tokenizer, const std::vector<std::string>& texts, int workers) {
   const test::TempFolder folder;
   {
     std::ofstream file(folder / "in.jsonl");
@@ -96,15 +97,15 @@ std::int64_t most_memory(const std::string& tokenizer, const std::vector<std::st
                                                        : -1;
 }
 
-// Each was above 1 GB. Texts are of the default --max-document-mb, or just below.
+// Each case used more than 1 GB once. Texts have the size of the default --max-document-mb, or just less.
 TEST(LongTextsMemory, StaysBelowOneGigabyte) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "sanitizers hold memory of their own";
+  GTEST_SKIP() << "sanitizers need additional memory";
 #endif
   constexpr std::size_t kText = 16'500'000;
   const auto expect_less = [](std::int64_t most, const std::string& tokenizer,
                               const std::vector<std::string>& texts, int workers = 2) {
-    const std::int64_t memory = most_memory(tokenizer, texts, workers);
+    const std::int64_t memory = peak_memory(tokenizer, texts, workers);
     EXPECT_GT(memory, 0);
     EXPECT_LT(memory, most) << "MiB of " << tokenizer << " with " << texts[0].substr(0, 9);
   };
@@ -117,7 +118,7 @@ TEST(LongTextsMemory, StaysBelowOneGigabyte) {
   expect_less(700, "sp_unigram.model", {letters});
   expect_less(700, "llama2_sp_bpe.model", {alone});
   expect_less(900, "llama2_sp_bpe.model", {std::string(2'000'000, 'a')});
-  // Short texts that grow: each takes little, and not all are encoded at a time.
+  // Short texts that grow by normalization: each needs little, and not all are encoded at once.
   const std::vector<std::string> grow(32, repeated("\xef\xb7\xba", 20'000));
   expect_less(900, "sp_unigram.model", grow, 16);
 }

@@ -1,4 +1,4 @@
-// Several data sets as one: the bytes that Megatron writes, order, modes, and what is refused.
+// Merging of data sets: identical to Megatron's, order, modes, rejected inputs.
 #include "colonnade/preprocess/merge_sets.h"
 
 #include <gmock/gmock.h>
@@ -19,7 +19,7 @@ namespace fs = std::filesystem;
 
 class MergeSetsTest : public ::testing::Test {
  protected:
-  /// Copies a vector's data set into the folder under another name.
+  /// Copies a data set of the vectors into the folder under another name.
   void copy(const std::string& from, const std::string& to) {
     for (const char* end : {".bin", ".idx"})
       fs::copy_file(test::vector_path("indexed/" + from + end), folder_ / (to + end));
@@ -33,17 +33,17 @@ class MergeSetsTest : public ::testing::Test {
   test::TempFolder folder_;
 };
 
-TEST_F(MergeSetsTest, WritesTheBytesThatMegatronWrites) {
+TEST_F(MergeSetsTest, WritesTheSameBytesAsMegatron) {
   copy("gpt2_uint16", "a");
   copy("bert_uint16", "b");
   std::ofstream(folder_ / "notes.txt") << "no data set";
-  const std::vector<std::string> prefixes = data_sets_in(folder_ / "");
+  const std::vector<std::string> prefixes = dataset_prefixes_in(folder_ / "");
   EXPECT_THAT(prefixes, ElementsAre(folder_ / "a", folder_ / "b"));
   const MergedCounts counts = merge_sets(prefixes, folder_ / "out", false);
   EXPECT_EQ(counts.documents, 366 + 275);
   EXPECT_EQ(counts.tokens, 45577 + 14499);
   expect_equal(folder_ / "out", "merged_uint16");
-  EXPECT_EQ(folder_.num_files(), 7U) << "no temporary file is left";
+  EXPECT_EQ(folder_.num_files(), 7U) << "no temporary file remains";
 }
 
 TEST_F(MergeSetsTest, KeepsModes) {
@@ -59,19 +59,19 @@ TEST_F(MergeSetsTest, KeepsModes) {
               HasSubstr("--multimodal must be given"));
 }
 
-TEST_F(MergeSetsTest, RefusesWhatDoesNotFit) {
-  EXPECT_THAT(test::message_of<DataError>([&] { data_sets_in(folder_ / ""); }),
+TEST_F(MergeSetsTest, RejectsInconsistentInputs) {
+  EXPECT_THAT(test::message_of<DataError>([&] { dataset_prefixes_in(folder_ / ""); }),
               HasSubstr("must hold data sets"));
   copy("gpt2_uint16", "a");
   copy("gpt_int32", "b");
-  EXPECT_THAT(
-      test::message_of<DataError>([&] { merge_sets(data_sets_in(folder_ / ""), folder_ / "out", false); }),
-      HasSubstr("must have one type"));
+  EXPECT_THAT(test::message_of<DataError>(
+                  [&] { merge_sets(dataset_prefixes_in(folder_ / ""), folder_ / "out", false); }),
+              HasSubstr("must have one type"));
   EXPECT_EQ(folder_.num_files(), 4U);
   EXPECT_THAT(test::message_of<ConfigError>([&] { merge_sets({folder_ / "a"}, folder_ / "./a.bin", false); }),
               HasSubstr("must name none of the inputs"));
   fs::remove(folder_ / "b.idx");
-  EXPECT_THAT(test::message_of<DataError>([&] { data_sets_in(folder_ / ""); }),
+  EXPECT_THAT(test::message_of<DataError>([&] { dataset_prefixes_in(folder_ / ""); }),
               HasSubstr("b.idx: a data set must be two"));
 }
 

@@ -1,6 +1,6 @@
-// Rows of Parquet as preprocess and --sft read them: equal to the same rows as JSON lines, however they were
-// written; faults by row and column, files cut and flipped anywhere, bounded memory. The files are
-// tests/preprocess/parquet_vectors.py's.
+// Parquet rows in preprocess and --sft: equal to the same rows as JSON lines, for all writer options; errors
+// with row and column, truncated files and flipped bits, bounded memory. The files are made by
+// tests/preprocess/parquet_vectors.py.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
@@ -37,7 +37,7 @@ class ParquetTest : public ::testing::Test {
     options_.append_eod = true;
   }
 
-  /// The bytes of what comes out of the inputs, by name.
+  /// Contents of all output files by name.
   std::map<std::string, std::string> run(const std::vector<fs::path>& inputs, int workers = 2,
                                          std::int64_t chunk = 1 << 20) {
     options_.inputs = inputs;
@@ -84,7 +84,7 @@ void write_bytes(const fs::path& file, const std::string& bytes) {
   std::ofstream(file, std::ios::binary) << bytes;
 }
 
-TEST_F(ParquetTest, GivesTheBytesOfTheSameRowsAsLinesHoweverTheyWereWritten) {
+TEST_F(ParquetTest, GivesTheSameBytesAsJsonLinesForAllWriterOptions) {
   const auto expected = run({vector("rows.jsonl")});
   ASSERT_EQ(expected.size(), 4U);
   const std::vector<std::string> texts = all_texts(vector("rows.jsonl"));
@@ -107,14 +107,14 @@ TEST_F(ParquetTest, GivesTheBytesOfTheSameRowsAsLinesHoweverTheyWereWritten) {
   EXPECT_TRUE(run({vector("snappy.parquet")}) == parted);
 }
 
-TEST_F(ParquetTest, MixesWithOtherInputs) {
+TEST_F(ParquetTest, CanBeMixedWithOtherInputs) {
   const auto expected = run({vector("rows.jsonl"), vector("rows.jsonl")});
   EXPECT_TRUE(run({vector("no_groups.parquet"), vector("snappy.parquet"), vector("no_rows.parquet"),
                    vector("rows.jsonl"), vector("no_groups.parquet")},
                   2, 200) == expected);
 }
 
-TEST_F(ParquetTest, AReaderGoesOnFromTheBeginningOfAnyChunk) {
+TEST_F(ParquetTest, AReaderResumesAtAnyChunk) {
   for (const char* name : {"snappy.parquet", "none_small_pages.parquet", "empty_groups.parquet"}) {
     const corpus::LineLimits limits{.columns = {.names = {"text", "parts"}}};
     corpus::LineReader whole(vector(name), 5, limits);
@@ -133,7 +133,7 @@ TEST_F(ParquetTest, AReaderGoesOnFromTheBeginningOfAnyChunk) {
   }
 }
 
-TEST_F(ParquetTest, RowsWithoutATextAreToldAndSkippedByTheirNumber) {
+TEST_F(ParquetTest, RowsWithoutTextAreReportedAndSkippedByTheirNumber) {
   EXPECT_THAT(
       fault(vector("nulls.parquet"), {"numbers"}),
       HasSubstr("nulls.parquet row 2: the key 'numbers' must be a string or a list of strings; got null"));
@@ -155,7 +155,7 @@ TEST_F(ParquetTest, RowsWithoutATextAreToldAndSkippedByTheirNumber) {
               HasSubstr("snappy.parquet row 1 must have the key 'titles'"));
 }
 
-/// The rows of columns of any type as lines.
+/// Rows of columns of any type as JSON lines.
 std::string lines_of(const std::string& name, const std::vector<std::string>& columns) {
   std::string all;
   corpus::LineReader lines(vector(name), 100, {.columns = {.names = columns, .texts_only = false}});
@@ -163,7 +163,7 @@ std::string lines_of(const std::string& name, const std::vector<std::string>& co
   return all;
 }
 
-TEST_F(ParquetTest, GroupsOfOlderListsAreItemsOrHoldThemByParquetsRules) {
+TEST_F(ParquetTest, GroupsInOlderListsAreItemsOrWrappersByParquetsRules) {
   EXPECT_EQ(
       lines_of("lists_of_groups.parquet", {"array", "named", "other", "deep", "structs"}),
       R"({"array":[{"a":"1"},{"a":null}],"named":[{"a":"1"},{"a":null}],"other":["1",null],"deep":[["1","2"],[]],)"
@@ -173,7 +173,7 @@ TEST_F(ParquetTest, GroupsOfOlderListsAreItemsOrHoldThemByParquetsRules) {
       "\n");
 }
 
-TEST_F(ParquetTest, NumbersKeepTheirValuesInMessages) {
+TEST_F(ParquetTest, NumbersKeepTheirValuesInChatMessages) {
   EXPECT_EQ(lines_of("numbers.parquet", {"tiny", "small", "whole", "unsigned", "long", "large_unsigned",
                                          "single", "double", "truth"}),
             R"({"tiny":-128,"small":0,"whole":-2147483648,"unsigned":0,"long":-9223372036854775808,)"
@@ -194,14 +194,13 @@ TEST_F(ParquetTest, NumbersKeepTheirValuesInMessages) {
                                                                        {"half", "Float16"},
                                                                        {"pairs", "Map"},
                                                                        {"decimal", "Decimal"}})
-    EXPECT_THAT(
-        test::message_of<DataError>([&, name = column] { lines_of("types.parquet", {name}); }),
-        AllOf(HasSubstr("types.parquet: the column '" + column +
-                        "' must be of strings, numbers, truth values, lists and structs; got " + type),
-              HasSubstr("; cast it, or name another column")));
+    EXPECT_THAT(test::message_of<DataError>([&, name = column] { lines_of("types.parquet", {name}); }),
+                AllOf(HasSubstr("types.parquet: the column '" + column +
+                                "' must be of strings, numbers, booleans, lists and structs; got " + type),
+                      HasSubstr("; cast it, or name another column")));
 }
 
-TEST_F(ParquetTest, ColumnsThatHoldNoTextAreNamedWithTheirType) {
+TEST_F(ParquetTest, UnsupportedColumnsAreReportedWithTheirType) {
   options_.skip_bad_lines = true;  // a file, not a row
   for (const auto& [column, type] :
        std::map<std::string, std::string>{{"whole", "INT64"},
@@ -233,7 +232,7 @@ TEST_F(ParquetTest, ColumnsThatHoldNoTextAreNamedWithTheirType) {
       HasSubstr("must be lines of text; got Parquet"));
 }
 
-/// Reads all rows. Whether the file could be read; a broken one must throw DataError.
+/// Reads all rows; returns whether the file is readable. A damaged one must throw DataError.
 bool can_read(const fs::path& path) {
   try {
     corpus::LineReader lines(path, 1 << 16,
@@ -248,53 +247,53 @@ bool can_read(const fs::path& path) {
   }
 }
 
-TEST_F(ParquetTest, FilesCutAnywhereAreRefused) {
+TEST_F(ParquetTest, FilesTruncatedAnywhereAreRejected) {
   const std::string bytes = read_file(vector("checked.parquet"));
   EXPECT_TRUE(can_read(written(bytes)));
   for (std::size_t size = 4; size < bytes.size(); ++size)
     EXPECT_FALSE(can_read(written(bytes.substr(0, size)))) << size;
-  // The middle is gone, the footer is there.
+  // A missing middle with an intact footer.
   for (std::size_t begin = 4; begin < bytes.size() / 2; begin += 97)
     EXPECT_FALSE(can_read(written(bytes.substr(0, begin) + bytes.substr(begin + 60)))) << begin;
 }
 
-// With checksums a flipped bit of a page is seen; without, other text may come out, but nothing worse.
+// Checksums detect a flipped bit in a page; without them the text may differ, but nothing worse happens.
 TEST_F(ParquetTest, FlippedBitsGiveAnErrorOrOtherRows) {
   for (const char* name : {"checked.parquet", "unchecked.parquet"}) {
     const std::string bytes = read_file(vector(name));
-    int refused = 0;
+    int rejected = 0;
     for (std::size_t i = 4; i < bytes.size(); ++i) {
       std::string flipped = bytes;
       flipped[i] = static_cast<char>(flipped[i] ^ (1 << (i % 8)));
-      if (!can_read(written(flipped))) ++refused;
+      if (!can_read(written(flipped))) ++rejected;
     }
-    EXPECT_GT(refused, 300) << name;
+    EXPECT_GT(rejected, 300) << name;
   }
 }
 
-// What another worker would read on with is lost: the program crashed.
-TEST_F(ParquetTest, DamageIsRefusedWhereWorkersTakeTurns) {
+// Another worker must not continue with the broken reader: this crashed once.
+TEST_F(ParquetTest, DamageIsRejectedWithSeveralWorkers) {
   const std::string bytes = read_file(vector("snappy.parquet"));
-  int refused = 0;
+  int rejected = 0;
   for (std::size_t i = 4; i < bytes.size() - 12; i += 301) {
     std::string flipped = bytes;
     flipped[i] = static_cast<char>(flipped[i] ^ 1);
     const std::string fault = test::message_of<DataError>([&] { run({written(flipped)}, 4, 100); });
     if (fault.empty()) continue;
     EXPECT_THAT(fault, HasSubstr(".parquet"));
-    ++refused;
+    ++rejected;
   }
-  EXPECT_GT(refused, 10);
+  EXPECT_GT(rejected, 10);
 }
 
-/// What this process had in memory at most, in MB.
+/// Peak memory of this process in MB.
 std::int64_t peak() {
   struct rusage usage {};
   ::getrusage(RUSAGE_SELF, &usage);
   return static_cast<std::int64_t>(usage.ru_maxrss) >> 10;
 }
 
-/// How much more a process of its own had after act() than before; it is a failure when act() throws.
+/// Additional peak memory of act() in a child process; fails if act() throws.
 template <typename Act>
 std::int64_t peak_of(Act&& act) {
   int ends[2];
@@ -309,7 +308,7 @@ std::int64_t peak_of(Act&& act) {
     } catch (const std::exception& error) {
       std::fprintf(stderr, "%s\n", error.what());
     }
-    ::_exit(1);  // or the other tests would run here too
+    ::_exit(1);  // otherwise the child would run the other tests too
   }
   std::int64_t more = 0;
   ::close(ends[1]);
@@ -322,9 +321,9 @@ std::int64_t peak_of(Act&& act) {
 }
 
 // 500 rows of a megabyte in 500 bytes of file.
-TEST_F(ParquetTest, RowsThatAreTooLongTakeNoMemory) {
+TEST_F(ParquetTest, OverlongRowsNeedNoMemory) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
-  GTEST_SKIP() << "sanitizers keep what was freed";
+  GTEST_SKIP() << "sanitizers keep freed memory";
 #endif
   options_.skip_bad_lines = true;
   options_.json_keys = {"numbers"};
@@ -338,25 +337,25 @@ TEST_F(ParquetTest, RowsThatAreTooLongTakeNoMemory) {
   EXPECT_THAT(skipped_.front(), HasSubstr("row 1 must be at most 65536 bytes; got 1048590;"));
 }
 
-TEST_F(ParquetTest, AFooterThatNeedsTooMuchMemoryIsRefused) {
+TEST_F(ParquetTest, AFooterThatNeedsTooMuchMemoryIsRejected) {
   const std::string length{0, 0, 0, 2};  // 32 MiB
   write_bytes(folder_ / "wide.parquet", "PAR1" + std::string(std::size_t{33} << 20, '\0') + length + "PAR1");
   EXPECT_THAT(fault(folder_ / "wide.parquet", {"text"}),
-              HasSubstr("wide.parquet: a footer must have at most 16 MiB; got 32 MiB; write the file anew"));
+              HasSubstr("wide.parquet: a footer must have at most 16 MiB; got 32 MiB; rewrite the file"));
 }
 
-TEST_F(ParquetTest, TextThatBeginsAsParquetIsText) {
+TEST_F(ParquetTest, TextThatStartsLikeParquetIsText) {
   write_bytes(folder_ / "essay.txt", "PARENTAL ADVISORY\nPARE\nand so on");
   EXPECT_THAT(all_texts(folder_ / "essay.txt"),
               testing::ElementsAre("PARENTAL ADVISORY", "PARE", "and so on"));
 }
 
-TEST_F(ParquetTest, PagesThatNeedTooMuchMemoryAreRefused) {
+TEST_F(ParquetTest, PagesThatNeedTooMuchMemoryAreRejected) {
   EXPECT_THAT(fault(vector("page_of_400_mb.parquet"), {"numbers"}),
               HasSubstr("page_of_400_mb.parquet: pages of the columns must fit 384 MiB of memory"));
 }
 
-TEST_F(ParquetTest, ChatMessagesAreThoseOfTheSameLines) {
+TEST_F(ParquetTest, ChatMessagesEqualThoseOfJsonLines) {
   fs::create_directory(folder_ / "tok");
   fs::copy_file(test::vector_path("tokenizers/qwen2_bpe.json"), folder_ / "tok/tokenizer.json");
   const auto tokenizer =

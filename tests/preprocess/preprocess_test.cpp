@@ -1,4 +1,4 @@
-// JSON lines to indexed data: expected bytes, any number of workers, packed inputs, errors by line.
+// Preprocessing of JSON lines: expected bytes, any number of workers, compressed inputs, errors by line.
 #include "colonnade/preprocess/preprocess.h"
 
 #include <gmock/gmock.h>
@@ -90,7 +90,7 @@ TEST_F(PreprocessTest, WritesTheExpectedBytes) {
   EXPECT_EQ(progress_.tokens, 10);
 }
 
-TEST_F(PreprocessTest, GivesTheSameBytesWithAnyNumberOfWorkersChunksAndPacking) {
+TEST_F(PreprocessTest, OutputDoesNotDependOnWorkersChunksAndCompression) {
   tokenizer_ = tokenizers::make_tokenizer(
       {.type = "SentencePieceTokenizer", .model = test::vector_path("tokenizers/llama2_sp_bpe.model")});
   const std::string text = read_file(test::vector_path("indexed/corpus_gpt2.jsonl"));
@@ -102,8 +102,8 @@ TEST_F(PreprocessTest, GivesTheSameBytesWithAnyNumberOfWorkersChunksAndPacking) 
   EXPECT_TRUE(run(gzip(text.substr(0, 5000)) + gzip(text.substr(5000)), 1, 1000) == expected);
   EXPECT_TRUE(run(zstd(text), 2, 1000) == expected);
   EXPECT_TRUE(run(zstd(text.substr(0, 5000)) + zstd(text.substr(5000)), 1, 1000) == expected);
-  const std::string skipped("\x50\x2a\x4d\x18\4\0\0\0size", 12);  // as pzstd puts in front of each frame
-  EXPECT_TRUE(run(skipped + zstd(text.substr(0, 5000)) + skipped + zstd(text.substr(5000)), 1, 1000) ==
+  const std::string skippable("\x50\x2a\x4d\x18\4\0\0\0size", 12);  // as pzstd writes before each frame
+  EXPECT_TRUE(run(skippable + zstd(text.substr(0, 5000)) + skippable + zstd(text.substr(5000)), 1, 1000) ==
               expected);
 
   const data::IndexedDataset data(folder_ / "out_text_document");
@@ -120,7 +120,7 @@ TEST_F(PreprocessTest, GivesTheSameBytesWithAnyNumberOfWorkersChunksAndPacking) 
   }
 }
 
-TEST_F(PreprocessTest, WritesTheBytesThatMegatronWrites) {
+TEST_F(PreprocessTest, WritesTheSameBytesAsMegatron) {
   struct Case {
     const char *name, *corpus, *tokenizer, *key;
     bool append_eod;
@@ -144,7 +144,7 @@ TEST_F(PreprocessTest, WritesTheBytesThatMegatronWrites) {
   }
 }
 
-TEST_F(PreprocessTest, HoldsTheIdsOfLlama3sTokenizer) {
+TEST_F(PreprocessTest, MatchesTheIdsOfLlama3sTokenizer) {
   tokenizer_ = tokenizers::make_tokenizer(
       {.type = "HuggingFaceTokenizer", .model = test::vector_path("tokenizers/llama3_bpe.json")});
   run(read_file(test::vector_path("indexed/corpus_gpt2.jsonl")));
@@ -160,7 +160,7 @@ TEST_F(PreprocessTest, HoldsTheIdsOfLlama3sTokenizer) {
   }
 }
 
-TEST_F(PreprocessTest, WritesOneDataSetPerKey) {
+TEST_F(PreprocessTest, WritesOneDatasetPerKey) {
   write(folder_ / "in.jsonl", "{\"b\": \"1\", \"a\": \"2 3\"}\n");
   const PreprocessOptions options{
       .inputs = {folder_ / "in.jsonl"}, .output_prefix = folder_ / "out", .json_keys = {"a", "b"}};
@@ -169,7 +169,7 @@ TEST_F(PreprocessTest, WritesOneDataSetPerKey) {
   EXPECT_EQ(data::IndexedDataset(folder_ / "out_b_document").num_tokens(), 1);
 }
 
-/// Runs `use` in a process of its own that may have `soft` files open, and `hard` when it asks.
+/// Runs `use` in a child process with the given limits of open files.
 template <typename Use>
 void with_open_files(rlim_t soft, rlim_t hard, Use&& use) {
   const pid_t child = ::fork();
@@ -189,7 +189,7 @@ void with_open_files(rlim_t soft, rlim_t hard, Use&& use) {
   EXPECT_EQ(status, 0);
 }
 
-TEST_F(PreprocessTest, OpensAsManyFilesAsTheSystemAllows) {
+TEST_F(PreprocessTest, RaisesTheLimitOfOpenFiles) {
   write(folder_ / "in.jsonl", "{\"text\": \"1\"}\n");
   const PreprocessOptions options{
       .inputs = {folder_ / "in.jsonl"}, .output_prefix = folder_ / "out", .partitions = 60};
@@ -201,7 +201,7 @@ TEST_F(PreprocessTest, OpensAsManyFilesAsTheSystemAllows) {
   });
 }
 
-/// How far this process has read a file that it has opened; its size when it is closed again.
+/// Read position of this process in an open file; the file size if it is closed.
 std::int64_t read_so_far(const fs::path& path) {
   for (const auto& entry : fs::directory_iterator("/proc/self/fd")) {
     std::error_code gone;
@@ -213,17 +213,17 @@ std::int64_t read_so_far(const fs::path& path) {
   return static_cast<std::int64_t>(fs::file_size(path));
 }
 
-/// Of all files beside `input`.
-std::int64_t bytes_beside(const fs::path& input) {
+/// Total size of all files next to `input`.
+std::int64_t other_bytes(const fs::path& input) {
   std::int64_t bytes = 0;
   for (const auto& entry : fs::directory_iterator(input.parent_path()))
     if (entry.path() != input) bytes += static_cast<std::int64_t>(entry.file_size());
   return bytes;
 }
 
-// What is read and not written yet is what lies in memory, the chunk of this report with it. The slow report
-// lets all that may read ahead.
-TEST_F(PreprocessTest, HoldsAFewChunksPerWorkerWhateverTheSize) {
+// Data that are read but not written yet are in memory, including the chunk of this report. The slow callback
+// lets the workers read ahead as far as they may.
+TEST_F(PreprocessTest, HoldsAFewChunksPerWorkerWhateverTheInputSize) {
   constexpr std::int64_t kChunk = 1 << 14, kBuffer = 1 << 14;
   const fs::path input = folder_ / "in.jsonl";
   std::string text;
@@ -235,18 +235,18 @@ TEST_F(PreprocessTest, HoldsAFewChunksPerWorkerWhateverTheSize) {
   std::int64_t written = 0, most_text = 0, most_tokens = 0;
   PreprocessEvents events;
   events.progress = [&](const PreprocessProgress& progress) {
-    if (progress.documents == 0) return;  // nothing is read
+    if (progress.documents == 0) return;  // nothing has been read
     std::this_thread::sleep_for(std::chrono::milliseconds(1));
     most_text = std::max(most_text, read_so_far(input) - written);
     written = progress.text_bytes;
-    most_tokens = std::max(most_tokens, 2 * progress.tokens - bytes_beside(input));
+    most_tokens = std::max(most_tokens, 2 * progress.tokens - other_bytes(input));
   };
   preprocess(options, *tokenizer_, events);
   EXPECT_LE(most_text, 2 * options.workers * kChunk);
   EXPECT_LE(most_tokens, kBuffer);
 }
 
-TEST_F(PreprocessTest, SkipsBadLinesUnderAllKeysAndNamesThem) {
+TEST_F(PreprocessTest, SkipsAndReportsBadLinesUnderAllKeys) {
   const std::string good = "{\"text\": \"1 2\", \"b\": \"3\"}\n";
   const std::vector<std::string> bad{R"({"text": "1")",
                                      R"([1])",
@@ -276,24 +276,24 @@ TEST_F(PreprocessTest, SkipsBadLinesUnderAllKeysAndNamesThem) {
   preprocess(options, *tokenizer_);
   write(folder_ / "in.jsonl", text);
   EXPECT_THAT(test::message_of<DataError>([&] { preprocess(options, *tokenizer_); }),
-              HasSubstr("--on-error skip leaves such lines out"));
+              HasSubstr("--on-error skip skips such lines"));
   options.output_prefix = folder_ / "skipped";
   options.skip_bad_lines = true;
   for (const int workers : {1, 3}) {
     for (const std::int64_t chunk : {100, 100000}) {
       options.workers = workers;
       options.chunk_bytes = chunk;
-      std::vector<std::string> named;
+      std::vector<std::string> reported;
       PreprocessEvents events;
-      events.skipped = [&named](const std::string& why) { named.push_back(why); };
+      events.skipped = [&reported](const std::string& why) { reported.push_back(why); };
       const PreprocessProgress done = preprocess(options, *tokenizer_, events);
       EXPECT_EQ(done.documents, 40);
       EXPECT_EQ(done.skipped, static_cast<std::int64_t>(numbers.size()));
-      ASSERT_EQ(named.size(), numbers.size());
+      ASSERT_EQ(reported.size(), numbers.size());
       for (std::size_t i = 0; i < numbers.size(); ++i)
-        EXPECT_THAT(named[i], HasSubstr(fmt::format("in.jsonl line {}: ", numbers[i])));
-      EXPECT_THAT(named[6], HasSubstr("bytes that are not UTF-8"));
-      EXPECT_THAT(named[8], HasSubstr("must be at most 1000 bytes; got 2013"));
+        EXPECT_THAT(reported[i], HasSubstr(fmt::format("in.jsonl line {}: ", numbers[i])));
+      EXPECT_THAT(reported[6], HasSubstr("bytes that are not UTF-8"));
+      EXPECT_THAT(reported[8], HasSubstr("must be at most 1000 bytes; got 2013"));
       for (const char* end : {"text_document.bin", "text_document.idx", "b_document.bin", "b_document.idx"})
         EXPECT_TRUE(read_file(folder_ / fmt::format("skipped_{}", end)) ==
                     read_file(folder_ / fmt::format("good_{}", end)))
@@ -302,7 +302,7 @@ TEST_F(PreprocessTest, SkipsBadLinesUnderAllKeysAndNamesThem) {
   }
 }
 
-TEST_F(PreprocessTest, KeepsTheBeginningOfAGiganticLineAlone) {
+TEST_F(PreprocessTest, KeepsOnlyTheStartOfAGiganticLine) {
   std::string text = "{\"text\": \"1\"}\n" + std::string(5'000'000, 'x') + "\n{\"text\": \"2\"}\n";
   for (const std::string& file : {text, gzip(text), text + std::string(300'000, 'y')}) {
     write(folder_ / "in.jsonl", file);
@@ -322,7 +322,7 @@ TEST_F(PreprocessTest, KeepsTheBeginningOfAGiganticLineAlone) {
   }
 }
 
-TEST_F(PreprocessTest, BeginsToReadWhereItIsTold) {
+TEST_F(PreprocessTest, AReaderResumesAtAnyLine) {
   const std::string text = "one\ntwo\n\nthree\nfour\n";
   for (const std::string& file : {text, gzip(text), zstd(text)}) {
     write(folder_ / "in.jsonl", file);
@@ -339,7 +339,7 @@ TEST_F(PreprocessTest, BeginsToReadWhereItIsTold) {
   }
 }
 
-/// `lines` of the text whose number, from 0, is wanted.
+/// The lines of the text for whose index `wanted` returns true.
 template <typename Wanted>
 std::string lines_where(const std::string& text, Wanted&& wanted) {
   std::istringstream lines(text);
@@ -349,7 +349,7 @@ std::string lines_where(const std::string& text, Wanted&& wanted) {
   return out;
 }
 
-TEST_F(PreprocessTest, PartitionsAreDataSetsOfTheirOwnAndThenOne) {
+TEST_F(PreprocessTest, PartitionsAreDatasetsOfTheirOwnAndAreMerged) {
   std::string text;
   for (int i = 0; i < 23; ++i) text += fmt::format("{{\"text\": \"{} {}\"}}\n", i, 2 * i);
   const auto whole = run(text);
@@ -391,7 +391,7 @@ TEST_F(PreprocessTest, PartitionsAreDataSetsOfTheirOwnAndThenOne) {
   }
 }
 
-TEST_F(PreprocessTest, CutsTextsIntoSentences) {
+TEST_F(PreprocessTest, SplitsTextsIntoSentences) {
   write(folder_ / "in.jsonl", "{\"text\": \"1 2? 3 4. 5\"}\n{\"text\": \"6\"}\n");
   PreprocessOptions options{.inputs = {folder_ / "in.jsonl"},
                             .output_prefix = folder_ / "out",
@@ -417,7 +417,7 @@ TEST_F(PreprocessTest, CutsTextsIntoSentences) {
   EXPECT_THAT(sequences(folder_ / "out_text_sentence"), testing::ElementsAre("1 2? ", "3 4. ", "5", "6"));
 }
 
-TEST_F(PreprocessTest, MeasuresNumbersOfWorkersAndWritesNothing) {
+TEST_F(PreprocessTest, MeasuresWorkersWithoutWriting) {
   std::string text;
   for (int i = 0; i < 500; ++i) text += "{\"text\": \"1 2 3\"}\n";
   write(folder_ / "in.jsonl", text);
@@ -429,8 +429,8 @@ TEST_F(PreprocessTest, MeasuresNumbersOfWorkersAndWritesNothing) {
   EXPECT_EQ(folder_.num_files(), 1U);
 }
 
-// Two long texts and eight threads: the tokenizer never has more than the limit.
-TEST_F(PreprocessTest, LongTextsAreEncodedOneAfterTheOther) {
+// Sixteen long texts and eight threads: the tokenizer never holds more than the limit.
+TEST_F(PreprocessTest, LongTextsAreEncodedOneAtATime) {
   struct Counting final : tokenizers::Tokenizer {
     std::vector<std::int32_t> encode(std::string_view text) const override {
       const std::int64_t now = inside += static_cast<std::int64_t>(text.size());
@@ -459,7 +459,7 @@ TEST_F(PreprocessTest, LongTextsAreEncodedOneAfterTheOther) {
   EXPECT_LE(tokenizer.most, 250'000);
 }
 
-TEST_F(PreprocessTest, SaysWhatIsWrongWithPackedFiles) {
+TEST_F(PreprocessTest, ReportsDamageOfCompressedFiles) {
   const auto fault = [&](const std::string& packed) {
     return test::message_of<DataError>([&] { run(packed); });
   };
@@ -467,15 +467,15 @@ TEST_F(PreprocessTest, SaysWhatIsWrongWithPackedFiles) {
   std::string sum = whole, method = whole;
   sum[sum.size() - 8] ^= 1;
   method[2] = 7;
-  EXPECT_THAT(fault(sum), HasSubstr("must be whole gzip data; got data whose checksum does not fit; copy"));
+  EXPECT_THAT(fault(sum), HasSubstr("must be complete gzip data; got data with a wrong checksum; copy"));
   EXPECT_THAT(fault(method), HasSubstr("got another method than deflate;"));
   EXPECT_THAT(fault(whole.substr(0, 10) + "\7"), HasSubstr("got damaged data;"));
   // A frame with a window of 1 GiB.
   EXPECT_THAT(fault(std::string("\x28\xb5\x2f\xfd\0\xa0\1\0\0", 9)),
-              HasSubstr("packed with a window of at most 128 MiB; got a larger one; unpack it"));
+              HasSubstr("compressed with a window of at most 128 MiB; got a larger one; decompress it"));
 }
 
-TEST_F(PreprocessTest, RefusesPackedFilesCutAnywhere) {
+TEST_F(PreprocessTest, RejectsTruncatedCompressedFiles) {
   std::string text;
   for (int i = 0; i < 300; ++i) text += "{\"text\": \"" + std::to_string(i % 256) + "\"}\n";
   for (const std::string& packed : {gzip(text), zstd(text)}) {

@@ -1,5 +1,5 @@
-// Sentences: equal to NLTK's on pages and random texts, in pieces of a million characters, models that are
-// not whole.
+// Punkt sentences: equal to NLTK's for real and random texts, blocks of a million characters, incomplete
+// models.
 #include "colonnade/preprocess/punkt.h"
 
 #include <gmock/gmock.h>
@@ -20,11 +20,11 @@ std::vector<std::string> copies(const std::vector<std::string_view>& views) {
   return {views.begin(), views.end()};
 }
 
-TEST(Punkt, CutsWhereNltkCuts) {
+TEST(Punkt, MatchesNltk) {
   const Punkt plain(test::vector_path("punkt"), false), keeping(test::vector_path("punkt"), true);
   std::ifstream file(test::vector_path("punkt/sentences.jsonl"));
   std::string line;
-  std::getline(file, line);  // how it was made
+  std::getline(file, line);  // description of the vectors
   int texts = 0, sentences = 0;
   while (std::getline(file, line)) {
     const auto entry = nlohmann::json::parse(line);
@@ -40,12 +40,12 @@ TEST(Punkt, CutsWhereNltkCuts) {
   EXPECT_GT(sentences, 2 * texts);
 }
 
-TEST(Punkt, LooksAtAMillionCharactersAtATime) {
+TEST(Punkt, ProcessesBlocksOfAMillionCharacters) {
   const Punkt punkt(test::vector_path("punkt"), false);
   std::string text;
   for (int i = 0; i < 400000; ++i) text += "ä";
   text += ". ";
-  for (int i = 0; i < 599998; ++i) text += "ö";  // the piece ends here, inside of a word
+  for (int i = 0; i < 599998; ++i) text += "ö";  // the block ends here, inside a word
   text += "ü. The end.";
   const auto sentences = punkt.split(text);
   ASSERT_EQ(sentences.size(), 4U);
@@ -55,7 +55,7 @@ TEST(Punkt, LooksAtAMillionCharactersAtATime) {
   EXPECT_EQ(sentences[3], "The end.");
 }
 
-TEST(Punkt, RefusesModelsThatAreNotWhole) {
+TEST(Punkt, RejectsIncompleteModels) {
   const test::TempFolder folder;
   for (const char* name :
        {"abbrev_types.txt", "collocations.tab", "sent_starters.txt", "ortho_context.tab"}) {

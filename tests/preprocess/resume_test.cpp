@@ -1,5 +1,5 @@
-// Preprocessing that is killed at many points and started again: the bytes of an undisturbed run, nothing
-// left over.
+// Preprocessing that is killed at many points and resumed: the output equals that of an uninterrupted run,
+// and no temporary file remains.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <isa-l/igzip_lib.h>
@@ -22,7 +22,7 @@ namespace {
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
-/// Every file of a folder but the inputs.
+/// All files of a folder except the inputs.
 std::map<std::string, std::string> outputs_in(const fs::path& folder) {
   std::map<std::string, std::string> files;
   for (const auto& entry : fs::directory_iterator(folder))
@@ -51,7 +51,7 @@ class ResumeTest : public ::testing::Test {
     options_.tokenizer_identity = "null 256";
   }
 
-  /// The files of a run that nothing stops.
+  /// The output of an uninterrupted run.
   std::map<std::string, std::string> undisturbed() {
     preprocess(options_, *tokenizer_);
     const auto files = outputs_in(folder_ / "");
@@ -59,14 +59,13 @@ class ResumeTest : public ::testing::Test {
     return files;
   }
 
-  /// Runs in a process of its own that is killed (SIGKILL) after `chunks`. False when it came to its end
-  /// before.
+  /// Runs in a child process that is killed (SIGKILL) after `chunks`; returns false if it completes before.
   bool killed_after(int chunks) {
     const pid_t child = ::fork();
     if (child == 0) {
-      options_.resume_seconds = 0;  // a point after each chunk
+      options_.resume_seconds = 0;  // a resume point after each chunk
       PreprocessEvents events;
-      bool begun = false;  // lines may be counted before
+      bool begun = false;  // lines may be counted first
       events.progress = [&begun](const PreprocessProgress&) { begun = true; };
       events.stop = [chunks, &begun, seen = 0]() mutable {
         if (begun && ++seen > chunks) ::kill(::getpid(), SIGKILL);
@@ -87,7 +86,7 @@ class ResumeTest : public ::testing::Test {
   PreprocessOptions options_;
 };
 
-TEST_F(ResumeTest, EndsWithTheSameBytesAfterAKillAtAnyPoint) {
+TEST_F(ResumeTest, ProducesTheSameBytesAfterAKillAtAnyPoint) {
   for (const auto& [partitions, sequential] : {std::pair{1, false}, {3, false}, {3, true}}) {
     options_.partitions = partitions;
     options_.keep_sequential = sequential;
@@ -95,8 +94,8 @@ TEST_F(ResumeTest, EndsWithTheSameBytesAfterAKillAtAnyPoint) {
     for (const int chunks : {0, 1, 4, 9}) {
       ASSERT_TRUE(killed_after(chunks)) << chunks;
       for (const auto& [name, bytes] : outputs_in(folder_ / "")) {
-        EXPECT_TRUE(name.ends_with(".part") || name == "out.resume") << name << " looks whole";
-        if (name.ends_with(".part"))  // more may be on the disk than the journal says
+        EXPECT_TRUE(name.ends_with(".part") || name == "out.resume") << name << " looks complete";
+        if (name.ends_with(".part"))  // more data may be on disk than the journal says
           std::ofstream(folder_ / name, std::ios::binary | std::ios::app) << "written after the last point";
       }
       int kills = 0;
@@ -109,7 +108,7 @@ TEST_F(ResumeTest, EndsWithTheSameBytesAfterAKillAtAnyPoint) {
       events.note = [&note](const std::string& text) { note = text; };
       events.progress = [&from](const PreprocessProgress& p) { from = from < 0 ? p.documents : from; };
       const PreprocessProgress done = preprocess(options_, *tokenizer_, events);
-      EXPECT_THAT(note, HasSubstr("goes on after "));
+      EXPECT_THAT(note, HasSubstr("resuming after "));
       EXPECT_GT(from, 0);
       EXPECT_EQ(done.documents, 300);
       EXPECT_EQ(done.skipped, 16);
@@ -119,7 +118,7 @@ TEST_F(ResumeTest, EndsWithTheSameBytesAfterAKillAtAnyPoint) {
   }
 }
 
-TEST_F(ResumeTest, GoesOnInPackedInput) {
+TEST_F(ResumeTest, ResumesInCompressedInput) {
   const auto expected = undisturbed();
   const std::string text = read_file(folder_ / "in0.jsonl");
   std::string packed(text.size() + 1000, '\0');
@@ -138,9 +137,9 @@ TEST_F(ResumeTest, GoesOnInPackedInput) {
   EXPECT_TRUE(outputs_in(folder_ / "") == expected);
 }
 
-TEST_F(ResumeTest, StopsWhenAskedAndGoesOn) {
+TEST_F(ResumeTest, StopsOnRequestAndResumes) {
   const auto expected = undisturbed();
-  options_.resume_seconds = 1000;  // the request alone makes a point
+  options_.resume_seconds = 1000;  // only the request makes a resume point
   PreprocessEvents events;
   events.stop = [seen = 0]() mutable { return ++seen == 7; };
   EXPECT_THROW(preprocess(options_, *tokenizer_, events), StopRequested);
@@ -148,11 +147,11 @@ TEST_F(ResumeTest, StopsWhenAskedAndGoesOn) {
   std::string note;
   events.note = [&note](const std::string& text) { note = text; };
   preprocess(options_, *tokenizer_, events);
-  EXPECT_THAT(note, HasSubstr("goes on after "));
+  EXPECT_THAT(note, HasSubstr("resuming after "));
   EXPECT_TRUE(outputs_in(folder_ / "") == expected);
 }
 
-TEST_F(ResumeTest, BeginsAnewWithOtherSettingsOrInputs) {
+TEST_F(ResumeTest, StartsOverWithOtherSettingsOrInputs) {
   using Change = std::function<void()>;
   const std::vector<Change> changes{[&] { options_.append_eod = false; },
                                     [&] {
@@ -171,36 +170,37 @@ TEST_F(ResumeTest, BeginsAnewWithOtherSettingsOrInputs) {
     PreprocessEvents events;
     events.note = [&note](const std::string& text) { note = text; };
     preprocess(options_, *tokenizer_, events);
-    EXPECT_THAT(note, HasSubstr("begins anew"));
+    EXPECT_THAT(note, HasSubstr("starting over"));
     const auto files = outputs_in(folder_ / "");
     for (const auto& [name, bytes] : files) fs::remove(folder_ / name);
     EXPECT_TRUE(undisturbed() == files);
   }
 }
 
-/// The places of finalize() where a kill can come: nothing is named yet, .bin is, both are, lengths are gone.
-TEST_F(ResumeTest, EndsWellAfterAKillAmongTheLastRenames) {
+/// Points of finalize() at which a kill can happen: nothing is renamed yet, .bin is, both are, lengths are
+/// removed.
+TEST_F(ResumeTest, CompletesAfterAKillDuringTheFinalRenames) {
   options_.json_keys = {"text"};
   const auto expected = undisturbed();
   const fs::path bin = folder_ / "out_text_document.bin", idx = folder_ / "out_text_document.idx";
   const fs::path tokens = bin.string() + ".tokens.part", lengths = bin.string() + ".lengths.part";
-  for (int place = 0; place < 4; ++place) {
-    fs::create_directories(idx /
-                           "in the way");  // the index cannot take its name: all input is read, and kept
+  for (int point = 0; point < 4; ++point) {
+    // A folder blocks the name of the index: all input is processed, and kept.
+    fs::create_directories(idx / "in the way");
     EXPECT_THROW(preprocess(options_, *tokenizer_), ConfigError);
     fs::remove_all(idx);
     ASSERT_TRUE(fs::exists(tokens) && fs::exists(lengths) && fs::exists(folder_ / "out.resume"));
-    if (place >= 1) fs::rename(tokens, bin);
-    if (place >= 2) std::ofstream(idx, std::ios::binary) << expected.at("out_text_document.idx");
-    if (place >= 3) fs::remove(lengths);
+    if (point >= 1) fs::rename(tokens, bin);
+    if (point >= 2) std::ofstream(idx, std::ios::binary) << expected.at("out_text_document.idx");
+    if (point >= 3) fs::remove(lengths);
     preprocess(options_, *tokenizer_);
-    EXPECT_TRUE(outputs_in(folder_ / "") == expected) << place;
+    EXPECT_TRUE(outputs_in(folder_ / "") == expected) << point;
     for (const auto& [name, bytes] : expected) fs::remove(folder_ / name);
   }
 }
 
-// Its place is a row: rows before it are not read again, but for those of its row group.
-TEST_F(ResumeTest, GoesOnInParquetAfterAKillAtAnyPoint) {
+// A resume point is a row: earlier rows are not read again, except those of its row group.
+TEST_F(ResumeTest, ResumesInParquetAfterAKillAtAnyPoint) {
 #ifndef COLONNADE_PARQUET
   GTEST_SKIP() << "built without Parquet";
 #endif
@@ -217,13 +217,13 @@ TEST_F(ResumeTest, GoesOnInParquetAfterAKillAtAnyPoint) {
   }
 }
 
-TEST_F(ResumeTest, RefusesASecondProcessAndFilesThatLostBytes) {
+TEST_F(ResumeTest, RejectsASecondProcessAndTruncatedTemporaryFiles) {
   int tried = 0;
   PreprocessEvents events;
   events.progress = [&](const PreprocessProgress& progress) {
     if (progress.documents == 0 || tried++ > 0) return;
     EXPECT_THAT(test::message_of<ConfigError>([&] { preprocess(options_, *tokenizer_); }),
-                HasSubstr("one process at a time must write a data set"));
+                HasSubstr("only one process may write a data set"));
   };
   preprocess(options_, *tokenizer_, events);
   EXPECT_GT(tried, 0);
@@ -232,13 +232,13 @@ TEST_F(ResumeTest, RefusesASecondProcessAndFilesThatLostBytes) {
   ASSERT_TRUE(killed_after(9));
   fs::resize_file(folder_ / "out_b_document.bin.lengths.part", 8);
   EXPECT_THAT(test::message_of<DataError>([&] { preprocess(options_, *tokenizer_); }),
-              HasSubstr("delete the .resume file beside it to begin anew"));
+              HasSubstr("delete the .resume file next to it to start over"));
   fs::remove(folder_ / "out.resume");
   EXPECT_EQ(preprocess(options_, *tokenizer_).documents, 300);
 }
 
-// An earlier data set stands under the prefix: it is never taken for what the run before had written.
-TEST_F(ResumeTest, LeavesAnEarlierDataSetAloneWhenTemporaryFilesAreGone) {
+// An earlier data set under the same prefix is never mistaken for the output of the killed run.
+TEST_F(ResumeTest, KeepsAnEarlierDatasetIfTemporaryFilesAreMissing) {
   options_.json_keys = {"text"};
   preprocess(options_, *tokenizer_);
   const auto earlier = outputs_in(folder_ / "");
@@ -251,13 +251,13 @@ TEST_F(ResumeTest, LeavesAnEarlierDataSetAloneWhenTemporaryFilesAreGone) {
       ASSERT_TRUE(fs::remove(folder_ / (bin + "." + what + ".part"))) << what;
     const auto left = outputs_in(folder_ / "");
     EXPECT_THAT(test::message_of<DataError>([&] { preprocess(options_, *tokenizer_); }),
-                HasSubstr("got no such file; delete the .resume file beside it to begin anew"));
+                HasSubstr("got no such file; delete the .resume file next to it to start over"));
     EXPECT_TRUE(outputs_in(folder_ / "") == left) << gone.size();
     for (const auto& [name, bytes] : earlier) EXPECT_TRUE(left.at(name) == bytes) << name;
     fs::remove(folder_ / "out.resume");
   }
 
-  // All input is read and no name given yet.
+  // All input is processed and no file renamed yet.
   const fs::path idx = folder_ / "out_text_document.idx";
   fs::remove(idx);
   fs::create_directories(idx / "in the way");
@@ -267,13 +267,13 @@ TEST_F(ResumeTest, LeavesAnEarlierDataSetAloneWhenTemporaryFilesAreGone) {
   for (const char* what : {"tokens", "lengths"}) {
     ASSERT_TRUE(fs::remove(folder_ / (bin + "." + what + ".part"))) << what;
     EXPECT_THAT(test::message_of<DataError>([&] { preprocess(options_, *tokenizer_); }),
-                HasSubstr("delete the .resume file beside it to begin anew"));
+                HasSubstr("delete the .resume file next to it to start over"));
     for (const auto& [name, bytes] : earlier) EXPECT_TRUE(read_file(folder_ / name) == bytes) << what << name;
   }
 }
 
-// A disk or network that fails on the way is no matter of what the inputs hold.
-TEST_F(ResumeTest, GoesOnAfterAnInputThatCouldNotBeRead) {
+// A failing disk or network does not mean that the inputs are bad.
+TEST_F(ResumeTest, ResumesAfterAnUnreadableInput) {
   const auto expected = undisturbed();
   options_.resume_seconds = 0;
   const fs::path input = folder_ / "in1.jsonl", away = folder_ / "away";
@@ -282,12 +282,12 @@ TEST_F(ResumeTest, GoesOnAfterAnInputThatCouldNotBeRead) {
     events.stop = [&, seen = 0]() mutable {
       if (++seen != 2) return false;
       fs::rename(input, away);
-      if (!gone) fs::create_directory(input);  // opens, and no byte of it can be read
+      if (!gone) fs::create_directory(input);  // can be opened, but not read
       return false;
     };
     EXPECT_THAT(test::message_of<Error>([&] { preprocess(options_, *tokenizer_, events); }),
-                HasSubstr(gone ? "cannot be opened; No such file"
-                               : "the system must be able to read it; got Is a directory"));
+                HasSubstr(gone ? "must be an existing file; got No such file"
+                               : "must be readable; got Is a directory"));
     EXPECT_TRUE(fs::exists(folder_ / "out.resume"));
     if (!gone) fs::remove(input);
     fs::rename(away, input);
@@ -301,7 +301,7 @@ TEST_F(ResumeTest, GoesOnAfterAnInputThatCouldNotBeRead) {
   }
 }
 
-TEST_F(ResumeTest, StopsWhileLinesAreCountedAndWhilePartitionsArePutTogether) {
+TEST_F(ResumeTest, StopsWhileCountingLinesAndWhileMergingPartitions) {
   options_.partitions = 3;
   options_.keep_sequential = true;
   const auto expected = undisturbed();
@@ -314,21 +314,21 @@ TEST_F(ResumeTest, StopsWhileLinesAreCountedAndWhilePartitionsArePutTogether) {
   };
   events.stop = [&] { return !begun && ++asked == 3; };
   EXPECT_THAT(test::message_of<StopRequested>([&] { preprocess(options_, *tokenizer_, events); }),
-              HasSubstr("lines were counted; the same command counts them anew"));
+              HasSubstr("lines were counted; the same command counts them again"));
   EXPECT_FALSE(begun);
   EXPECT_TRUE(outputs_in(folder_ / "").empty());
 
   asked = 0;
-  events.stop = [&] { return documents == 300 && ++asked == 3; };  // first asked behind the last chunk
+  events.stop = [&] { return documents == 300 && ++asked == 3; };  // first asked after the last chunk
   EXPECT_THAT(test::message_of<StopRequested>([&] { preprocess(options_, *tokenizer_, events); }),
-              HasSubstr("while partitions were put together"));
+              HasSubstr("while partitions were merged"));
   EXPECT_FALSE(fs::exists(folder_ / "out_text_document.idx"));
   preprocess(options_, *tokenizer_);
   EXPECT_TRUE(outputs_in(folder_ / "") == expected);
 }
 
-// What a kill or a full disk cut off at the end of the journal is not read.
-TEST_F(ResumeTest, TakesTheLastWholeLineOfTheJournal) {
+// A last line of the journal truncated by a kill or a full disk is ignored.
+TEST_F(ResumeTest, UsesTheLastCompleteLineOfTheJournal) {
   const auto expected = undisturbed();
   ASSERT_TRUE(killed_after(8));
   const std::string journal = read_file(folder_ / "out.resume");

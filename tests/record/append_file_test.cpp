@@ -1,4 +1,4 @@
-// Records stay whole when the disk is full, and the program goes on.
+// Records stay complete when the disk is full, and the program continues.
 #include "colonnade/record/append_file.h"
 
 #include <gmock/gmock.h>
@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST(AppendFile, AddsToWhatIsThere) {
+TEST(AppendFile, AppendsToAnExistingFile) {
   const fs::path path = fs::path(testing::TempDir()) / "colonnade_append_test";
   fs::remove(path);
   AppendFile(path).append("one ");
@@ -26,8 +26,8 @@ TEST(AppendFile, AddsToWhatIsThere) {
   fs::remove(path);
 }
 
-// A limit on the file's size stands in for a full disk: the write comes back short.
-TEST(AppendFile, DropsARecordWholeWhenTheDiskIsFull) {
+// A file size limit simulates a full disk: the write is short.
+TEST(AppendFile, DropsARecordCompletelyWhenTheDiskIsFull) {
   const fs::path path = fs::path(testing::TempDir()) / "colonnade_append_full_test";
   fs::remove(path);
   AppendFile file(path);
@@ -45,14 +45,14 @@ TEST(AppendFile, DropsARecordWholeWhenTheDiskIsFull) {
   setrlimit(RLIMIT_FSIZE, &old);
   std::signal(SIGXFSZ, before);
   EXPECT_EQ(read_file(path), whole);
-  EXPECT_THAT(warning, testing::HasSubstr("goes on"));
-  EXPECT_EQ(warning.find("goes on"), warning.rfind("goes on")) << "one warning is enough";
+  EXPECT_THAT(warning, testing::HasSubstr("the run continues"));
+  EXPECT_EQ(warning.find("the run continues"), warning.rfind("the run continues")) << "only one warning";
   file.append("after");
   EXPECT_EQ(read_file(path), whole + "after");
   fs::remove(path);
 }
 
-TEST(AppendFile, SaysWhyAFileCannotBeOpened) { EXPECT_THROW(AppendFile("/proc/no/such/file"), Error); }
+TEST(AppendFile, ReportsWhyAFileCannotBeOpened) { EXPECT_THROW(AppendFile("/proc/no/such/file"), Error); }
 
 }  // namespace
 }  // namespace colonnade::record

@@ -1,4 +1,4 @@
-// Balance of experts out of the counts of a step.
+// Load balance of experts from the counts of a step.
 #include "colonnade/record/expert_load.h"
 
 #include <gmock/gmock.h>
@@ -10,7 +10,7 @@ namespace {
 using testing::ElementsAre;
 using testing::Pair;
 
-TEST(ExpertLoad, IsOfEachLayerInTheirOrder) {
+TEST(ExpertLoad, HasOneNumberPerLayerInOrder) {
   EXPECT_THAT(expert_load({}), ElementsAre());
   const std::map<std::string, std::vector<double>> counts{
       {"expert_tokens/decoder.layers.10.mlp.router.weight", {0, 4, 2, 2}},
@@ -23,7 +23,7 @@ TEST(ExpertLoad, IsOfEachLayerInTheirOrder) {
   EXPECT_THAT(tokens_per_expert({}), ElementsAre());
 }
 
-TEST(ExpertLoad, SaysWhatWasDroppedOfWhatWasChosen) {
+TEST(ExpertLoad, ReportsTheShareOfDroppedTokens) {
   const std::map<std::string, std::vector<double>> counts{
       {"expert_tokens/decoder.layers.0.mlp.router.weight", {6, 2}},
       {"kept_tokens/decoder.layers.0.mlp.router.weight", {4, 2}}};

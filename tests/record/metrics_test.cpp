@@ -1,4 +1,4 @@
-// metrics.jsonl: keys and order, reading back, cutting at a resume, torn and damaged lines.
+// metrics.jsonl: keys and order, round trips, truncation at a resume, torn and damaged lines.
 #include "colonnade/record/metrics.h"
 
 #include <gmock/gmock.h>
@@ -66,7 +66,7 @@ TEST_F(Metrics, HasTheDocumentedKeysInOrder) {
   EXPECT_TRUE(line["num_zeros"].is_null());
 }
 
-TEST_F(Metrics, ReadsBackEveryBitOfWhatItWrote) {
+TEST_F(Metrics, RoundTripsBitwise) {
   StepRecord full = step(3);
   full.lm_loss = 0.1 + 0.2;
   full.num_zeros = 17;
@@ -81,7 +81,7 @@ TEST_F(Metrics, ReadsBackEveryBitOfWhatItWrote) {
   EXPECT_THAT(read_steps(path_), testing::ElementsAre(step(2), full));
 }
 
-TEST_F(Metrics, WritesNumbersThatAreNoneAsNull) {
+TEST_F(Metrics, WritesNonFiniteNumbersAsNull) {
   StepRecord r = step(1);
   r.lm_loss = std::numeric_limits<double>::quiet_NaN();
   r.grad_norm = std::numeric_limits<double>::infinity();
@@ -91,7 +91,7 @@ TEST_F(Metrics, WritesNumbersThatAreNoneAsNull) {
   EXPECT_TRUE(std::isnan(read.at(0).grad_norm));
 }
 
-TEST_F(Metrics, EachLineIsThereAtOnce) {
+TEST_F(Metrics, EachLineIsWrittenAtOnce) {
   MetricsFile file(path_, 0);
   file.append(step(1));
   EXPECT_THAT(iterations(), testing::ElementsAre(1));
@@ -99,7 +99,7 @@ TEST_F(Metrics, EachLineIsThereAtOnce) {
   EXPECT_THAT(iterations(), testing::ElementsAre(1, 2));
 }
 
-TEST_F(Metrics, AResumedRunCutsOffLaterSteps) {
+TEST_F(Metrics, ResumedRunRemovesLaterSteps) {
   {
     MetricsFile file(path_, 0);
     for (int i = 1; i <= 5; ++i) file.append(step(i));
@@ -112,7 +112,7 @@ TEST_F(Metrics, AResumedRunCutsOffLaterSteps) {
   EXPECT_THAT(iterations(), testing::ElementsAre(1, 2, 3, 4));
 }
 
-TEST_F(Metrics, ANewRunKeepsTheRecordsOfEarlierOnes) {
+TEST_F(Metrics, NewRunKeepsTheRecordsOfEarlierOnes) {
   for (int run = 1; run <= 3; ++run) MetricsFile(path_, 0).append(step(run));
   EXPECT_THAT(iterations(), testing::ElementsAre(3));
   EXPECT_THAT(read_steps(path_.string() + ".1"), testing::ElementsAre(step(1)));
@@ -120,33 +120,33 @@ TEST_F(Metrics, ANewRunKeepsTheRecordsOfEarlierOnes) {
   EXPECT_FALSE(fs::exists(path_.string() + ".3"));
 }
 
-TEST_F(Metrics, ATornLastLineIsDropped) {
+TEST_F(Metrics, TornLastLineIsDropped) {
   write(to_json_line(step(1)) + "\n" + to_json_line(step(2)).substr(0, 40));
   EXPECT_THAT(iterations(), testing::ElementsAre(1));
   { MetricsFile(path_, 9).append(step(2)); }
   EXPECT_THAT(iterations(), testing::ElementsAre(1, 2));
 }
 
-TEST_F(Metrics, AWholeLastLineWithoutItsEndIsKeptAndEnded) {
+TEST_F(Metrics, CompleteLastLineWithoutNewlineIsKept) {
   write(to_json_line(step(1)));
   { MetricsFile(path_, 9).append(step(2)); }
   EXPECT_THAT(iterations(), testing::ElementsAre(1, 2));
 }
 
-TEST_F(Metrics, DamageInTheMiddleIsNamed) {
+TEST_F(Metrics, DamageInTheMiddleIsReported) {
   write(to_json_line(step(1)) + "\nrubbish\n" + to_json_line(step(3)) + "\n");
   try {
     (void)read_steps(path_);
-    FAIL() << "the damage was not noticed";
+    FAIL() << "the damage was not detected";
   } catch (const DataError& e) {
-    EXPECT_THAT(e.what(), testing::HasSubstr("line 2"));
+    EXPECT_THAT(e.what(), testing::HasSubstr(":2: each line must be a record"));
   }
   EXPECT_THROW(MetricsFile(path_, 3), DataError);
 }
 
-TEST_F(Metrics, AMissingFileIsEmpty) { EXPECT_TRUE(read_steps(path_).empty()); }
+TEST_F(Metrics, MissingFileIsEmpty) { EXPECT_TRUE(read_steps(path_).empty()); }
 
-TEST_F(Metrics, EvaluationsComeBack) {
+TEST_F(Metrics, EvaluationsRoundTrip) {
   const EvalRecord first{.iteration = 10, .consumed_samples = 80, .loss = 2.5, .seconds = 1.5};
   const EvalRecord second{
       .iteration = 20, .consumed_samples = 160, .set = "test", .loss = 2.25, .seconds = 1, .sop_loss = 0.625};

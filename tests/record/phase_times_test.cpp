@@ -1,4 +1,4 @@
-// Seconds per phase: each under its own name, added phase by phase.
+// Seconds per phase: their names and addition.
 #include "colonnade/record/phase_times.h"
 
 #include <gtest/gtest.h>

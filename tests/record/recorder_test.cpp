@@ -1,4 +1,4 @@
-// What rank 0 leaves in the run folder over two sessions of one run.
+// Files of rank 0 in the run folder over two sessions of one run.
 #include "colonnade/record/recorder.h"
 
 #include <gmock/gmock.h>
@@ -16,26 +16,26 @@ namespace {
 namespace fs = std::filesystem;
 using testing::HasSubstr;
 
-class Records : public testing::Test {
+class RecorderTest : public testing::Test {
  protected:
   void SetUp() override { fs::remove_all(folder_.root); }
   void TearDown() override { fs::remove_all(folder_.root); }
 
-  /// Steps first..last and a report, as one start of the program writes them.
+  /// Records steps first..last and a report, as one session does.
   void session(const std::string& layout, std::int64_t first, std::int64_t last) const {
     config::Run run;
     run.training.global_batch_size = 8;
     Recorder recorder(folder_, run, {first - 1, (first - 1) * 8}, true);
     for (std::int64_t i = first; i <= last; ++i)
       recorder.step({.iteration = i, .consumed_samples = i * 8, .lm_loss = 1, .step_ms = 1}, {}, last);
-    recorder.report({.title = "gpt", .facts = {{"layout", layout}}, .ranks = {{.owns = layout}}},
+    recorder.report({.title = "gpt", .facts = {{"layout", layout}}, .ranks = {{.blocks = layout}}},
                     PhaseTimes{{1, 2, 0, 0, 0, 0}}, 4);
   }
 
   const RunFolder folder_{fs::path(testing::TempDir()) / "colonnade_recorder_test"};
 };
 
-TEST_F(Records, AResumedRunReportsBothSessions) {
+TEST_F(RecorderTest, ResumedRunReportsBothSessions) {
   session("tensor 2", 1, 4);
   session("data 2", 3, 6);
   const auto sessions = read_sessions(folder_.sessions());
@@ -47,14 +47,14 @@ TEST_F(Records, AResumedRunReportsBothSessions) {
   EXPECT_EQ(sessions[1].began.size(), std::string("2026-11-21 13:04").size());
   EXPECT_EQ(read_steps(folder_.metrics()).size(), 6U);
   const std::string page = read_file(folder_.report());
-  EXPECT_THAT(page, HasSubstr("Session 1, steps 1 to 4, those from 3 again later: tensor 2"));
+  EXPECT_THAT(page, HasSubstr("Session 1, steps 1 to 4, repeated later from step 3: tensor 2"));
   EXPECT_THAT(page, HasSubstr("Session 2, steps 3 to 6: data 2"));
 }
 
-// Steps behind the checkpoint are lost, and two of one number cannot both have a line.
-TEST_F(Records, WhereACheckpointCountsAsAnotherIterationTheSmallerNumberIsKept) {
-  for (const auto& [loaded, saved] :
-       {std::pair(Loaded{3, 24}, Loaded{2, 16}), std::pair(Loaded{2, 16}, Loaded{4, 32})}) {
+// Steps after the checkpoint are lost, and two steps with one number cannot both have a line.
+TEST_F(RecorderTest, OverriddenIterationKeepsStepsUpToTheSmallerNumber) {
+  for (const auto& [loaded, saved] : {std::pair(ResumePoint{3, 24}, ResumePoint{2, 16}),
+                                      std::pair(ResumePoint{2, 16}, ResumePoint{4, 32})}) {
     fs::remove_all(folder_.root);
     session("tensor 2", 1, 4);
     Recorder recorder(folder_, {}, loaded, true, saved);
@@ -64,7 +64,7 @@ TEST_F(Records, WhereACheckpointCountsAsAnotherIterationTheSmallerNumberIsKept) 
   }
 }
 
-TEST_F(Records, TensorBoardGetsTheStepsThatTheIntervalDivides) {
+TEST_F(RecorderTest, TensorBoardHasTheStepsOfItsInterval) {
   Recorder recorder(folder_, config::parse({"gpt", "--tensorboard-log-interval", "2"}), {}, true);
   for (std::int64_t i = 1; i <= 5; ++i)
     recorder.step({.iteration = i, .step_ms = 1, .extra_losses = {{fmt::format("of step {}", i), 1}}}, {}, 5);
@@ -75,7 +75,7 @@ TEST_F(Records, TensorBoardGetsTheStepsThatTheIntervalDivides) {
   EXPECT_EQ(read_steps(folder_.metrics()).size(), 5U) << "the run's own file has every step";
 }
 
-TEST_F(Records, ASecondReportOfASessionReplacesItsFirst) {
+TEST_F(RecorderTest, SecondReportOfASessionReplacesTheFirst) {
   config::Run run;
   Recorder recorder(folder_, run, {}, true);
   recorder.report({.title = "gpt"}, {}, 1);
@@ -87,14 +87,14 @@ TEST_F(Records, ASecondReportOfASessionReplacesItsFirst) {
   EXPECT_EQ(sessions[0].wall_seconds, 2);
 }
 
-TEST_F(Records, ADamagedPastDoesNotStopTheRun) {
+TEST_F(RecorderTest, DamagedSessionsFileDoesNotStopTheRun) {
   session("tensor 2", 1, 2);
   std::ofstream(folder_.sessions()) << "rubbish";
   session("data 2", 3, 4);
   EXPECT_EQ(read_sessions(folder_.sessions()).size(), 1U);
 }
 
-/// The settings of config.yaml after `given` began a run in `folder`, and after its first checkpoint.
+/// Settings of config.yaml after a run with `given` started in `folder`, and after its first checkpoint.
 std::pair<config::Checkpoint, config::Checkpoint> kept(const RunFolder& folder,
                                                        const config::Checkpoint& given) {
   config::Run run;
@@ -102,11 +102,11 @@ std::pair<config::Checkpoint, config::Checkpoint> kept(const RunFolder& folder,
   Recorder recorder(folder, run, {}, true);
   const auto read = [&] { return config::parse_all({"--config", folder.config().string()}).run.checkpoint; };
   const config::Checkpoint before = read();
-  recorder.saved();
+  recorder.checkpoint_saved();
   return {before, read()};
 }
 
-TEST_F(Records, ConfigYamlGoesOnAfterTheRunsOwnCheckpoint) {
+TEST_F(RecorderTest, ConfigYamlResumesFromTheRunsOwnCheckpoint) {
   const std::string here = folder_.root.string();
   const config::Checkpoint own{.save = here, .load = here};
   EXPECT_EQ(kept(folder_, {}), std::pair(own, own)) << "the folder was chosen by the program";
@@ -117,7 +117,7 @@ TEST_F(Records, ConfigYamlGoesOnAfterTheRunsOwnCheckpoint) {
             std::pair(weights, weights));
 }
 
-TEST_F(Records, ConfigYamlBeginsFromElsewhereUntilThereIsACheckpoint) {
+TEST_F(RecorderTest, ConfigYamlStartsFromElsewhereUntilThereIsACheckpoint) {
   const std::string here = folder_.root.string();
   const config::Checkpoint own{.save = here, .load = here};
   for (const config::Checkpoint& given :
@@ -133,7 +133,7 @@ TEST_F(Records, ConfigYamlBeginsFromElsewhereUntilThereIsACheckpoint) {
     EXPECT_EQ(kept(folder_, given), std::pair(given, own));
 }
 
-TEST_F(Records, AValidationAloneLeavesTheRunOfItsFolderAsItIs) {
+TEST_F(RecorderTest, EvaluationOnlyDoesNotChangeTheRunOfItsFolder) {
   session("tensor 2", 1, 4);
   const std::string settings = read_file(folder_.config());
   config::Run run;
@@ -150,7 +150,7 @@ TEST_F(Records, AValidationAloneLeavesTheRunOfItsFolderAsItIs) {
   EXPECT_EQ(read_sessions(folder_.sessions()).size(), 1U);
 }
 
-TEST_F(Records, ConfigYamlNamesEveryPathFromAnyFolder) {
+TEST_F(RecorderTest, ConfigYamlHasAbsolutePaths) {
   const RunFolder relative{fs::relative(folder_.root)};
   config::Run run;
   run.checkpoint.load = "other/";
@@ -167,7 +167,7 @@ TEST_F(Records, ConfigYamlNamesEveryPathFromAnyFolder) {
   EXPECT_EQ(kept.data.data_cache_path, (here / "cache").string());
 }
 
-TEST_F(Records, OtherRanksWriteNothing) {
+TEST_F(RecorderTest, OtherRanksWriteNothing) {
   Recorder recorder(folder_, {}, {}, false);
   recorder.step({.iteration = 1}, {}, 1);
   recorder.report({.title = "gpt"}, {}, 1);

@@ -1,4 +1,4 @@
-// Charts of the report: points where they belong, peaks kept, round ticks.
+// Charts of the report: positions of points, kept peaks, round ticks.
 #include "colonnade/record/report_charts.h"
 
 #include <gmock/gmock.h>
@@ -14,13 +14,13 @@ namespace {
 using testing::HasSubstr;
 using testing::Not;
 
-TEST(Charts, PutPointsWhereTheyBelong) {
+TEST(Charts, PlacePointsCorrectly) {
   const std::string svg =
       draw_chart({.title = "t", .series = {{"a", 1, {{0, 0}, {10, 100}}}}, .from_zero = true});
-  EXPECT_THAT(svg, HasSubstr("points='58.0,206.0 548.0,19.3 '"));  // 5% of room above the highest
+  EXPECT_THAT(svg, HasSubstr("points='58.0,206.0 548.0,19.3 '"));  // 5% margin above the highest
 }
 
-TEST(Charts, LeaveOutWhatIsNoNumber) {
+TEST(Charts, LeaveOutNonFinitePoints) {
   const double nan = std::numeric_limits<double>::quiet_NaN();
   const std::string svg = draw_chart({.title = "t", .series = {{"a", 1, {{0, 1}, {1, nan}, {2, 3}}}}});
   EXPECT_THAT(svg, Not(HasSubstr("nan")));

@@ -1,4 +1,4 @@
-// report.html: what is in it, that it needs no network, and that it is made from the run's files.
+// report.html: its contents, from the run's files, and without network access.
 #include "colonnade/record/report.h"
 
 #include <gmock/gmock.h>
@@ -20,14 +20,14 @@ RunSummary some_run() {
   return {.title = "gpt <tiny> on 2 ranks",
           .facts = {{"device", "cpu"}},
           .ranks = {{.rank = 0,
-                     .place = "pp 0",
-                     .owns = "embedding, layer 0",
+                     .coordinates = "pp 0",
+                     .blocks = "embedding, layer 0",
                      .parameters = 1'500'000,
                      .planned = {{30'000'000, 39'000'000, 25'000'000, 26'000'000, 0}},
                      .measured = {{31'000'000, 40'000'000, 25'000'000, 27'000'000, 28'000'000}}},
                     {.rank = 1,
-                     .place = "pp 1",
-                     .owns = "layer 1, output",
+                     .coordinates = "pp 1",
+                     .blocks = "layer 1, output",
                      .parameters = 1'200'000,
                      .planned = {{15'000'000, 20'000'000, 12'000'000, 13'000'000, 0}},
                      .measured = {{15'500'000, 20'000'000, 12'000'000, 0, 0}}}},
@@ -74,7 +74,7 @@ TEST(Report, ShowsTheMemoryOfEachRankAndPhase) {
                               cells({"30.0 MB", "39.0 MB", "25.0 MB", "26.0 MB", "-"})));
   EXPECT_THAT(page, HasSubstr("<td class=\"n\">1</td><td>measured</td>" +
                               cells({"15.5 MB", "20.0 MB", "12.0 MB", "-", "-"})));
-  EXPECT_THAT(page, HasSubstr("width:50.0%")) << "rank 1 beside rank 0";
+  EXPECT_THAT(page, HasSubstr("width:50.0%")) << "rank 1 relative to rank 0";
 }
 
 /// The page's text from `from` on, up to the next `to`.
@@ -83,7 +83,7 @@ std::string between(const std::string& page, const std::string& from, const std:
   return begin == std::string::npos ? "" : page.substr(begin, page.find(to, begin) - begin);
 }
 
-TEST(Report, OfAResumedRunShowsEverySession) {
+TEST(Report, ResumedRunShowsEverySession) {
   RunSummary first = some_run(), second = some_run();
   first.first_step = 1;
   first.last_step = 30;
@@ -93,12 +93,13 @@ TEST(Report, OfAResumedRunShowsEverySession) {
   second.last_step = 50;
   second.facts = {{"layout", "data 2"}};
   second.times = {{8, 1, 1, 0, 0, 0}};
-  second.ranks[0].owns = "everything";
+  second.ranks[0].blocks = "everything";
   second.pipeline_svg.clear();
   const std::string page = make_report({first, second}, some_steps(), {});
   const std::string overview = between(page, "<h2>Sessions</h2>", "</table>");
-  EXPECT_THAT(overview, HasSubstr("<td>2026-11-21 13:04</td><td>steps 1 to 30, those from 26 again later</td>"
-                                  "<td>tensor 2</td><td class=\"n\">2</td><td class=\"n\">10.0 s</td>"));
+  EXPECT_THAT(overview,
+              HasSubstr("<td>2026-11-21 13:04</td><td>steps 1 to 30, repeated later from step 26</td>"
+                        "<td>tensor 2</td><td class=\"n\">2</td><td class=\"n\">10.0 s</td>"));
   EXPECT_THAT(overview, HasSubstr("<td>steps 26 to 50</td><td>data 2</td>"));
   const std::string one = between(page, "Session 1,", "</details>");
   for (const char* part : {"embedding, layer 0", "60.0%", "<svg id=\"pipeline\">", "40.0 MB", "tensor 2"})
@@ -106,11 +107,11 @@ TEST(Report, OfAResumedRunShowsEverySession) {
   const std::string two = between(page, "Session 2,", "</details>");
   for (const char* part : {"everything", "80.0%", "40.0 MB", "data 2"}) EXPECT_THAT(two, HasSubstr(part));
   EXPECT_THAT(two, Not(HasSubstr("<svg id=\"pipeline\">")));
-  EXPECT_THAT(page, HasSubstr("class='mark'")) << "the curves show where it was resumed";
+  EXPECT_THAT(page, HasSubstr("class='mark'")) << "the curves mark the resume";
   EXPECT_THAT(make_report({first}, some_steps(), {}), Not(HasSubstr("Session")));
 }
 
-TEST(Report, TilesShowValidationAlsoBesideATestSplit) {
+TEST(Report, TilesShowValidationWithATestSplit) {
   const std::string page = make_report({some_run()}, some_steps(),
                                        {{.iteration = 25, .loss = 1.75},
                                         {.iteration = 50, .loss = 1.25},
@@ -120,23 +121,23 @@ TEST(Report, TilesShowValidationAlsoBesideATestSplit) {
   EXPECT_THAT(page, HasSubstr("<b>1.5000</b><span>test loss</span>"));
 }
 
-TEST(Report, DrawsTheOrderOfSentencesWhereThereIsOne) {
+TEST(Report, DrawsSentenceOrderLossWherePresent) {
   auto steps = some_steps();
   const std::string none = make_report({some_run()}, steps, {{.iteration = 50, .loss = 1.25}});
-  EXPECT_THAT(none, Not(HasSubstr("the order")));
+  EXPECT_THAT(none, Not(HasSubstr("entence-order")));
   for (StepRecord& step : steps) step.extra_losses = {{"sop_loss", 0.5}};
   const std::string page = make_report({some_run()}, steps,
                                        {{.iteration = 25, .loss = 1.75, .sop_loss = 0.6},
                                         {.iteration = 50, .loss = 1.25, .sop_loss = 0.4321}});
-  EXPECT_THAT(page, HasSubstr("Loss of the order of sentences"));
-  EXPECT_THAT(page, HasSubstr("<b>0.4321</b><span>validation loss of the order</span>"));
+  EXPECT_THAT(page, HasSubstr("Sentence-order loss"));
+  EXPECT_THAT(page, HasSubstr("<b>0.4321</b><span>validation sentence-order loss</span>"));
   const std::string chart = page.substr(page.find("Loss of the order of sentences"));
   const std::string drawn = chart.substr(0, chart.find("Tokens per second"));
   EXPECT_THAT(drawn, HasSubstr("training"));
   EXPECT_THAT(drawn, HasSubstr("validation"));
 }
 
-TEST(Report, DrawsEachSetOfTheValidation) {
+TEST(Report, DrawsEachValidationSet) {
   const std::string page = make_report({some_run()}, some_steps(),
                                        {{.iteration = 25, .set = "validation-books", .loss = 1.75},
                                         {.iteration = 25, .set = "validation-code", .loss = 0.75},
@@ -163,11 +164,11 @@ TEST(Report, NeedsNoNetworkAndEscapesText) {
   EXPECT_THAT(page, HasSubstr("gpt &lt;tiny&gt;"));
 }
 
-TEST(Report, OfARunWithoutStepsSaysSo) {
+TEST(Report, RunWithoutStepsHasANote) {
   EXPECT_THAT(make_report({{.title = "new"}}, {}, {}), HasSubstr("nothing recorded yet"));
 }
 
-TEST(Report, IsMadeFromTheRunsOwnFiles) {
+TEST(Report, IsMadeFromTheRunsFiles) {
   const RunFolder folder{fs::path(testing::TempDir()) / "colonnade_report_test"};
   fs::remove_all(folder.root);
   make_run_folder(folder);

@@ -1,4 +1,4 @@
-// Where a run leaves its files.
+// Choice, creation and ownership of run folders.
 #include "colonnade/record/run_folder.h"
 
 #include <gmock/gmock.h>
@@ -13,13 +13,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-TEST(RunFolder, IsTheOneThatWasAskedFor) {
+TEST(RunFolder, IsTheRequestedOne) {
   const RunFolder folder = choose_run_folder("a/b");
   EXPECT_EQ(folder.metrics(), "a/b/metrics.jsonl");
   EXPECT_EQ(folder.checkpoints(), "a/b/checkpoints");
 }
 
-TEST(RunFolder, WithoutANameIsAFreeOneNamedByTheTime) {
+TEST(RunFolder, WithoutANameIsANewOneNamedByTheTime) {
   const fs::path here = fs::current_path();
   const fs::path scratch = fs::path(testing::TempDir()) / "colonnade_run_folder_test";
   fs::remove_all(scratch);
@@ -35,7 +35,7 @@ TEST(RunFolder, WithoutANameIsAFreeOneNamedByTheTime) {
   fs::remove_all(scratch);
 }
 
-class Owned : public testing::Test {
+class OwnedFolderTest : public testing::Test {
  protected:
   void SetUp() override {
     std::string name = (fs::path(testing::TempDir()) / "owned-XXXXXX").string();
@@ -55,7 +55,7 @@ class Owned : public testing::Test {
   fs::path scratch_, run_;
 };
 
-TEST_F(Owned, HasOneOwner) {
+TEST_F(OwnedFolderTest, HasOneOwner) {
   const OwnedFolder owned(run_, std::nullopt);
   EXPECT_TRUE(fs::is_directory(owned.folder().checkpoints()));
   EXPECT_THAT(fault(),
@@ -64,12 +64,12 @@ TEST_F(Owned, HasOneOwner) {
                              testing::HasSubstr("wait for that run, stop it, or choose another folder")));
 }
 
-TEST_F(Owned, WhatWasMadeAndHoldsNothingIsRemoved) {
+TEST_F(OwnedFolderTest, CreatedAndEmptyFolderIsRemoved) {
   { const OwnedFolder owned(run_, std::nullopt); }
   EXPECT_FALSE(fs::exists(run_));
   fs::create_directories(run_);
   { const OwnedFolder owned(run_, std::nullopt); }
-  EXPECT_TRUE(fs::exists(run_)) << "it was there before";
+  EXPECT_TRUE(fs::exists(run_)) << "it existed before";
   fs::remove_all(run_);
   {
     const OwnedFolder owned(run_, std::nullopt);
@@ -79,15 +79,15 @@ TEST_F(Owned, WhatWasMadeAndHoldsNothingIsRemoved) {
   EXPECT_FALSE(fs::exists(run_ / "owner.txt"));
 }
 
-TEST_F(Owned, CheckpointsThatAnotherRunHasWrittenMeanwhileAreSeen) {
+TEST_F(OwnedFolderTest, CheckpointsOfAnotherRunAreDetected) {
   fs::create_directories(run_ / "checkpoints/step_00000002");
   EXPECT_EQ(fault({{2}}), "");
   EXPECT_THAT(fault({{}}), testing::HasSubstr("with checkpoints up to step 2 now, and no checkpoint when the "
                                               "settings were read"));
-  EXPECT_EQ(fault(), "") << "not known";
+  EXPECT_EQ(fault(), "") << "unknown";
 }
 
-TEST(RunFolder, ThatCannotBeMadeIsAFaultOfTheSettings) {
+TEST(RunFolder, FailureToCreateItIsAConfigError) {
   try {
     make_run_folder({"/proc/run"});
     FAIL() << "made a folder in /proc";

@@ -1,4 +1,4 @@
-// sessions.json: what comes back is what was written; which sessions a resumed run keeps; damage.
+// sessions.json: round trips, sessions that a resumed run keeps, damage.
 #include "colonnade/record/sessions.h"
 
 #include <gmock/gmock.h>
@@ -25,8 +25,8 @@ RunSummary session(std::int64_t first, std::int64_t last) {
   return {.title = "gpt",
           .facts = {{"layout", "tensor 2"}, {"batch", "8"}},
           .ranks = {{.rank = 3,
-                     .place = "tp 1",
-                     .owns = "layer 1",
+                     .coordinates = "tp 1",
+                     .blocks = "layer 1",
                      .parameters = 12,
                      .planned = {{1, 2, 3, 4, 5}},
                      .measured = {{6, 7, 8, 9, 10}}}},
@@ -38,7 +38,7 @@ RunSummary session(std::int64_t first, std::int64_t last) {
           .began = "2026-11-21 13:04"};
 }
 
-TEST_F(Sessions, ReadBackAsTheyWereWritten) {
+TEST_F(Sessions, RoundTrip) {
   write_sessions(path_, {session(1, 5), session(6, 9)});
   const auto read = read_sessions(path_);
   ASSERT_EQ(read.size(), 2U);
@@ -53,26 +53,26 @@ TEST_F(Sessions, ReadBackAsTheyWereWritten) {
   EXPECT_EQ(read[1].times.seconds, expected.times.seconds);
   ASSERT_EQ(read[1].ranks.size(), 1U);
   EXPECT_EQ(read[1].ranks[0].rank, 3);
-  EXPECT_EQ(read[1].ranks[0].place, "tp 1");
-  EXPECT_EQ(read[1].ranks[0].owns, "layer 1");
+  EXPECT_EQ(read[1].ranks[0].coordinates, "tp 1");
+  EXPECT_EQ(read[1].ranks[0].blocks, "layer 1");
   EXPECT_EQ(read[1].ranks[0].parameters, 12);
   EXPECT_EQ(read[1].ranks[0].planned, expected.ranks[0].planned);
   EXPECT_EQ(read[1].ranks[0].measured, expected.ranks[0].measured);
 }
 
-TEST_F(Sessions, OfANewFolderAreNone) { EXPECT_TRUE(read_sessions(path_).empty()); }
+TEST_F(Sessions, NewFolderHasNone) { EXPECT_TRUE(read_sessions(path_).empty()); }
 
-TEST_F(Sessions, DamageIsNamed) {
+TEST_F(Sessions, DamageIsReported) {
   std::ofstream(path_) << "[{\"title\": \"gpt\"}]";
   try {
     (void)read_sessions(path_);
-    FAIL() << "the damage was not noticed";
+    FAIL() << "the damage was not detected";
   } catch (const DataError& error) {
     EXPECT_THAT(error.what(), testing::HasSubstr("must be a list of sessions"));
   }
 }
 
-TEST(SessionsUntil, AResumedRunKeepsThoseItStandsOn) {
+TEST(SessionsUntil, ResumedRunKeepsSessionsBeforeIt) {
   const auto kept = sessions_until({session(1, 5), session(6, 9), session(10, 12)}, 7);
   ASSERT_EQ(kept.size(), 2U);
   EXPECT_EQ(kept[1].first_step, 6);

@@ -1,4 +1,4 @@
-// The line a person reads: what is in it, and that columns keep their place.
+// The log line of a step: its contents and aligned columns.
 #include "colonnade/record/step_line.h"
 
 #include <gmock/gmock.h>
@@ -21,7 +21,7 @@ StepRecord record() {
           .peak_memory_rank = 3};
 }
 
-TEST(StepLine, NamesEveryGlobalValue) {
+TEST(StepLine, HasEveryGlobalValue) {
   EXPECT_EQ(step_line(record(), {.last_iteration = 1000, .seconds_left = 750}),
             " step   12/1000 | loss  6.1234 | grad norm   0.913 | lr 3.00e-04 |  12.3k tok/s |     45.6 ms | "
             "  0.12 TFLOP/s"
@@ -43,7 +43,7 @@ TEST(StepLine, KeepsItsColumns) {
   }
 }
 
-TEST(StepLine, ShowsWhatIsUnusualOnlyWhenItIs) {
+TEST(StepLine, ShowsUnusualValuesOnlyWhenPresent) {
   StepRecord r = record();
   EXPECT_THAT(step_line(r, {}), testing::Not(HasSubstr("skipped")));
   r.skipped = true;
@@ -58,7 +58,7 @@ TEST(StepLine, ShowsWhatIsUnusualOnlyWhenItIs) {
     EXPECT_THAT(line, HasSubstr(part));
 }
 
-TEST(StepLine, UsesColorOnlyWhenAsked) {
+TEST(StepLine, UsesColorOnlyOnRequest) {
   EXPECT_THAT(step_line(record(), {}), testing::Not(HasSubstr("\x1b")));
   EXPECT_THAT(step_line(record(), {.color = true}), HasSubstr("\x1b["));
 }

@@ -1,4 +1,4 @@
-// Event files: the checksum against published values, the frames, and what the real TensorBoard reads.
+// Event files: checksums against published values, frames, and reading by the real TensorBoard.
 #include "colonnade/record/tensorboard.h"
 
 #include <fmt/format.h>
@@ -19,9 +19,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-const fs::path kPython = fs::path(test::sources()) / ".venv/bin/python";  // of `tools/setup.sh test`
+const fs::path kPython = fs::path(test::sources()) / ".venv/bin/python";  // from `tools/setup.sh test`
 
-// Prints {"scalars": {tag: [[step, value], ...]}, "text": {tag: value}} as TensorBoard sees the folder.
+// Prints {"scalars": {tag: [[step, value], ...]}, "text": {tag: value}} as TensorBoard reads the folder.
 constexpr const char* kReader = R"(
 import json, sys
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
@@ -40,7 +40,7 @@ class EventFiles : public testing::Test {
   }
   void TearDown() override { fs::remove_all(folder_); }
 
-  [[nodiscard]] nlohmann::json seen_by_tensorboard() const {
+  [[nodiscard]] nlohmann::json read_by_tensorboard() const {
     fs::create_directories(folder_);
     const fs::path script = folder_ / "reader.py";
     std::ofstream(script) << kReader;
@@ -60,19 +60,19 @@ class EventFiles : public testing::Test {
 };
 
 // RFC 3720, appendix B.4.
-TEST(Crc32c, GivesThePublishedValues) {
+TEST(Crc32c, MatchesPublishedValues) {
   EXPECT_EQ(crc32c(std::string(32, '\0')), 0x8a9136aau);
   EXPECT_EQ(crc32c(std::string(32, '\xff')), 0x62a8ab43u);
   EXPECT_EQ(crc32c("123456789"), 0xe3069283u);
 }
 
-TEST_F(EventFiles, AreNamedSoThatTensorBoardFindsThem) {
+TEST_F(EventFiles, HaveNamesThatTensorBoardFinds) {
   const EventFile file(folder_, {});
   EXPECT_THAT(file.path().filename().string(), testing::StartsWith("events.out.tfevents."));
-  EXPECT_GT(read_file(file.path()).size(), 24u) << "the version is there before the first event";
+  EXPECT_GT(read_file(file.path()).size(), 24u) << "the version is written before the first event";
 }
 
-TEST_F(EventFiles, GiveTensorBoardMegatronsTags) {
+TEST_F(EventFiles, HaveMegatronsTags) {
   const config::Logging settings{.log_timers_to_tensorboard = true,
                                  .log_memory_to_tensorboard = true,
                                  .log_validation_ppl_to_tensorboard = true};
@@ -99,7 +99,7 @@ TEST_F(EventFiles, GiveTensorBoardMegatronsTags) {
     write_time(file, Phase::kCheckpoint, 1.25, 8, settings);
     write_time(file, Phase::kEvaluate, 1, 8, {});
   }
-  auto seen = seen_by_tensorboard();
+  auto seen = read_by_tensorboard();
   const auto expect = [&](const std::string& tag, int step, double value) {
     ASSERT_TRUE(seen["scalars"].contains(tag)) << tag;
     EXPECT_EQ(seen["scalars"][tag][0][0], step) << tag;
@@ -124,7 +124,7 @@ TEST_F(EventFiles, GiveTensorBoardMegatronsTags) {
   expect("sop loss", 7, 0.7);
   expect("iteration-time", 7, 0.5);
   expect("forward-backward-time", 7, 2);
-  expect("checkpoint-time", 8, 1.25);  // not of every step
+  expect("checkpoint-time", 8, 1.25);  // a phase outside of steps
   EXPECT_FALSE(seen["scalars"].contains("evaluate-time"));
   expect("mem-max-allocated-bytes", 7, 1024);
   expect("lm loss validation", 7, 0.5);
@@ -139,14 +139,14 @@ TEST_F(EventFiles, SwitchedOffTagsAreAbsent) {
     write_step(file, {.iteration = 1}, {}, 8, {});
     write_eval(file, {.iteration = 1}, {});
   }
-  auto scalars = seen_by_tensorboard()["scalars"];
+  auto scalars = read_by_tensorboard()["scalars"];
   for (const char* tag : {"iteration-time", "mem-max-allocated-bytes", "num-zeros", "lm loss validation ppl",
                           "sop loss validation"})
     EXPECT_FALSE(scalars.contains(tag)) << tag;
 }
 
 /// Writes steps first..last of 8 samples each; their loss is `loss` + the step.
-void write_steps(const fs::path& folder, const Loaded& loaded, int first, int last, double loss) {
+void write_steps(const fs::path& folder, const ResumePoint& loaded, int first, int last, double loss) {
   EventFile file(folder, loaded);
   file.text("arguments", "num_layers: 2", loaded.step);
   for (int i = first; i <= last; ++i) {
@@ -155,40 +155,40 @@ void write_steps(const fs::path& folder, const Loaded& loaded, int first, int la
   }
 }
 
-/// The only file of the folder gets a name that sorts before those of later runs.
-void call_it_run(int number, const fs::path& folder) {
+/// Renames the folder's only file to sort before those of later runs.
+void rename_to_run(int number, const fs::path& folder) {
   for (const auto& entry : fs::directory_iterator(folder))
     if (entry.path().filename().string().find(".colonnade") == std::string::npos)
       fs::rename(entry.path(), folder / fmt::format("events.out.tfevents.{}.colonnade", number));
 }
 
-TEST_F(EventFiles, AResumedRunContinuesEveryCurve) {
+TEST_F(EventFiles, ResumedRunContinuesEveryCurve) {
   write_steps(folder_, {}, 1, 4, 0);
-  call_it_run(1, folder_);
+  rename_to_run(1, folder_);
   write_steps(folder_, {4, 32}, 5, 6, 10);
-  auto scalars = seen_by_tensorboard()["scalars"];
+  auto scalars = read_by_tensorboard()["scalars"];
   EXPECT_EQ(scalars["lm loss"].dump(), "[[1,1.0],[2,2.0],[3,3.0],[4,4.0],[5,15.0],[6,16.0]]");
   EXPECT_EQ(scalars["lm loss vs samples"].dump(), "[[8,1.0],[16,2.0],[24,3.0],[32,4.0],[40,15.0],[48,16.0]]");
   EXPECT_EQ(scalars["lm loss validation"].dump(), "[[2,2.0],[4,4.0],[6,16.0]]");
   EXPECT_EQ(scalars["lm loss validation vs samples"].dump(), "[[16,2.0],[32,4.0],[48,16.0]]");
 }
 
-TEST_F(EventFiles, ARunResumedFromAnEarlierStepReplacesWhatFollowed) {
+TEST_F(EventFiles, RunResumedFromAnEarlierStepReplacesLaterEvents) {
   write_steps(folder_, {}, 1, 4, 0);
-  call_it_run(1, folder_);
+  rename_to_run(1, folder_);
   write_steps(folder_, {4, 32}, 5, 6, 10);
-  call_it_run(2, folder_);
+  rename_to_run(2, folder_);
   write_steps(folder_, {2, 16}, 3, 3, 20);
-  auto seen = seen_by_tensorboard();
+  auto seen = read_by_tensorboard();
   EXPECT_EQ(seen["scalars"]["lm loss"].dump(), "[[1,1.0],[2,2.0],[3,23.0]]");
   EXPECT_EQ(seen["scalars"]["lm loss vs samples"].dump(), "[[8,1.0],[16,2.0],[24,23.0]]");
   EXPECT_EQ(seen["scalars"]["lm loss validation vs samples"].dump(), "[[16,2.0]]");
   EXPECT_EQ(seen["text"]["arguments"], "num_layers: 2");
 }
 
-TEST_F(EventFiles, AResumedRunDropsATornEventAndLeavesOtherFilesAlone) {
+TEST_F(EventFiles, ResumedRunDropsATornEventAndKeepsOtherFiles) {
   write_steps(folder_, {}, 1, 2, 0);
-  call_it_run(1, folder_);
+  rename_to_run(1, folder_);
   const fs::path first = folder_ / "events.out.tfevents.1.colonnade";
   const std::string whole = read_file(first);
   std::ofstream(first, std::ios::app | std::ios::binary) << std::string(13, '\x07');

@@ -1,4 +1,4 @@
-// Speed formulas against numbers worked out by hand.
+// Speed formulas against values computed by hand.
 #include "colonnade/record/throughput.h"
 
 #include <gtest/gtest.h>
@@ -6,14 +6,14 @@
 namespace colonnade::record {
 namespace {
 
-TEST(Throughput, IsTheUsualArithmetic) {
+TEST(Throughput, MatchesHandComputedValues) {
   EXPECT_DOUBLE_EQ(tokens_per_second(4096, 500), 8192);
   EXPECT_DOUBLE_EQ(tflops_per_device(6e15, 2000, 8), 375);  // 6 PFLOP in 2 s on 8 devices
-  EXPECT_DOUBLE_EQ(*model_flops_utilisation(375, 1000), 0.375);
-  EXPECT_FALSE(model_flops_utilisation(375, std::nullopt));
+  EXPECT_DOUBLE_EQ(*model_flops_utilization(375, 1000), 0.375);
+  EXPECT_FALSE(model_flops_utilization(375, std::nullopt));
 }
 
-TEST(Throughput, ThePeakIsThatOfTheDeviceAndType) {
+TEST(Throughput, PeakDependsOnDeviceAndDtype) {
   using config::ParamsDtype;
   EXPECT_EQ(*peak_tflops("NVIDIA H200", ParamsDtype::kBfloat16), 989);
   EXPECT_EQ(*peak_tflops("NVIDIA H100 80GB HBM3", ParamsDtype::kFloat16), 989);
@@ -24,12 +24,12 @@ TEST(Throughput, ThePeakIsThatOfTheDeviceAndType) {
   EXPECT_FALSE(peak_tflops("NVIDIA T400", ParamsDtype::kBfloat16));
 }
 
-TEST(Throughput, AStepWithoutTimeGivesZeroInsteadOfInfinity) {
+TEST(Throughput, StepWithoutTimeGivesZero) {
   EXPECT_EQ(tokens_per_second(4096, 0), 0);
   EXPECT_EQ(tflops_per_device(1, 0, 8), 0);
 }
 
-TEST(TimeLeft, LeavesTheFirstStepOutAndCountsDown) {
+TEST(TimeLeft, SkipsTheFirstStepAndCountsDown) {
   TimeLeft left(10);
   EXPECT_FALSE(left.seconds());
   left.add(1, 60000);  // warm-up

@@ -1,5 +1,5 @@
-// Launch lines that worked with Megatron-LM: how many `plan` accepts as they are, and what each other one
-// lacks.
+// Launch lines that work with Megatron-LM: the share that `plan` accepts unchanged, and the missing features
+// of each other one.
 #include "support/launch_lines.h"
 
 #include <fmt/format.h>
@@ -23,7 +23,7 @@ namespace {
 
 using ::testing::SizeIs;
 
-/// All that `plan --model MODEL --world-size 8 ARGS` finds wrong.
+/// Errors of `plan --model MODEL --world-size 8 ARGS`.
 std::vector<std::string> faults_of(const test::LaunchLine& line) {
   std::vector<std::string> words{line.model};
   words.insert(words.end(), line.args.begin(), line.args.end());
@@ -34,7 +34,7 @@ std::vector<std::string> faults_of(const test::LaunchLine& line) {
   return parsed.faults;
 }
 
-/// The features that a rejected line asks for; a fault that names none stands there in full.
+/// Missing features that a rejected line needs; a fault that names no feature is kept in full.
 std::set<std::string> features(const std::vector<std::string>& faults) {
   static const std::regex kFeature("this version has no ([^;]*);");
   std::set<std::string> named;
@@ -45,37 +45,37 @@ std::set<std::string> features(const std::vector<std::string>& faults) {
   return named;
 }
 
-/// What the lines of the recorded set lack, by name.
+/// Missing features of the recorded lines, by name.
 std::map<std::string, std::string> recorded() {
-  std::map<std::string, std::string> lacks;
+  std::map<std::string, std::string> missing;
   std::istringstream in(read_file(test::sources() + "/tests/rules/launch_lines.golden.txt"));
   for (std::string line; std::getline(in, line);) {
     const std::size_t colon = line.find(": ");
-    lacks[line.substr(0, colon)] = line.substr(colon + 2);
+    missing[line.substr(0, colon)] = line.substr(colon + 2);
   }
-  return lacks;
+  return missing;
 }
 
-TEST(LaunchLines, ThoseThatAreRejectedAskForAMissingFeature) {
+TEST(LaunchLines, RejectedLinesNeedAMissingFeature) {
   const auto lines = test::launch_lines();
-  const auto lacks = recorded();
+  const auto expected = recorded();
   ASSERT_GE(lines.size(), 100U);
   std::size_t accepted = 0;
   std::string seen;
   for (const test::LaunchLine& line : lines) {
     const auto faults = faults_of(line);
     if (faults.empty()) ++accepted;
-    const bool bare = line.args.size() == 2;  // of another launcher, whose settings are not flags
+    const bool bare = line.args.size() == 2;  // another launcher, whose settings are not flags
     const std::string missing = bare ? "any flag" : fmt::format("{}", fmt::join(features(faults), "; "));
-    const auto known = lacks.find(line.name);
+    const auto known = expected.find(line.name);
     if (!missing.empty()) seen += line.name + ": " + missing + "\n";
-    if (known != lacks.end()) {
+    if (known != expected.end()) {
       EXPECT_EQ(missing, known->second) << line.name;
     }
   }
   EXPECT_GE(accepted * 143, 95 * lines.size()) << seen;
   if (std::getenv("COLONNADE_VECTORS") == nullptr) {
-    EXPECT_THAT(lacks, SizeIs(lines.size() - accepted)) << seen;
+    EXPECT_THAT(expected, SizeIs(lines.size() - accepted)) << seen;
   }
 }
 

@@ -1,4 +1,4 @@
-// Rules of experts: sizes that fit, one word for one fault, and what a mesh accepts.
+// MoE rules: valid settings, one problem per mistake, agreement with Mesh.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -18,7 +18,7 @@ using test::problems_of;
 using test::words;
 using ::testing::ElementsAre;
 
-TEST(RulesOfExperts, SizesThatFit) {
+TEST(MoeRules, AcceptValidSettings) {
   for (const char* settings :
        {"expert_model_parallel_size=2",
         "expert_model_parallel_size=4; expert_tensor_parallel_size=1",
@@ -57,12 +57,12 @@ TEST(RulesOfExperts, SizesThatFit) {
       << "every second layer is dense";
 }
 
-TEST(RulesOfExperts, TheExpertSizeIsNoFactorOfTheRanks) {
+TEST(MoeRules, ExpertParallelSizeIsNoFactorOfTheWorldSize) {
   const std::string four =
       "experts-world: world_size=4; expert_tensor_parallel_size=1; "
       "expert_model_parallel_size=2; global_batch_size=2";
   EXPECT_EQ(report(problems_of(example(four).broken())), "")
-      << "2 x 2 ranks, over which two experts' ranks fold";
+      << "2 x 2 ranks, which also form the expert-parallel groups of 2";
   const std::vector<Problem> problems = problems_of(
       example(
           "experts-world: expert_tensor_parallel_size=1; expert_model_parallel_size=2; global_batch_size=2")
@@ -70,14 +70,14 @@ TEST(RulesOfExperts, TheExpertSizeIsNoFactorOfTheRanks) {
   ASSERT_EQ(problems.size(), 1U);
   EXPECT_EQ(
       problems[0].text,
-      "--global-batch-size must be micro-batch x data ranks x accumulation; got 2 for 2 x 2 data ranks; set "
-      "--global-batch-size 4")
-      << "8 ranks / (2 x 2): not one rank, as if the two ranks of experts took them";
+      "--global-batch-size must be a multiple of micro-batch size x data-parallel size; got 2 for 2 x 2 "
+      "data-parallel ranks; set --global-batch-size 4")
+      << "data-parallel size 8 / (2 x 2), not divided by the expert-parallel size";
 }
 
-TEST(RulesOfExperts, OneFaultIsSaidOnce) {
+TEST(MoeRules, ReportAMistakeOnce) {
   EXPECT_THAT(ids_of(example("experts-world: world_size=6").broken()), ElementsAre("world"))
-      << "experts over tensor ranks are as many";
+      << "the expert product equals tensor x context";
   EXPECT_THAT(ids_of(example("capacity: num_experts=0; moe_shared_expert_gate=true; moe_ffn_hidden_size=32; "
                              "moe_router_enable_expert_bias=true; moe_expert_capacity_factor=0")
                          .broken()),
@@ -89,9 +89,9 @@ TEST(RulesOfExperts, OneFaultIsSaidOnce) {
       ElementsAre("experts-shared-overlap", "capacity-needed"));
 }
 
-TEST(RulesOfExperts, WithoutExpertsOnlyThatIsSaid) {
+TEST(MoeRules, WithoutExpertsReportOnlyThat) {
   for (const RuleExample& e : rule_examples()) {
-    if (e.sound.model.moe.num_experts == 0) continue;
+    if (e.valid.model.moe.num_experts == 0) continue;
     config::Run run = e.broken();
     run.model.moe.num_experts = 0;
     run.model.ffn_hidden_size = 256;
@@ -103,14 +103,14 @@ TEST(RulesOfExperts, WithoutExpertsOnlyThatIsSaid) {
               ElementsAre("num-layers"));
 }
 
-TEST(RulesOfExperts, ARunThatPassesHasAMesh) {
+TEST(MoeRules, AValidRunHasAMesh) {
   for (const int tp : {1, 2, 4})
     for (const int ep : {1, 2, 3, 4, 8})
       for (const int etp : {0, 1, 2, 4})
         for (const int pp : {1, 2})
           for (const bool mapping : {false, true})
             for (const int world : {8, 12, 16, 24}) {
-              config::Run r = example_of("experts-layers").sound;
+              config::Run r = example_of("experts-layers").valid;
               r.parallel = {.world_size = world,
                             .tensor_model_parallel_size = tp,
                             .pipeline_model_parallel_size = pp,
@@ -119,7 +119,7 @@ TEST(RulesOfExperts, ARunThatPassesHasAMesh) {
                             .sequence_parallel = true,
                             .use_tp_pp_dp_mapping = mapping};
               const std::vector<std::string> ids = ids_of(r);
-              const bool refused = std::ranges::any_of(ids, [](const std::string& id) {
+              const bool rejected = std::ranges::any_of(ids, [](const std::string& id) {
                 return id == "world" || id == "experts-world" || id == "experts-rank-order";
               });
               bool made = true;
@@ -128,12 +128,12 @@ TEST(RulesOfExperts, ARunThatPassesHasAMesh) {
               } catch (const ConfigError&) {
                 made = false;
               }
-              EXPECT_EQ(made, !refused) << fmt::format("tp {} ep {} etp {} pp {} mapping {} world {}", tp, ep,
-                                                       etp, pp, mapping, world);
+              EXPECT_EQ(made, !rejected) << fmt::format("tp {} ep {} etp {} pp {} mapping {} world {}", tp,
+                                                        ep, etp, pp, mapping, world);
             }
 }
 
-TEST(RulesOfExperts, SizesOfNothingDoNotCrash) {
+TEST(MoeRules, DoNotCrashOnZeroSizes) {
   using Break = void (*)(config::Run&);
   for (const Break breaks : {Break([](config::Run& r) { r.parallel.tensor_model_parallel_size = 0; }),
                              Break([](config::Run& r) { r.parallel.expert_model_parallel_size = 0; }),

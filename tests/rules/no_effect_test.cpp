@@ -1,4 +1,4 @@
-// Settings that do nothing but that scripts give by habit: one note each, and no fault.
+// Settings without effect that scripts often pass: one note each, no error.
 #include "colonnade/rules/no_effect.h"
 
 #include <gmock/gmock.h>
@@ -18,9 +18,9 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-/// Rules that are broken, and notes, of a good run with more words.
-std::pair<std::vector<std::string>, std::vector<std::string>> judged(const std::vector<std::string>& more,
-                                                                     int world = 1) {
+/// Broken rules and notes of a valid run with additional flags.
+std::pair<std::vector<std::string>, std::vector<std::string>> problems_and_notes(
+    const std::vector<std::string>& more, int world = 1) {
   std::istringstream text(
       "--num-layers 2 --hidden-size 8 --num-attention-heads 2 --vocab-size 10 --max-position-embeddings 8 "
       "--seq-length 8 --micro-batch-size 2 --train-iters 100 --lr 1e-3");
@@ -31,91 +31,94 @@ std::pair<std::vector<std::string>, std::vector<std::string>> judged(const std::
   config::derive(parsed.run);
   std::vector<std::string> ids;
   for (const Problem& problem : check(parsed.run)) ids.push_back(problem.id);
-  return {ids, idle_habits(parsed.run)};
+  return {ids, no_effect_notes(parsed.run)};
 }
 
-TEST(IdleHabits, AreSaidAndLetThrough) {
-  const auto [mock, mock_notes] = judged(
+TEST(NoEffectNotes, AreReportedAndAccepted) {
+  const auto [mock, mock_notes] = problems_and_notes(
       {"--mock-data", "--split", "99,1,0", "--data-cache-path", "c", "--mid-level-dataset-surplus", "0.01"});
   EXPECT_THAT(mock, IsEmpty());
   EXPECT_THAT(mock_notes,
-              ElementsAre("--split: does nothing with --mock-data; got 99,1,0",
-                          "--data-cache-path: does nothing with --mock-data; got c",
-                          "--mid-level-dataset-surplus: does nothing with --mock-data; got 0.01"));
+              ElementsAre("--split has no effect with --mock-data; got 99,1,0",
+                          "--data-cache-path has no effect with --mock-data; got c",
+                          "--mid-level-dataset-surplus has no effect with --mock-data; got 0.01"));
   const auto [constant, constant_notes] =
-      judged({"--data-path", "a", "--split", "99,1,0", "--lr-decay-style", "constant", "--min-lr", "1e-5",
-              "--lr-decay-iters", "90", "--bf16", "--initial-loss-scale", "65536"});
+      problems_and_notes({"--data-path", "a", "--split", "99,1,0", "--lr-decay-style", "constant", "--min-lr",
+                          "1e-5", "--lr-decay-iters", "90", "--bf16", "--initial-loss-scale", "65536"});
   EXPECT_THAT(constant, IsEmpty());
   EXPECT_THAT(constant_notes,
-              ElementsAre("--min-lr: does nothing with --lr-decay-style constant; got 1e-05",
-                          "--lr-decay-iters: does nothing with --lr-decay-style constant; got 90",
-                          "--initial-loss-scale: does nothing without --fp16; got 65536"));
-  EXPECT_THAT(judged({"--train-data-path", "a", "--split", "99,1,0"}).second,
-              ElementsAre("--split: does nothing with --train-data-path and its kin; got 99,1,0"));
+              ElementsAre("--min-lr has no effect with --lr-decay-style constant; got 1e-05",
+                          "--lr-decay-iters has no effect with --lr-decay-style constant; got 90",
+                          "--initial-loss-scale has no effect without --fp16; got 65536"));
+  EXPECT_THAT(
+      problems_and_notes({"--train-data-path", "a", "--split", "99,1,0"}).second,
+      ElementsAre("--split has no effect with --train-data-path, --valid-data-path, --test-data-path or "
+                  "--per-split-data-args-path; got 99,1,0"));
 }
 
-TEST(IdleHabits, NumbersOfWhatIsNotThereAreNotes) {
-  const std::pair<std::vector<std::string>, const char*> kAlone[] = {
+TEST(NoEffectNotes, SettingsWithoutPrerequisite) {
+  const std::pair<std::vector<std::string>, const char*> kCases[] = {
       {{"--rotary-base", "500000"},
-       "--rotary-base: does nothing without --position-embedding-type rope; got 500000"},
+       "--rotary-base has no effect without --position-embedding-type rope; got 500000"},
       {{"--optimizer", "sgd", "--adam-beta2", "0.95"},
-       "--adam-beta2: does nothing without --optimizer adam; got 0.95"},
+       "--adam-beta2 has no effect without --optimizer adam; got 0.95"},
       {{"--lr-wsd-decay-style", "minus_sqrt"},
-       "--lr-wsd-decay-style: does nothing without --lr-decay-style WSD; got minus_sqrt"},
+       "--lr-wsd-decay-style has no effect without --lr-decay-style WSD; got minus_sqrt"},
       {{"--apply-wd-to-qk-layernorm"},
-       "--apply-wd-to-qk-layernorm: does nothing without --qk-layernorm; got true"},
-      {{"--kv-lora-rank", "16"}, "--kv-lora-rank: does nothing without --multi-latent-attention; got 16"},
+       "--apply-wd-to-qk-layernorm has no effect without --qk-layernorm; got true"},
+      {{"--kv-lora-rank", "16"}, "--kv-lora-rank has no effect without --multi-latent-attention; got 16"},
       {{"--mtp-loss-scaling-factor", "0.3"},
-       "--mtp-loss-scaling-factor: does nothing without --mtp-num-layers; got 0.3"},
-      {{"--no-load-optim"}, "--no-load-optim: does nothing without --load; got true"},
+       "--mtp-loss-scaling-factor has no effect without --mtp-num-layers; got 0.3"},
+      {{"--no-load-optim"}, "--no-load-optim has no effect without --load; got true"},
       {{"--cp-comm-type", "a2a"},
-       "--cp-comm-type: does nothing without --context-parallel-size above 1; got a2a"},
+       "--cp-comm-type has no effect without --context-parallel-size above 1; got a2a"},
       {{"--recompute-modules", "layernorm"},
-       "--recompute-modules: does nothing without --recompute-granularity selective; got layernorm"},
+       "--recompute-modules has no effect without --recompute-granularity selective; got layernorm"},
       {{"--data-parallel-sharding-strategy", "optim"},
-       "--data-parallel-sharding-strategy: does nothing without --use-megatron-fsdp; got optim"},
+       "--data-parallel-sharding-strategy has no effect without --use-megatron-fsdp; got optim"},
   };
-  for (const auto& [words, note] : kAlone) {
+  for (const auto& [words, note] : kCases) {
     std::vector<std::string> all{"--mock-data"};
     all.insert(all.end(), words.begin(), words.end());
-    EXPECT_THAT(judged(all).first, IsEmpty()) << note;
-    EXPECT_THAT(judged(all).second, ElementsAre(note));
+    EXPECT_THAT(problems_and_notes(all).first, IsEmpty()) << note;
+    EXPECT_THAT(problems_and_notes(all).second, ElementsAre(note));
   }
 }
 
-TEST(IdleHabits, AFileIsNotBlamedForWhatACommandLineSwitchedOff) {
+TEST(NoEffectNotes, NoNoteForAFileSettingDisabledByTheCommandLine) {
   config::Run r;
   config::set(r, "optimizer", "sgd");
   config::set(r, "adam_beta2", "0.95");
   r.given = {{"adam_beta2", "run/config.yaml:3"}, {"optimizer", "the command line"}};
-  EXPECT_THAT(idle_habits(r), IsEmpty());
+  EXPECT_THAT(no_effect_notes(r), IsEmpty());
   r.given["adam_beta2"] = "the command line";
-  EXPECT_THAT(idle_habits(r), ElementsAre("--adam-beta2: does nothing without --optimizer adam; got 0.95"));
+  EXPECT_THAT(no_effect_notes(r),
+              ElementsAre("--adam-beta2 has no effect without --optimizer adam; got 0.95"));
 }
 
-TEST(IdleHabits, PadsOfNoTokenizerAreNotAmbiguous) {
+TEST(NoEffectNotes, AmbiguousPadsWithoutTokenizer) {
   const std::vector<std::string> words{"--mock-data", "--allow-ambiguous-pad-tokens"};
-  EXPECT_THAT(judged(words).first, ElementsAre("idle-tokenizer-model"));
+  EXPECT_THAT(problems_and_notes(words).first, ElementsAre("idle-tokenizer-model"));
   std::vector<std::string> numbers = words;
   numbers.insert(numbers.end(), {"--tokenizer-type", "NullTokenizer"});
-  EXPECT_THAT(judged(numbers).first, IsEmpty());
-  EXPECT_THAT(judged(numbers).second,
-              ElementsAre("--allow-ambiguous-pad-tokens: does nothing with --tokenizer-type NullTokenizer; "
+  EXPECT_THAT(problems_and_notes(numbers).first, IsEmpty());
+  EXPECT_THAT(problems_and_notes(numbers).second,
+              ElementsAre("--allow-ambiguous-pad-tokens has no effect with --tokenizer-type NullTokenizer; "
                           "got true"));
 }
 
-TEST(IdleHabits, OfRotaryEmbeddingsThatAreNotThere) {
+TEST(NoEffectNotes, RotarySettings) {
   const auto notes = [](const char* flags) {
     std::istringstream text(std::string("--mock-data ") + flags);
-    const auto judgement = judged({std::istream_iterator<std::string>(text), {}});
-    EXPECT_THAT(judgement.first, IsEmpty()) << flags;
-    return judgement.second;
+    const auto result = problems_and_notes({std::istream_iterator<std::string>(text), {}});
+    EXPECT_THAT(result.first, IsEmpty()) << flags;
+    return result.second;
   };
   EXPECT_THAT(
       notes("--rope-type rope --mscale 0.7"),
       ElementsAre(
-          "--rope-type: does nothing without --multi-latent-attention; got rope",
-          "--mscale: does nothing without --multi-latent-attention or --position-embedding-type yarn; "
+          "--rope-type has no effect without --multi-latent-attention; got rope",
+          "--mscale has no effect without --multi-latent-attention or --position-embedding-type yarn; "
           "got 0.7"));
   const std::string latent =
       "--multi-latent-attention --kv-lora-rank 4 --qk-head-dim 4 --qk-pos-emb-head-dim 4 --v-head-dim 4 ";
@@ -127,26 +130,26 @@ TEST(IdleHabits, OfRotaryEmbeddingsThatAreNotThere) {
   EXPECT_THAT(
       notes((latent + "--rope-type rope --rotary-scaling-factor 40 --mscale 0.7").c_str()),
       ElementsAre(
-          "--mscale: does nothing with --rope-type rope; got 0.7",
-          "--rotary-scaling-factor: does nothing with --rope-type rope, unless both together scale the "
-          "scores; got 40"));
+          "--mscale has no effect with --rope-type rope; got 0.7",
+          "--rotary-scaling-factor has no effect with --rope-type rope, unless both are set and scale the "
+          "attention scores; got 40"));
   EXPECT_THAT(
       notes((latent + "--rotary-percent 0.5 --add-qkv-bias").c_str()),
-      ElementsAre("--rotary-percent: does nothing with --multi-latent-attention, unless --rope-type is rope; "
+      ElementsAre("--rotary-percent has no effect with --multi-latent-attention, unless --rope-type is rope; "
                   "got 0.5",
-                  "--add-qkv-bias: does nothing with --multi-latent-attention; got true"));
+                  "--add-qkv-bias has no effect with --multi-latent-attention; got true"));
   EXPECT_THAT(notes((latent + "--rope-type rope --rotary-percent 0.5").c_str()), IsEmpty());
 }
 
-TEST(IdleHabits, OfLayoutsOfOneRank) {
-  const auto [broken, notes] =
-      judged({"--mock-data", "--pipeline-schedule", "gpipe", "--expert-tensor-parallel-size", "1"});
+TEST(NoEffectNotes, PipelineSettingsOfOneRank) {
+  const auto [broken, notes] = problems_and_notes(
+      {"--mock-data", "--pipeline-schedule", "gpipe", "--expert-tensor-parallel-size", "1"});
   EXPECT_THAT(broken, IsEmpty());
-  EXPECT_THAT(notes, ElementsAre("--expert-tensor-parallel-size: does nothing without --num-experts; got 1",
-                                 "--pipeline-schedule: does nothing with one pipeline rank; got gpipe"));
+  EXPECT_THAT(notes, ElementsAre("--expert-tensor-parallel-size has no effect without --num-experts; got 1",
+                                 "--pipeline-schedule has no effect with one pipeline rank; got gpipe"));
 }
 
-TEST(IdleHabits, OfExpertsThatAreNotThere) {
+TEST(NoEffectNotes, MoeSettingsOfADenseModel) {
   const std::vector<std::string> words{"--moe-layer-freq",
                                        "2",
                                        "--moe-ffn-hidden-size",
@@ -189,28 +192,28 @@ TEST(IdleHabits, OfExpertsThatAreNotThere) {
                                        "position"};
   std::vector<std::string> all{"--mock-data"};
   all.insert(all.end(), words.begin(), words.end());
-  const auto [broken, notes] = judged(all);
+  const auto [broken, notes] = problems_and_notes(all);
   EXPECT_THAT(broken, IsEmpty());
-  EXPECT_THAT(notes, testing::Each(testing::HasSubstr(" does nothing without --num-experts; got ")));
+  EXPECT_THAT(notes, testing::Each(testing::HasSubstr(" has no effect without --num-experts; got ")));
   const auto flags = std::ranges::count_if(words, [](const std::string& w) { return w.starts_with("--"); });
   EXPECT_EQ(static_cast<std::ptrdiff_t>(notes.size()), flags);
 }
 
-TEST(IdleHabits, OfExperts) {
+TEST(NoEffectNotes, MoeSettings) {
   const auto of = [](std::vector<std::string> more) {
     const std::vector<std::string> experts{"--mock-data", "--num-experts", "4", "--disable-bias-linear"};
     more.insert(more.begin(), experts.begin(), experts.end());
-    const auto [broken, notes] = judged(more);
+    const auto [broken, notes] = problems_and_notes(more);
     EXPECT_THAT(broken, IsEmpty());
     return notes;
   };
   EXPECT_THAT(of({"--moe-shared-expert-gate", "--moe-shared-expert-overlap"}),
-              ElementsAre("--moe-shared-expert-gate: does nothing without "
+              ElementsAre("--moe-shared-expert-gate has no effect without "
                           "--moe-shared-expert-intermediate-size; got true",
-                          "--moe-shared-expert-overlap: does nothing without "
+                          "--moe-shared-expert-overlap has no effect without "
                           "--moe-shared-expert-intermediate-size; got true"));
   EXPECT_THAT(of({"--moe-router-load-balancing-type", "sinkhorn"}), IsEmpty());
-  const std::string sinkhorn = ": does nothing with --moe-router-load-balancing-type sinkhorn; got ";
+  const std::string sinkhorn = " has no effect with --moe-router-load-balancing-type sinkhorn; got ";
   EXPECT_THAT(
       of({"--moe-router-load-balancing-type", "sinkhorn", "--moe-router-score-function", "sigmoid",
           "--moe-router-pre-softmax", "--moe-router-topk-scaling-factor", "2", "--moe-router-num-groups", "2",
@@ -222,60 +225,61 @@ TEST(IdleHabits, OfExperts) {
                   "--moe-router-group-best" + sinkhorn + "2"));
   EXPECT_THAT(of({"--moe-router-pre-softmax"}), IsEmpty());
   EXPECT_THAT(of({"--moe-router-pre-softmax", "--moe-router-score-function", "sigmoid"}),
-              ElementsAre("--moe-router-pre-softmax: does nothing with a --moe-router-score-function other "
+              ElementsAre("--moe-router-pre-softmax has no effect with a --moe-router-score-function other "
                           "than softmax; got true"));
   EXPECT_THAT(of({"--moe-router-num-groups", "3"}),
-              ElementsAre("--moe-router-num-groups: does nothing without --moe-router-group-topk; got 3"));
+              ElementsAre("--moe-router-num-groups has no effect without --moe-router-group-topk; got 3"));
   EXPECT_THAT(of({"--moe-router-bias-update-rate", "0.1"}),
-              ElementsAre("--moe-router-bias-update-rate: does nothing without "
+              ElementsAre("--moe-router-bias-update-rate has no effect without "
                           "--moe-router-enable-expert-bias; got 0.1"));
   EXPECT_THAT(of({"--moe-aux-loss-coeff", "0.1", "--moe-router-load-balancing-type", "none"}),
-              ElementsAre("--moe-aux-loss-coeff: does nothing with --moe-router-load-balancing-type none; "
+              ElementsAre("--moe-aux-loss-coeff has no effect with --moe-router-load-balancing-type none; "
                           "got 0.1"));
   EXPECT_THAT(of({"--moe-router-load-balancing-type", "seq_aux_loss"}),
-              ElementsAre("--moe-router-load-balancing-type: does nothing with --moe-aux-loss-coeff 0; "
+              ElementsAre("--moe-router-load-balancing-type has no effect with --moe-aux-loss-coeff 0; "
                           "got seq_aux_loss"));
   EXPECT_THAT(
       of({"--moe-router-force-load-balancing"}),
-      ElementsAre(testing::HasSubstr("--moe-router-force-load-balancing: tokens go to random experts")));
+      ElementsAre(testing::HasSubstr("--moe-router-force-load-balancing routes tokens to random experts")));
 }
 
-TEST(IdleHabits, OfCapacities) {
+TEST(NoEffectNotes, ExpertCapacity) {
   const auto of = [](std::vector<std::string> more) {
     const std::vector<std::string> experts{"--mock-data", "--num-experts", "4", "--disable-bias-linear"};
     more.insert(more.begin(), experts.begin(), experts.end());
-    const auto [broken, notes] = judged(more);
+    const auto [broken, notes] = problems_and_notes(more);
     EXPECT_THAT(broken, IsEmpty());
     return notes;
   };
   EXPECT_THAT(of({"--moe-token-drop-policy", "position"}),
-              ElementsAre("--moe-token-drop-policy: does nothing without --moe-expert-capacity-factor; got "
+              ElementsAre("--moe-token-drop-policy has no effect without --moe-expert-capacity-factor; got "
                           "position"));
   EXPECT_THAT(of({"--moe-token-drop-policy", "position", "--moe-expert-capacity-factor", "1"}), IsEmpty());
-  EXPECT_THAT(of({"--moe-token-drop-policy", "position", "--moe-expert-capacity-factor", "2"}),
-              ElementsAre("--moe-expert-capacity-factor: does nothing where every expert may take every "
-                          "token; got 2",
-                          "--moe-token-drop-policy: does nothing where every expert may take every token; "
-                          "got position"));
+  EXPECT_THAT(
+      of({"--moe-token-drop-policy", "position", "--moe-expert-capacity-factor", "2"}),
+      ElementsAre("--moe-expert-capacity-factor has no effect if every expert has capacity for "
+                  "every token; got 2",
+                  "--moe-token-drop-policy has no effect if every expert has capacity for every token; "
+                  "got position"));
   const std::vector<std::string> padded{
       "--moe-expert-capacity-factor", "2",       "--moe-pad-expert-input-to-capacity",
       "--moe-router-score-function",  "sigmoid", "--moe-router-enable-expert-bias"};
-  EXPECT_THAT(of(padded), ElementsAre("--moe-router-enable-expert-bias: does nothing with "
-                                      "--moe-pad-expert-input-to-capacity, which gives all experts equally "
-                                      "many rows; got true"));
+  EXPECT_THAT(of(padded), ElementsAre("--moe-router-enable-expert-bias has no effect with "
+                                      "--moe-pad-expert-input-to-capacity, which gives all experts the same "
+                                      "load; got true"));
 }
 
-TEST(IdleHabits, OfDataRanksThatAreNotThere) {
+TEST(NoEffectNotes, DataParallelSettingsWithoutReplicas) {
   const std::vector<std::string> words{"--mock-data", "--use-distributed-optimizer", "--overlap-grad-reduce",
                                        "--overlap-param-gather"};
-  const std::string idle = ": does nothing where one rank holds each parameter; got true";
+  const std::string no_effect = " has no effect without data-parallel replicas; got true";
   const auto both = [&](int world, std::vector<std::string> more) {
     more.insert(more.end(), words.begin(), words.end());
-    return judged(more, world);
+    return problems_and_notes(more, world);
   };
   EXPECT_THAT(both(1, {}).first, IsEmpty());
-  const auto all = ElementsAre("--use-distributed-optimizer" + idle, "--overlap-grad-reduce" + idle,
-                               "--overlap-param-gather" + idle);
+  const auto all = ElementsAre("--use-distributed-optimizer" + no_effect, "--overlap-grad-reduce" + no_effect,
+                               "--overlap-param-gather" + no_effect);
   EXPECT_THAT(both(1, {}).second, all);
   EXPECT_THAT(both(2, {"--tensor-model-parallel-size", "2"}).second, all);
   EXPECT_THAT(both(2, {}).second, IsEmpty());
@@ -283,134 +287,138 @@ TEST(IdleHabits, OfDataRanksThatAreNotThere) {
   std::vector<std::string> experts{
       "--num-experts",      "4", "--disable-bias-linear", "--tensor-model-parallel-size", "2",
       "--sequence-parallel"};
-  EXPECT_THAT(both(2, experts).second, all) << "experts are cut over tensor ranks";
+  EXPECT_THAT(both(2, experts).second, all) << "experts are sharded over tensor ranks";
   experts.insert(experts.end(), {"--expert-tensor-parallel-size", "1"});
   EXPECT_THAT(both(2, experts).second, IsEmpty()) << "two ranks hold each expert";
 }
 
-TEST(IdleHabits, OfTheSizeOfLayersThatAreNotThere) {
+TEST(NoEffectNotes, FfnSizeWithoutDenseLayers) {
   std::vector<std::string> words{"--mock-data",           "--num-experts",     "4",
                                  "--disable-bias-linear", "--ffn-hidden-size", "72"};
-  EXPECT_THAT(judged(words).second, IsEmpty()) << "the experts' size too";
+  EXPECT_THAT(problems_and_notes(words).second, IsEmpty()) << "it is the expert size too";
   words.insert(words.end(), {"--moe-ffn-hidden-size", "24"});
-  EXPECT_THAT(judged(words).second,
-              ElementsAre("--ffn-hidden-size: does nothing where every layer has experts, whose size is "
+  EXPECT_THAT(problems_and_notes(words).second,
+              ElementsAre("--ffn-hidden-size has no effect if every layer is an MoE layer, whose size is "
                           "--moe-ffn-hidden-size; got 72"));
   words.insert(words.end(), {"--moe-layer-freq", "2"});
-  EXPECT_THAT(judged(words).second, IsEmpty());
+  EXPECT_THAT(problems_and_notes(words).second, IsEmpty());
 }
 
-TEST(IdleHabits, OfInstancesOfOneRank) {
+TEST(NoEffectNotes, DistributedOptimizerInstancesOfOneRank) {
   const std::vector<std::string> words{"--mock-data", "--use-distributed-optimizer",
                                        "--num-distributed-optimizer-instances", "2"};
-  EXPECT_THAT(
-      judged(words, 2).second,
-      ElementsAre(testing::HasSubstr("--use-distributed-optimizer: does nothing where every data rank is an "
-                                     "instance")));
-  EXPECT_THAT(judged(words, 4).second, IsEmpty());
+  EXPECT_THAT(problems_and_notes(words, 2).second,
+              ElementsAre(testing::HasSubstr("--use-distributed-optimizer has no effect if "
+                                             "--num-distributed-optimizer-instances is")));
+  EXPECT_THAT(problems_and_notes(words, 4).second, IsEmpty());
   std::vector<std::string> shared = words;
   shared.insert(shared.end(), {"--outer-dp-sharding-strategy", "optim"});
-  EXPECT_THAT(judged(shared, 2).second, IsEmpty());
+  EXPECT_THAT(problems_and_notes(shared, 2).second, IsEmpty());
 }
 
-TEST(IdleHabits, EqualBitsHoldAmongPowersOfTwo) {
+TEST(NoEffectNotes, DeterministicModeAcrossPowersOfTwo) {
   const std::vector<std::string> words{"--mock-data", "--deterministic-mode"};
   EXPECT_THAT(
-      judged(words, 3).second,
-      ElementsAre("--deterministic-mode: equal bits hold among numbers of data ranks that are powers of "
-                  "two; got 3"));
-  EXPECT_THAT(judged(words, 4).second, IsEmpty());
-  EXPECT_THAT(judged({"--mock-data"}, 3).second, IsEmpty());
+      problems_and_notes(words, 3).second,
+      ElementsAre(
+          "--deterministic-mode gives bitwise-identical results only across power-of-two data-parallel "
+          "sizes; got 3"));
+  EXPECT_THAT(problems_and_notes(words, 4).second, IsEmpty());
+  EXPECT_THAT(problems_and_notes({"--mock-data"}, 3).second, IsEmpty());
 }
 
-TEST(IdleHabits, OfTheLaunchScriptsOfMegatronsRuns) {
-  const auto [broken, notes] = judged({"--mock-data",
-                                       "--tokenizer-type",
-                                       "NullTokenizer",
-                                       "--tokenizer-model",
-                                       "books.model",
-                                       "--account-for-embedding-in-pipeline-split",
-                                       "--account-for-loss-in-pipeline-split",
-                                       "--override-opt-param-scheduler",
-                                       "--weight-decay",
-                                       "0.7",
-                                       "--weight-decay-incr-style",
-                                       "linear",
-                                       "--start-weight-decay",
-                                       "0.1",
-                                       "--end-weight-decay",
-                                       "0.2",
-                                       "--fp16",
-                                       "--loss-scale",
-                                       "1024",
-                                       "--initial-loss-scale",
-                                       "65536",
-                                       "--hysteresis",
-                                       "3"});
+TEST(NoEffectNotes, SettingsOfMegatronLaunchScripts) {
+  const auto [broken, notes] = problems_and_notes({"--mock-data",
+                                                   "--tokenizer-type",
+                                                   "NullTokenizer",
+                                                   "--tokenizer-model",
+                                                   "books.model",
+                                                   "--account-for-embedding-in-pipeline-split",
+                                                   "--account-for-loss-in-pipeline-split",
+                                                   "--override-opt-param-scheduler",
+                                                   "--weight-decay",
+                                                   "0.7",
+                                                   "--weight-decay-incr-style",
+                                                   "linear",
+                                                   "--start-weight-decay",
+                                                   "0.1",
+                                                   "--end-weight-decay",
+                                                   "0.2",
+                                                   "--fp16",
+                                                   "--loss-scale",
+                                                   "1024",
+                                                   "--initial-loss-scale",
+                                                   "65536",
+                                                   "--hysteresis",
+                                                   "3"});
   EXPECT_THAT(broken, IsEmpty());
   EXPECT_THAT(
-      notes, ElementsAre(
-                 "--weight-decay: does nothing with --weight-decay-incr-style, whose ramp has a start and an "
-                 "end of its own; got 0.7",
-                 "--override-opt-param-scheduler: does nothing without --load; got true",
-                 "--initial-loss-scale: does nothing with a constant --loss-scale; got 65536",
-                 "--hysteresis: does nothing with a constant --loss-scale; got 3",
-                 "--tokenizer-model: does nothing with --tokenizer-type NullTokenizer; got books.model",
-                 "--account-for-embedding-in-pipeline-split: does nothing with one pipeline rank; got true",
-                 "--account-for-loss-in-pipeline-split: does nothing with one pipeline rank; got true"));
-  EXPECT_THAT(judged({"--mock-data", "--use-checkpoint-opt-param-scheduler"}).second,
-              ElementsAre("--use-checkpoint-opt-param-scheduler: does nothing without --load; got true"));
-  EXPECT_THAT(judged({"--mock-data", "--tokenizer-model", "books.model"}).first,
+      notes,
+      ElementsAre("--weight-decay has no effect with --weight-decay-incr-style, which uses "
+                  "--start-weight-decay and --end-weight-decay; got 0.7",
+                  "--override-opt-param-scheduler has no effect without --load; got true",
+                  "--initial-loss-scale has no effect with a constant --loss-scale; got 65536",
+                  "--hysteresis has no effect with a constant --loss-scale; got 3",
+                  "--tokenizer-model has no effect with --tokenizer-type NullTokenizer; got books.model",
+                  "--account-for-embedding-in-pipeline-split has no effect with one pipeline rank; got true",
+                  "--account-for-loss-in-pipeline-split has no effect with one pipeline rank; got true"));
+  EXPECT_THAT(problems_and_notes({"--mock-data", "--use-checkpoint-opt-param-scheduler"}).second,
+              ElementsAre("--use-checkpoint-opt-param-scheduler has no effect without --load; got true"));
+  EXPECT_THAT(problems_and_notes({"--mock-data", "--tokenizer-model", "books.model"}).first,
               ElementsAre("idle-tokenizer-model"))
-      << "nothing says how the file is read";
+      << "the file has no tokenizer type";
 }
 
-TEST(IdleHabits, OfEvaluationsThatNobodyAskedFor) {
+TEST(NoEffectNotes, EvaluationSettings) {
   EXPECT_THAT(
-      judged({"--mock-data", "--eval-iters", "10", "--log-validation-ppl-to-tensorboard"}).second,
-      ElementsAre("--eval-iters: does nothing without --eval-interval; got 10",
-                  "--log-validation-ppl-to-tensorboard: does nothing without --eval-interval; got true"));
-  EXPECT_THAT(judged({"--mock-data", "--eval-iters", "0", "--eval-interval", "100"}).second,
-              ElementsAre("--eval-interval: does nothing with --eval-iters 0; got 100"));
-  EXPECT_THAT(judged({"--mock-data", "--eval-iters", "0"}).second, IsEmpty())
-      << "asks for nothing, as it says";
-  EXPECT_THAT(judged({"--mock-data", "--eval-iters", "10", "--skip-train"}).second, IsEmpty());
-  EXPECT_THAT(judged({"--mock-data", "--eval-iters", "10", "--eval-interval", "50",
-                      "--log-validation-ppl-to-tensorboard"})
+      problems_and_notes({"--mock-data", "--eval-iters", "10", "--log-validation-ppl-to-tensorboard"}).second,
+      ElementsAre("--eval-iters has no effect without --eval-interval; got 10",
+                  "--log-validation-ppl-to-tensorboard has no effect without --eval-interval; got true"));
+  EXPECT_THAT(problems_and_notes({"--mock-data", "--eval-iters", "0", "--eval-interval", "100"}).second,
+              ElementsAre("--eval-interval has no effect with --eval-iters 0; got 100"));
+  EXPECT_THAT(problems_and_notes({"--mock-data", "--eval-iters", "0"}).second, IsEmpty())
+      << "0 disables evaluation";
+  EXPECT_THAT(problems_and_notes({"--mock-data", "--eval-iters", "10", "--skip-train"}).second, IsEmpty());
+  EXPECT_THAT(problems_and_notes({"--mock-data", "--eval-iters", "10", "--eval-interval", "50",
+                                  "--log-validation-ppl-to-tensorboard"})
                   .second,
               IsEmpty());
-  const std::string alone = "--eval-iters: does nothing with --full-validation and no test data; got 10";
+  const std::string note = "--eval-iters has no effect with --full-validation and no test data; got 10";
   const std::vector<std::string> full{"--data-path",  "a", "--full-validation", "--eval-interval", "50",
                                       "--eval-iters", "10"};
   const auto with = [&](std::vector<std::string> more) {
     more.insert(more.begin(), full.begin(), full.end());
-    return judged(more).second;
+    return problems_and_notes(more).second;
   };
-  EXPECT_THAT(with({}), IsEmpty()) << "a thousandth is the test's";
-  EXPECT_THAT(with({"--split", "99,1,0"}), ElementsAre(alone));
-  EXPECT_THAT(with({"--split", "99,1"}), ElementsAre(alone));
+  EXPECT_THAT(with({}), IsEmpty()) << "the default split has 1/1000 test data";
+  EXPECT_THAT(with({"--split", "99,1,0"}), ElementsAre(note));
+  EXPECT_THAT(with({"--split", "99,1"}), ElementsAre(note));
   EXPECT_THAT(
-      judged({"--mock-data", "--full-validation", "--eval-interval", "50", "--eval-iters", "0"}).second,
+      problems_and_notes({"--mock-data", "--full-validation", "--eval-interval", "50", "--eval-iters", "0"})
+          .second,
       IsEmpty());
 }
 
-TEST(IdleHabits, AreNotWhatDoesSomething) {
-  EXPECT_THAT(judged({"--data-path", "a", "--split", "99,1,0", "--data-cache-path", "c", "--min-lr", "1e-5",
-                      "--lr-decay-iters", "90", "--fp16", "--initial-loss-scale", "65536"})
-                  .second,
-              IsEmpty());
-  EXPECT_THAT(judged({"--mock-data", "--split", "969, 30, 1", "--lr-decay-style", "constant",
-                      "--lr-warmup-fraction", "0.1", "--lr-decay-iters", "90"})
+TEST(NoEffectNotes, NoNoteForSettingsWithEffect) {
+  EXPECT_THAT(
+      problems_and_notes({"--data-path", "a", "--split", "99,1,0", "--data-cache-path", "c", "--min-lr",
+                          "1e-5", "--lr-decay-iters", "90", "--fp16", "--initial-loss-scale", "65536"})
+          .second,
+      IsEmpty());
+  EXPECT_THAT(problems_and_notes({"--mock-data", "--split", "969, 30, 1", "--lr-decay-style", "constant",
+                                  "--lr-warmup-fraction", "0.1", "--lr-decay-iters", "90"})
                   .second,
               IsEmpty())
-      << "a default, and a length that the warm-up is a share of";
-  EXPECT_THAT(judged({"--mock-data", "--lr-decay-style", "constant", "--min-lr", "much"}).second, IsEmpty());
-  EXPECT_THAT(judged({"--mock-data", "--load", "run", "--override-opt-param-scheduler", "--weight-decay",
-                      "0.7", "--pipeline-model-parallel-size", "2",
-                      "--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split",
-                      "--tokenizer-type", "SentencePieceTokenizer", "--tokenizer-model", "books.model"})
-                  .second,
+      << "a default value, and the length of the warm-up fraction";
+  EXPECT_THAT(problems_and_notes({"--mock-data", "--lr-decay-style", "constant", "--min-lr", "much"}).second,
               IsEmpty());
+  EXPECT_THAT(
+      problems_and_notes({"--mock-data", "--load", "run", "--override-opt-param-scheduler", "--weight-decay",
+                          "0.7", "--pipeline-model-parallel-size", "2",
+                          "--account-for-embedding-in-pipeline-split", "--account-for-loss-in-pipeline-split",
+                          "--tokenizer-type", "SentencePieceTokenizer", "--tokenizer-model", "books.model"})
+          .second,
+      IsEmpty());
 }
 
 }  // namespace

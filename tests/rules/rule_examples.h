@@ -1,4 +1,4 @@
-// Runs that break a rule: those of the table of rules, and others on the same sound runs.
+// Runs that break a rule: the examples of the rule table, and more on the same valid runs.
 #pragma once
 
 #include <algorithm>
@@ -26,10 +26,10 @@ inline const rules::RuleExample& example_of(const std::string& id) {
   return *std::ranges::find(table, id, &rules::RuleExample::id);
 }
 
-/// The example of the table whose sound run is that of `id`, with other edits.
+/// Example "rule: key=value; ..." on the valid run of that rule's table example.
 inline rules::RuleExample example(const std::string& text) {
   const std::string id = text.substr(0, text.find(": "));
-  return {id, example_of(id).sound, rules::read_edits(text.substr(id.size() + 2))};
+  return {id, example_of(id).valid, rules::read_edits(text.substr(id.size() + 2))};
 }
 
 inline std::string words(const rules::RuleExample& e) {
@@ -38,7 +38,7 @@ inline std::string words(const rules::RuleExample& e) {
   return text;
 }
 
-/// Sizes and splits that break rules besides the examples of the table: "rule: key=value; key=value".
+/// Further sizes and pipeline splits that break rules: "rule: key=value; key=value".
 inline constexpr const char* kMoreOfShapes[] = {
     "heads-tensor: num_attention_heads=6; hidden_size=96; tensor_model_parallel_size=4",
     "world: world_size=1",
@@ -47,8 +47,8 @@ inline constexpr const char* kMoreOfShapes[] = {
     "world: tensor_model_parallel_size=8; world_size=12",
     "batch: global_batch_size=2",
     "rotary-dims: position_embedding_type=rope; rotary_percent=0",
-    ("rotary-dims: multi_latent_attention=true; qk_head_dim=8; qk_pos_emb_head_dim=4; v_head_dim=8; kv_lora_rank=16; "
-     "rope_type=rope; rotary_percent=0.8"),
+    ("rotary-dims: multi_latent_attention=true; qk_head_dim=8; qk_pos_emb_head_dim=4; v_head_dim=8; "
+     "kv_lora_rank=16; rope_type=rope; rotary_percent=0.8"),
     "pipeline-split: num_layers=1",
     "pipeline-split: pipeline_model_parallel_layout=Ett|tL",
     "pipeline-split: pipeline_model_parallel_layout=Et*8L|",
@@ -69,10 +69,10 @@ inline constexpr const char* kMoreOfShapes[] = {
     "pipeline-split: num_layers_per_virtual_pipeline_stage=2; pipeline_model_parallel_layout=Et*4|t*4L",
     "pipeline-split: mtp_num_layers=2; num_layers=7",
     "pipeline-split: mtp_num_layers=1; pipeline_model_parallel_layout=Et*4|t*4L",
-    ("pipeline-split: model=t5; encoder_num_layers=4; decoder_seq_length=16; vocab_extra_ids=10; num_layers=7; "
-     "pipeline_model_parallel_size=4; world_size=16"),
-    ("pipeline-split: model=t5; encoder_num_layers=2; decoder_seq_length=16; vocab_extra_ids=10; num_layers=7; "
-     "pipeline_schedule=zb-v"),
+    ("pipeline-split: model=t5; encoder_num_layers=4; decoder_seq_length=16; vocab_extra_ids=10; "
+     "num_layers=7; pipeline_model_parallel_size=4; world_size=16"),
+    ("pipeline-split: model=t5; encoder_num_layers=2; decoder_seq_length=16; vocab_extra_ids=10; "
+     "num_layers=7; pipeline_schedule=zb-v"),
     ("pipeline-split: model=t5; encoder_num_layers=8; decoder_seq_length=16; vocab_extra_ids=10; "
      "pipeline_model_parallel_layout=Et*8|e*8L"),
     "delay-wgrad: delay_wgrad_compute=true; pipeline_model_parallel_size=1",
@@ -102,15 +102,15 @@ inline constexpr const char* kMoreOfTraining[] = {
      "allow_ambiguous_pad_tokens=true"),
 };
 
-/// With what the examples of experts have besides.
+/// On top of the valid MoE run.
 inline constexpr const char* kMoreOfExperts[] = {
     "experts-width: num_experts=0; moe_ffn_hidden_size=32; moe_layer_freq=[1]*8",
     "experts-world: num_experts=0; expert_tensor_parallel_size=8",
     "experts-ranks: expert_model_parallel_size=16; world_size=64; global_batch_size=64",
     "experts-world: expert_tensor_parallel_size=4; expert_model_parallel_size=2",
     "experts-world: expert_tensor_parallel_size=8",
-    ("experts-world: expert_tensor_parallel_size=1; expert_model_parallel_size=8; tensor_model_parallel_size=1; "
-     "sequence_parallel=false; world_size=8"),
+    ("experts-world: expert_tensor_parallel_size=1; expert_model_parallel_size=8; "
+     "tensor_model_parallel_size=1; sequence_parallel=false; world_size=8"),
     "experts-rank-order: use_tp_pp_dp_mapping=true; expert_tensor_parallel_size=1",
     "experts-layers: moe_layer_freq=0",
     "experts-layers: moe_layer_freq=[0]*8",
@@ -144,20 +144,21 @@ inline constexpr const char* kMoreOfHybrid[] = {
     "microbatch-group: hybrid_context_parallel=true; reset_position_ids=true; reset_attention_mask=true; "
     "calculate_per_token_loss=true; micro_batch_size=1; num_virtual_stages_per_pipeline_rank=2; "
     "microbatch_group_size_per_virtual_pipeline_stage=1",
-    // Rules of context parallelism hold for the largest group.
+    // Rules for context parallelism apply to the largest group.
     "context-heads: context_parallel_size=1; hybrid_context_parallel=true; world_size=64; cp_comm_type=a2a",
 };
 
-/// With what the examples of validations have besides.
+/// On top of the valid run of the validation rules.
 inline constexpr const char* kMoreOfValidation[] = {
-    "validation-weights: valid_data_path=; train_data_path=; data_path=0.5 a 0.5 b; multiple_validation_sets=false",
+    "validation-weights: valid_data_path=; train_data_path=; data_path=0.5 a 0.5 b; "
+    "multiple_validation_sets=false",
     "validation-weights: valid_data_path=; train_data_path=; data_path=1 a; multiple_validation_sets=false",
     "validation-set-names: validation_set_names=books books",
     "validation-set-names: multiple_validation_sets=false; validation_set_names=books code",
     "validation-set-names: valid_data_path=1 b; validation_set_names=books code",
 };
 
-/// Those of the table, and more.
+/// Examples of the table and those above.
 inline std::vector<rules::RuleExample> all_examples() {
   std::vector<rules::RuleExample> all = rules::rule_examples();
   for (const char* text : kMoreOfShapes) all.push_back(example(text));
@@ -166,8 +167,8 @@ inline std::vector<rules::RuleExample> all_examples() {
   for (const char* text : kMoreOfHybrid) all.push_back(example(text));
   for (const char* text : kMoreOfValidation) all.push_back(example(text));
   const auto by_hand = [&](void (*breaks)(config::Run&)) {
-    rules::RuleExample outside{"range", example_of("heads").sound, {}};
-    breaks(outside.sound);
+    rules::RuleExample outside{"range", example_of("heads").valid, {}};
+    breaks(outside.valid);
     all.push_back(outside);
   };
   by_hand([](config::Run& r) { r.model.hidden_dropout = 1.5; });

@@ -1,4 +1,4 @@
-// A person who does what a broken rule says, word by word, has mended it.
+// Following the fix of a rule's message literally fixes the run.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -20,19 +20,20 @@ using ::testing::Not;
 
 using Edits = std::vector<Edit>;
 
-std::vector<std::string> split(std::string text, const std::string& at) {
+std::vector<std::string> split(std::string text, const std::string& separator) {
   std::vector<std::string> parts;
-  for (std::size_t end; (end = text.find(at)) != std::string::npos; text.erase(0, end + at.size()))
+  for (std::size_t end; (end = text.find(separator)) != std::string::npos;
+       text.erase(0, end + separator.size()))
     parts.push_back(text.substr(0, end));
   parts.push_back(text);
   return parts;
 }
 
-/// What leaving a flag out means.
-Edit left_out(const config::Setting& s) { return {s.key, s.default_text()}; }
+/// Edit equivalent to removing a flag.
+Edit removed(const config::Setting& s) { return {s.key, s.default_text()}; }
 
-/// "--flag", "--flag word" or "--flag "words"" as an edit; none where it names no value that can be set.
-std::optional<Edit> given(const std::string& text) {
+/// Edit of "--flag", "--flag word" or "--flag "words""; nullopt if the text names no value that can be set.
+std::optional<Edit> edit_of(const std::string& text) {
   const std::size_t space = std::min(text.find(' '), text.size());
   const auto match = config::find(text.substr(0, space));
   if (!match || match->setting->set == nullptr) return std::nullopt;
@@ -47,59 +48,62 @@ std::optional<Edit> given(const std::string& text) {
   return Edit{s.key, value};
 }
 
-/// One thing to do: "set --flag value", "add --flag", "leave out --flag", "leave it out", "start 8 ranks".
-std::optional<Edits> step(const std::string& text, const std::string& thing) {
-  for (const char* verb : {"set ", "add "}) {
-    if (!text.starts_with(verb)) continue;
-    const auto edit = given(text.substr(4));
-    return edit ? std::optional(Edits{*edit}) : std::nullopt;
-  }
-  if (text.starts_with("start ")) return Edits{{"world_size", text.substr(6, text.find(' ', 6) - 6)}};
-  Edits edits;
-  const bool thing_itself = text == "leave it out" || text == "leave them out";
-  if (!thing_itself && !text.starts_with("leave out --")) return std::nullopt;
-  for (const std::string& flag : split(thing_itself ? thing : text.substr(10), ", ")) {
-    const auto match = config::find(flag);
-    if (!match || match->setting->set == nullptr) return std::nullopt;
-    edits.push_back(left_out(*match->setting));
-  }
-  return edits;
-}
-
-/// The flags that a text begins with, separated by commas.
-std::string leading_flags(const std::string& text) {
-  std::string flags;
-  for (const std::string& word : split(text, " ")) {
-    if (!word.starts_with("--")) break;
-    flags += (flags.empty() ? "" : ", ") + word.substr(0, word.find(','));
+/// Flags at the begin of a message: "--a, --b must ..." -> {"--a", "--b"}.
+std::vector<std::string> leading_flags(const std::string& text) {
+  std::vector<std::string> flags;
+  for (std::size_t at = 0; text.compare(at, 2, "--") == 0;) {
+    const std::size_t end = std::min(text.find_first_of(", ", at), text.size());
+    flags.push_back(text.substr(at, end - at));
+    if (text.compare(end, 2, ", ") != 0) break;
+    at = end + 2;
   }
   return flags;
 }
 
-/// The ways out that the text of a problem names, each as edits; those in freer words are not among them.
-std::vector<Edits> ways_out(const Problem& problem) {
-  const std::string thing = leading_flags(problem.text);
+/// Edits of one instruction: "set --flag value", "add --flag", "remove --flag", "remove the flag", "start 8
+/// ranks". `flags` are those that the message is about.
+std::optional<Edits> instruction(const std::string& text, const std::vector<std::string>& flags) {
+  for (const char* verb : {"set ", "add "}) {
+    if (!text.starts_with(verb)) continue;
+    const auto edit = edit_of(text.substr(4));
+    return edit ? std::optional(Edits{*edit}) : std::nullopt;
+  }
+  if (text.starts_with("start ")) return Edits{{"world_size", text.substr(6, text.find(' ', 6) - 6)}};
+  Edits edits;
+  const bool removes_all = text == "remove the flag" || text == "remove the flags";
+  if (!removes_all && !text.starts_with("remove --")) return std::nullopt;
+  for (const std::string& flag : removes_all ? flags : std::vector{text.substr(7)}) {
+    const auto match = config::find(flag);
+    if (!match || match->setting->set == nullptr) return std::nullopt;
+    edits.push_back(removed(*match->setting));
+  }
+  return edits;
+}
+
+/// Alternative fixes that a problem's text names, each as edits. Fixes in free text are skipped.
+std::vector<Edits> fixes_of(const Problem& problem) {
+  const std::vector<std::string> flags = leading_flags(problem.text);
   const std::string last = split(problem.text, "; ").back();
-  std::vector<Edits> ways;
-  for (const std::string& by_comma : split(last, ", ")) {
-    const std::string way = by_comma.starts_with("or ") ? by_comma.substr(3) : by_comma;
+  std::vector<Edits> fixes;
+  for (const std::string& alternative : split(last, ", ")) {
+    const std::string fix = alternative.starts_with("or ") ? alternative.substr(3) : alternative;
     std::optional<Edits> edits = Edits{};
     std::string verb;
-    for (std::string part : split(way, " and ")) {
-      if (part.starts_with("--")) part = verb + part;  // of "leave out --a and --b"
+    for (std::string part : split(fix, " and ")) {
+      if (part.starts_with("--")) part = verb + part;  // second flag of "remove --a and --b"
       verb = part.substr(0, part.find("--"));
-      const auto one = step(part, thing);
+      const auto one = instruction(part, flags);
       if (!one) edits.reset();
       if (!edits) break;
       edits->insert(edits->end(), one->begin(), one->end());
     }
-    if (edits) ways.push_back(*edits);
+    if (edits) fixes.push_back(*edits);
   }
-  return ways;
+  return fixes;
 }
 
-/// The run after the edits, as if they stood on its command line.
-config::Run followed(config::Run run, const Edits& edits) {
+/// Run after the edits, as if given on its command line.
+config::Run with_edits(config::Run run, const Edits& edits) {
   for (const Edit& edit : edits) {
     apply(run, edit);
     if (edit.key == "world_size") continue;
@@ -112,14 +116,14 @@ config::Run followed(config::Run run, const Edits& edits) {
   return run;
 }
 
-TEST(RuleWords, EveryWayOutThatIsNamedMendsItsRule) {
+TEST(RuleWords, EveryNamedFixFixesItsRule) {
   std::size_t tried = 0;
   for (const RuleExample& e : all_examples()) {
     const config::Run run = e.broken();
     for (const Problem& problem : problems_of(run)) {
       if (problem.id != e.id) continue;
-      for (const Edits& way : ways_out(problem)) {
-        EXPECT_THAT(ids_of(followed(run, way)), Not(Contains(e.id))) << problem.text;
+      for (const Edits& fix : fixes_of(problem)) {
+        EXPECT_THAT(ids_of(with_edits(run, fix)), Not(Contains(e.id))) << problem.text;
         ++tried;
       }
     }
@@ -127,13 +131,13 @@ TEST(RuleWords, EveryWayOutThatIsNamedMendsItsRule) {
   EXPECT_GT(tried, 150U);
 }
 
-TEST(RuleWords, AllThatAreNamedTogetherEndInAGoodRun) {
+TEST(RuleWords, AllNamedFixesTogetherYieldAValidRun) {
   for (const RuleExample& e : all_examples()) {
     config::Run run = e.broken();
     for (int round = 0; round < 2; ++round) {
       for (const Problem& problem : problems_of(run)) {
-        const auto ways = ways_out(problem);
-        run = followed(run, ways.empty() ? problem.edits : ways.front());
+        const auto fixes = fixes_of(problem);
+        run = with_edits(run, fixes.empty() ? problem.edits : fixes.front());
       }
     }
     EXPECT_EQ(report(problems_of(run)), "") << words(e);

@@ -1,4 +1,4 @@
-// The page of rules is what the table says, and an example is read as it is written.
+// Tests of the generated rules page and of the parser of rule examples.
 #include "colonnade/rules/rules_page.h"
 
 #include <gmock/gmock.h>
@@ -19,24 +19,24 @@ TEST(RulesPage, IsUpToDate) {
   const std::string page = colonnade::test::sources() + "/docs/reference/rules.md";
   if (std::getenv("COLONNADE_GOLDEN") != nullptr) write_file_atomically(page, rules_markdown());
   EXPECT_EQ(read_file(page), rules_markdown())
-      << "to renew: colonnade help --rules > docs/reference/rules.md";
+      << "to regenerate: colonnade help --rules > docs/reference/rules.md";
 }
 
-TEST(RulesPage, HasEveryRuleWithItsReasonItsSettingsAndWhatItSays) {
+TEST(RulesPage, ShowsReasonSettingsAndMessageOfEveryRule) {
   const std::string page = rules_markdown();
   for (const std::string& id : rule_ids()) {
     if (id == "range") continue;
     EXPECT_THAT(page, HasSubstr("\n### " + id + "\n\n")) << id;
   }
   EXPECT_THAT(page,
-              HasSubstr("### heads-tensor\n\nEach tensor rank computes whole heads.\nSettings: "
-                        "`--tensor-model-parallel-size`, `--num-attention-heads`.\n\n```\nheads-tensor: "
+              HasSubstr("### heads-tensor\n\nTensor parallelism assigns whole attention heads to ranks.\n"
+                        "Settings: `--tensor-model-parallel-size`, `--num-attention-heads`.\n\n```\n"
                         "--tensor-model-parallel-size must divide --num-attention-heads; got 8 and 4 "
                         "heads; set --tensor-model-parallel-size 4 [heads-tensor]\n```\n"));
-  EXPECT_THAT(page, HasSubstr("Training only: `--global-batch-size`, ")) << "of `batch`";
+  EXPECT_THAT(page, HasSubstr("Training only: `--global-batch-size`, ")) << "rule `batch`";
 }
 
-TEST(RulesPage, AnExampleIsReadAsItIsWritten) {
+TEST(RulesPage, ParsesExamples) {
   const std::vector<Edit> edits = read_edits("data_path=0.3 a b; world_size=12");
   ASSERT_EQ(edits.size(), 2U);
   config::Run run;

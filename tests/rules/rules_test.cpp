@@ -1,4 +1,4 @@
-// Every rule fires on its example, and the edits it proposes mend it.
+// Every rule fires on its example, and its edits fix the run.
 #include "colonnade/rules/rules.h"
 
 #include <gmock/gmock.h>
@@ -28,21 +28,21 @@ using ::testing::EndsWith;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 
-config::Run good() { return example_of("heads").sound; }
+config::Run valid_run() { return example_of("heads").valid; }
 
-TEST(Rules, ZeroBubbleSchedulesAreTakenWithWhatTheyNeed) {
-  for (const char* taken :
+TEST(Rules, AcceptZeroBubbleSchedules) {
+  for (const char* accepted :
        {"pipeline_schedule=zb-h1", "pipeline_schedule=zb-v", "pipeline_schedule=dualpipe-v",
         "pipeline_schedule=zb-v; global_batch_size=4",
         "pipeline_schedule=zb-v; num_virtual_stages_per_pipeline_rank=2",
         "pipeline_schedule=zb-v; pipeline_model_parallel_layout=E|t*4|t*4|L", "delay_wgrad_compute=true"}) {
-    const RuleExample sound{"", good(), read_edits(taken)};
-    EXPECT_EQ(report(problems_of(sound.broken())), "") << taken;
+    const RuleExample valid{"", valid_run(), read_edits(accepted)};
+    EXPECT_EQ(report(problems_of(valid.broken())), "") << accepted;
   }
 }
 
-TEST(Rules, GroupsByLengthAreTakenWithEveryOtherCut) {
-  for (const char* taken :
+TEST(Rules, AcceptHybridContextParallelismWithOtherParallelisms) {
+  for (const char* accepted :
        {"max_seqlen_per_dp_cp_rank=16", "context_parallel_size=2", "cp_comm_type=all_gather",
         "cp_comm_type=a2a", "pipeline_schedule=zb-h1", "delay_wgrad_compute=true",
         "pipeline_model_parallel_layout=Et*4|t*4L", "use_distributed_optimizer=true",
@@ -53,32 +53,32 @@ TEST(Rules, GroupsByLengthAreTakenWithEveryOtherCut) {
         "mtp_num_layers=1; position_embedding_type=rope",
         ("num_experts=8; add_bias_linear=false; sequence_parallel=true; expert_model_parallel_size=2; "
          "moe_token_dispatcher_type=alltoall")}) {
-    const RuleExample sound{"", example_of("hybrid-ranks").sound, read_edits(taken)};
-    EXPECT_EQ(report(problems_of(sound.broken())), "") << taken;
+    const RuleExample valid{"", example_of("hybrid-ranks").valid, read_edits(accepted)};
+    EXPECT_EQ(report(problems_of(valid.broken())), "") << accepted;
   }
 }
 
-TEST(Rules, ValidationsInFullAreTakenOfEveryDataWithoutWeights) {
-  for (const char* taken :
+TEST(Rules, AcceptFullValidationOfUnweightedData) {
+  for (const char* accepted :
        {"", "validation_set_names=books code", "valid_data_path=1 b", "valid_data_path=b",
         "eval_interval=unset; skip_train=true", "dataloader_type=cyclic", "eval_iters=0",
         "multiple_validation_sets=false", "multiple_validation_sets=false; valid_data_path=1 b",
         "multiple_validation_sets=false; valid_data_path=; train_data_path=; data_path=a b",
         "multiple_validation_sets=false; valid_data_path=; train_data_path=; mock_data=true",
         "full_validation=false; multiple_validation_sets=false; valid_data_path=0.5 b 0.5 c"}) {
-    const RuleExample sound{"", example_of("validation-weights").sound, read_edits(taken)};
-    EXPECT_EQ(report(problems_of(sound.broken())), "") << taken;
+    const RuleExample valid{"", example_of("validation-weights").valid, read_edits(accepted)};
+    EXPECT_EQ(report(problems_of(valid.broken())), "") << accepted;
   }
 }
 
-TEST(Rules, GroupsOfExpertsAreMendedTogether) {
+TEST(Rules, FixRouterGroupsTogether) {
   const std::string experts =
       "num_experts=8; add_bias_linear=false; sequence_parallel=true; moe_router_topk=";
   for (const char* faulty : {"2; moe_router_num_groups=3; moe_router_group_topk=4",
                              "4; moe_router_num_groups=8; moe_router_group_topk=3",
                              "5; moe_router_num_groups=7; moe_router_group_topk=7",
                              "6; moe_router_num_groups=16; moe_router_group_topk=4"}) {
-    config::Run run = RuleExample{"", good(), read_edits(experts + faulty)}.broken();
+    config::Run run = RuleExample{"", valid_run(), read_edits(experts + faulty)}.broken();
     const std::vector<Problem> problems = problems_of(run);
     EXPECT_FALSE(problems.empty()) << faulty;
     for (const Problem& problem : problems)
@@ -87,8 +87,8 @@ TEST(Rules, GroupsOfExpertsAreMendedTogether) {
   }
 }
 
-TEST(Rules, MultiLatentAttentionTakesWhatMegatronDoes) {
-  for (const char* taken :
+TEST(Rules, AcceptMegatronsSettingsOfMultiLatentAttention) {
+  for (const char* accepted :
        {"position_embedding_type=learned_absolute", "position_embedding_type=none",
         "position_embedding_type=yarn", "rope_type=yarn", "rope_type=rope",
         "rope_type=rope; rotary_percent=0.5", "rotary_percent=0.3",
@@ -96,45 +96,45 @@ TEST(Rules, MultiLatentAttentionTakesWhatMegatronDoes) {
         "add_qkv_bias=true", "rope_type=rope; rotary_scaling_factor=40", "rope_type=rope; yarn_beta_fast=16",
         "use_rope_scaling=true", "rotary_seq_len_interpolation_factor=2",
         "position_embedding_type=learned_absolute; rotary_base=500000"}) {
-    const RuleExample latent{"", example_of("latent-turned").sound, read_edits(taken)};
-    EXPECT_EQ(report(problems_of(latent.broken())), "") << taken;
+    const RuleExample latent{"", example_of("latent-turned").valid, read_edits(accepted)};
+    EXPECT_EQ(report(problems_of(latent.broken())), "") << accepted;
   }
-  for (const char* taken : {"rope_type=rope", "position_embedding_type=rope; rope_type=rope",
-                            "rotary_scaling_factor=40; mscale=0.707; mscale_all_dim=0.707"}) {
-    const RuleExample other{"", good(), read_edits(taken)};
-    EXPECT_EQ(report(problems_of(other.broken())), "") << taken;
+  for (const char* accepted : {"rope_type=rope", "position_embedding_type=rope; rope_type=rope",
+                               "rotary_scaling_factor=40; mscale=0.707; mscale_all_dim=0.707"}) {
+    const RuleExample other{"", valid_run(), read_edits(accepted)};
+    EXPECT_EQ(report(problems_of(other.broken())), "") << accepted;
   }
 }
 
-// Kimi K2 is published with 1 and 1: Transformers then blends in one step.
-TEST(Rules, EqualBoundsOfYarnAreTaken) {
-  for (const char* taken : {"yarn_beta_fast=1", "yarn_beta_fast=1; yarn_beta_slow=0.5"}) {
+// Kimi K2 is published with 1 and 1: Transformers then uses a step function.
+TEST(Rules, AcceptEqualYarnBounds) {
+  for (const char* accepted : {"yarn_beta_fast=1", "yarn_beta_fast=1; yarn_beta_slow=0.5"}) {
     const RuleExample yarn = example_of("yarn-betas");
-    const RuleExample sound{
-        "", yarn.sound,
-        read_edits(std::string("position_embedding_type=yarn; rotary_scaling_factor=4; ") + taken)};
-    EXPECT_EQ(report(problems_of(sound.broken())), "") << taken;
+    const RuleExample valid{
+        "", yarn.valid,
+        read_edits(std::string("position_embedding_type=yarn; rotary_scaling_factor=4; ") + accepted)};
+    EXPECT_EQ(report(problems_of(valid.broken())), "") << accepted;
   }
 }
 
-TEST(Rules, SoundRunsBreakNone) {
-  for (const RuleExample& e : rule_examples()) EXPECT_EQ(report(problems_of(e.sound)), "") << e.id;
+TEST(Rules, ValidRunsBreakNoRule) {
+  for (const RuleExample& e : rule_examples()) EXPECT_EQ(report(problems_of(e.valid)), "") << e.id;
 }
 
-TEST(Rules, EveryIdIsOfOneRule) {
+TEST(Rules, IdsAreUnique) {
   std::vector<std::string> ids = rule_ids();
   const std::size_t rules = ids.size();
   std::ranges::sort(ids);
   ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
   EXPECT_EQ(ids.size(), rules);
-  EXPECT_EQ(rules, rule_examples().size() + 1) << "one for each, and `range`";
+  EXPECT_EQ(rules, rule_examples().size() + 1) << "one example per rule, none for `range`";
 }
 
-TEST(Rules, AnExampleOfTheTableBreaksItsRuleAndNoOther) {
+TEST(Rules, ATableExampleBreaksOnlyItsRule) {
   for (const RuleExample& e : rule_examples()) EXPECT_THAT(ids_of(e.broken()), ElementsAre(e.id)) << words(e);
 }
 
-TEST(Rules, TheEditsOfEveryExampleMendIt) {
+TEST(Rules, TheEditsOfEveryExampleFixIt) {
   for (const RuleExample& e : all_examples()) {
     config::Run run = e.broken();
     const std::vector<Problem> problems = problems_of(run);
@@ -152,7 +152,7 @@ TEST(Rules, TheEditsOfEveryExampleMendIt) {
   }
 }
 
-TEST(Rules, MendingAllProblemsEndsInAGoodRun) {
+TEST(Rules, FixingAllProblemsYieldsAValidRun) {
   for (const RuleExample& e : all_examples()) {
     config::Run run = e.broken();
     for (int round = 0; round < 4; ++round) {
@@ -163,7 +163,7 @@ TEST(Rules, MendingAllProblemsEndsInAGoodRun) {
   }
 }
 
-TEST(Rules, EveryTextNamesTheThingTheValuesAndTheWayOut) {
+TEST(Rules, EveryMessageHasSubjectValuesAndFix) {
   for (const RuleExample& e : all_examples()) {
     for (const Problem& problem : problems_of(e.broken())) {
       EXPECT_THAT(problem.text, HasSubstr("; got ")) << problem.id;
@@ -172,28 +172,28 @@ TEST(Rules, EveryTextNamesTheThingTheValuesAndTheWayOut) {
   }
 }
 
-TEST(Rules, AnEditThatEmptiesASettingSaysToLeaveItOut) {
-  const auto way_out = [](const char* given) {
+TEST(Rules, AnEditToTheDefaultSaysRemove) {
+  const auto fix_of = [](const char* given) {
     RuleExample e = example_of("loss-scale");
     for (const Edit& edit : read_edits(given)) e.edits.push_back(edit);
     const auto problems = problems_of(e.broken());
     const auto found = std::ranges::find(problems, "loss-scale", &Problem::id);
     return found == problems.end() ? "" : found->text.substr(found->text.rfind("; ") + 2);
   };
-  EXPECT_EQ(way_out(""), "leave out --loss-scale");
-  EXPECT_EQ(way_out("min_loss_scale=8589934592"), "leave out --loss-scale and set --min-loss-scale 1");
-  EXPECT_EQ(way_out("loss_scale=unset; min_loss_scale=8589934592"), "set --min-loss-scale 1");
+  EXPECT_EQ(fix_of(""), "remove --loss-scale");
+  EXPECT_EQ(fix_of("min_loss_scale=8589934592"), "remove --loss-scale and set --min-loss-scale 1");
+  EXPECT_EQ(fix_of("loss_scale=unset; min_loss_scale=8589934592"), "set --min-loss-scale 1");
 }
 
-TEST(Rules, AnEditThatChangesNothingIsNotProposed) {
+TEST(Rules, ANoOpEditIsNotProposed) {
   const auto text_of = [](const RuleExample& e) { return problems_of(e.broken()).at(0).text; };
   EXPECT_THAT(text_of(example_of("relative-buckets")),
               EndsWith("got 30 and 128; set --relative-attention-num-buckets 32"));
   EXPECT_THAT(text_of(example_of("decoder-tensor")), EndsWith("got 15 and 2; set --decoder-seq-length 16"));
 }
 
-TEST(Rules, ImpossibleSizesAreReportedAllAtOnce) {
-  config::Run r = good();
+TEST(Rules, ReportAllInvalidSizesAtOnce) {
+  config::Run r = valid_run();
   r.model.hidden_size = 100;
   r.model.num_attention_heads = 7;
   r.model.num_layers = 9;
@@ -216,19 +216,19 @@ TEST(Rules, ImpossibleSizesAreReportedAllAtOnce) {
   }
 }
 
-TEST(Rules, ASwitchThatIsOffIsNamedByTheFlagThatSwitchesItOff) {
+TEST(Rules, ADisabledSwitchIsNamedByItsNegativeFlag) {
   config::Run r = config::parse({"gpt", "--bert-no-binary-head"});
   r.given["bert_binary_head"] = "the command line";
   std::string text = report(check(r));
-  EXPECT_THAT(text, HasSubstr("--bert-no-binary-head belongs to bert; got true"));
+  EXPECT_THAT(text, HasSubstr("--bert-no-binary-head must be used with a BERT model; got true"));
   EXPECT_THAT(text, testing::Not(HasSubstr("--bert-binary-head")));
   r = config::parse({"gpt", "--tokenizer-hf-no-include-special-tokens"});
   text = report(check(r));
   EXPECT_THAT(text,
-              HasSubstr("--tokenizer-hf-no-include-special-tokens does nothing without a --tokenizer-type"));
+              HasSubstr("--tokenizer-hf-no-include-special-tokens must be given with a --tokenizer-type"));
 }
 
-TEST(Rules, AModelAloneNeedsNoTrainingSettings) {
+TEST(Rules, AModelNeedsNoTrainingSettings) {
   config::Run r;
   r.model.num_layers = 2;
   r.model.hidden_size = 8;
@@ -239,7 +239,7 @@ TEST(Rules, AModelAloneNeedsNoTrainingSettings) {
   EXPECT_FALSE(check(r).empty());
 }
 
-TEST(Rules, SettingsOfDataThatDoNothingAreToldOfAModelToo) {
+TEST(Rules, DataRulesApplyToModelsToo) {
   for (const char* id : {"fim-data", "fim-rates", "fim-tokenizer", "decoder-family", "decoder-positions"}) {
     config::Run run = example_of(id).broken();
     config::derive(run);
@@ -247,51 +247,50 @@ TEST(Rules, SettingsOfDataThatDoNothingAreToldOfAModelToo) {
   }
   config::Run tokens = example_of("decoder-length").broken();
   config::derive(tokens);
-  EXPECT_EQ(first_broken(tokens, Purpose::kModel), std::nullopt)
-      << "evaluate --tokens brings its own lengths";
+  EXPECT_EQ(first_broken(tokens, Purpose::kModel), std::nullopt) << "evaluate --tokens has its own lengths";
 }
 
-TEST(Rules, OfDataAreToldThoseAboutWhatDecidesSamples) {
-  std::vector<std::string> told;
+TEST(Rules, DataInspectReportsOnlySampleSettings) {
+  std::vector<std::string> reported;
   for (const RuleExample& example : rule_examples()) {
     config::Run run = example.broken();
     config::derive(run);
-    if (first_broken(run, Purpose::kData) == example.id) told.push_back(example.id);
+    if (first_broken(run, Purpose::kData) == example.id) reported.push_back(example.id);
   }
-  EXPECT_THAT(told, ElementsAreArray({"seq-length",
-                                      "batch",
-                                      "encoder-family",
-                                      "decoder-family",
-                                      "bert-heads",
-                                      "context-sequence",
-                                      "hybrid-documents",
-                                      "train-length-zero",
-                                      "train-length-one-step",
-                                      "train-length-once",
-                                      "train-data",
-                                      "data-paths",
-                                      "split",
-                                      "vocabulary",
-                                      "tokenizer-file",
-                                      "fim-data",
-                                      "hidden-tokens",
-                                      "fim-tokenizer",
-                                      "fim-rates",
-                                      "sft-data",
-                                      "sft-model",
-                                      "sft-tokenizer",
-                                      "sft-documents",
-                                      "sft-format",
-                                      "load-given",
-                                      "validation-weights",
-                                      "validation-sets-in-full",
-                                      "bert-sentinels",
-                                      "idle-tokenizer-model"}));
+  EXPECT_THAT(reported, ElementsAreArray({"seq-length",
+                                          "batch",
+                                          "encoder-family",
+                                          "decoder-family",
+                                          "bert-heads",
+                                          "context-sequence",
+                                          "hybrid-documents",
+                                          "train-length-zero",
+                                          "train-length-one-step",
+                                          "train-length-once",
+                                          "train-data",
+                                          "data-paths",
+                                          "split",
+                                          "vocabulary",
+                                          "tokenizer-file",
+                                          "fim-data",
+                                          "hidden-tokens",
+                                          "fim-tokenizer",
+                                          "fim-rates",
+                                          "sft-data",
+                                          "sft-model",
+                                          "sft-tokenizer",
+                                          "sft-documents",
+                                          "sft-format",
+                                          "load-given",
+                                          "validation-weights",
+                                          "validation-sets-in-full",
+                                          "bert-sentinels",
+                                          "idle-tokenizer-model"}));
   EXPECT_EQ(report(check(config::parse({"--data-path", "books", "--seq-length", "8"}), Purpose::kData)), "")
-      << "what a run needs besides may be missing";
+      << "other required settings may be missing";
 }
 
-/// What `colonnade plan` says of a command line, and what it says is missing.
+/// Rule ids that `colonnade plan` reports for a command line, and the flags it reports as missing.
 std::vector<std::string> ids_of_plan(const std::vector<std::string>& words, std::string* missing = nullptr) {
   config::Parsed parsed = config::parse_all(words);
   config::derive(parsed.run);
@@ -301,7 +300,7 @@ std::vector<std::string> ids_of_plan(const std::vector<std::string>& words, std:
   return ids;
 }
 
-const std::vector<std::string> kModelAlone{"--num-layers",
+const std::vector<std::string> kModelFlags{"--num-layers",
                                            "2",
                                            "--hidden-size",
                                            "8",
@@ -313,21 +312,21 @@ const std::vector<std::string> kModelAlone{"--num-layers",
                                            "8"};
 
 std::vector<std::string> model_with(const std::vector<std::string>& more) {
-  std::vector<std::string> words = kModelAlone;
+  std::vector<std::string> words = kModelFlags;
   words.insert(words.end(), more.begin(), more.end());
   return words;
 }
 
-TEST(RulesOfAPlan, WhatIsMissingIsSaidAndNoError) {
+TEST(PlanRules, MissingTrainingSettingsAreNoError) {
   std::string missing;
-  EXPECT_THAT(ids_of_plan(kModelAlone, &missing), IsEmpty());
+  EXPECT_THAT(ids_of_plan(kModelFlags, &missing), IsEmpty());
   EXPECT_EQ(missing, "--seq-length, --micro-batch-size, --train-iters, --lr, --data-path or --mock-data");
   EXPECT_THAT(ids_of_plan(model_with({"--save", "run"}), &missing), IsEmpty());
-  EXPECT_THAT(missing, Not(HasSubstr("--save-interval"))) << "without it the run saves at its end";
+  EXPECT_THAT(missing, Not(HasSubstr("--save-interval"))) << "without it, the run saves at its end";
   EXPECT_THAT(ids_of_plan({"--num-layers", "2", "--vocab-size", "10"}), Contains("hidden-size"));
 }
 
-TEST(RulesOfAPlan, MistakesOfTrainingAreFoundBeforeARun) {
+TEST(PlanRules, ReportTrainingMistakes) {
   using Words = std::vector<std::string>;
   const std::pair<const char*, Words> mistakes[] = {
       {"param-gather", {"--overlap-param-gather"}},
@@ -341,15 +340,15 @@ TEST(RulesOfAPlan, MistakesOfTrainingAreFoundBeforeARun) {
   for (const auto& [id, words] : mistakes) EXPECT_THAT(ids_of_plan(model_with(words)), Contains(id));
 }
 
-TEST(RulesOfFaults, WordsThatCouldNotBeReadAreNotJudgedToo) {
+TEST(ParseFaults, UnparsedSettingsAreNotChecked) {
   using Words = std::vector<std::string>;
-  const Words whole =
+  const Words valid =
       model_with({"--seq-length", "8", "--micro-batch-size", "2", "--global-batch-size", "8", "--train-iters",
                   "10", "--lr", "1e-3", "--mock-data", "--save", "run", "--save-interval", "5"});
   for (const char* flag :
        {"--num-layers", "--hidden-size", "--num-attention-heads", "--max-position-embeddings", "--seq-length",
         "--micro-batch-size", "--train-iters", "--lr", "--save-interval", "--mock-data", "--vocab-size"}) {
-    Words words = whole;
+    Words words = valid;
     if (std::string(flag) == "--mock-data")
       *std::find(words.begin(), words.end(), flag) = "--mock-data=perhaps";
     else
@@ -364,24 +363,24 @@ TEST(RulesOfFaults, WordsThatCouldNotBeReadAreNotJudgedToo) {
                   "4", "--seq-length", "8", "--train-iters", "10", "--lr", "1e-3", "--mock-data"}));
   tensor.run.parallel.world_size = 8;
   config::derive(tensor.run);
-  EXPECT_EQ(report(check(tensor.run)), "") << "8 data ranks are a guess";
+  EXPECT_EQ(report(check(tensor.run)), "") << "the data-parallel size is unknown";
 }
 
-TEST(RulesOfFaults, WhatTwoFlagsSayDifferentThingsAboutIsNotJudgedToo) {
+TEST(ParseFaults, SettingsOfConflictingFlagsAreNotChecked) {
   for (const std::vector<std::string>& words :
        {std::vector<std::string>{"--recompute-activations", "--recompute-granularity", "full",
                                  "--recompute-method", "uniform", "--recompute-num-layers", "1"},
         {"--no-recompute-activations", "--recompute-granularity", "selective", "--recompute-num-layers",
          "1"}}) {
     config::Parsed parsed = config::parse_all(model_with(words));
-    EXPECT_THAT(parsed.faults, ElementsAre(HasSubstr("say different things about --recompute-granularity")));
+    EXPECT_THAT(parsed.faults, ElementsAre(HasSubstr("conflict on --recompute-granularity")));
     config::derive(parsed.run);
     EXPECT_EQ(report(check(parsed.run, Purpose::kPlan)), "") << words[0];
   }
 }
 
-TEST(RulesOfFaults, OfExpertsAreNotJudgedToo) {
-  const std::vector<std::string> whole = model_with({"--seq-length",
+TEST(ParseFaults, UnparsedMoeSettingsAreNotChecked) {
+  const std::vector<std::string> valid = model_with({"--seq-length",
                                                      "8",
                                                      "--micro-batch-size",
                                                      "2",
@@ -413,14 +412,14 @@ TEST(RulesOfFaults, OfExpertsAreNotJudgedToo) {
                                                      "2",
                                                      "--expert-tensor-parallel-size",
                                                      "3"});
-  config::Parsed sound = config::parse_all(whole);
-  sound.run.parallel.world_size = 6;
-  config::derive(sound.run);
-  EXPECT_EQ(report(check(sound.run)), "");
-  for (auto flag = std::ranges::find(whole, "--num-experts"); flag != whole.end(); ++flag) {
+  config::Parsed complete = config::parse_all(valid);
+  complete.run.parallel.world_size = 6;
+  config::derive(complete.run);
+  EXPECT_EQ(report(check(complete.run)), "");
+  for (auto flag = std::ranges::find(valid, "--num-experts"); flag != valid.end(); ++flag) {
     if (!flag->starts_with("--")) continue;
-    std::vector<std::string> broken = whole;
-    broken[static_cast<std::size_t>(flag - whole.begin()) + 1] = "abc";
+    std::vector<std::string> broken = valid;
+    broken[static_cast<std::size_t>(flag - valid.begin()) + 1] = "abc";
     config::Parsed parsed = config::parse_all(broken);
     EXPECT_EQ(parsed.faults.size(), 1U) << *flag;
     parsed.run.parallel.world_size = 6;
@@ -429,9 +428,9 @@ TEST(RulesOfFaults, OfExpertsAreNotJudgedToo) {
   }
 }
 
-TEST(Rules, AnEmptyRunAndExtremesDoNotCrash) {
+TEST(Rules, DoNotCrashOnEmptyAndExtremeRuns) {
   EXPECT_FALSE(problems_of(config::Run{}).empty());
-  config::Run r = good();
+  config::Run r = valid_run();
   r.parallel.world_size = 0;
   r.parallel.tensor_model_parallel_size = 0;
   r.parallel.pipeline_model_parallel_size = -3;
@@ -439,9 +438,9 @@ TEST(Rules, AnEmptyRunAndExtremesDoNotCrash) {
   EXPECT_FALSE(check(r).empty());
 }
 
-TEST(Rules, MicrobatchesAreTheAccumulation) {
-  EXPECT_EQ(num_microbatches(good()), 4);
-  config::Run r = good();
+TEST(Rules, NumMicrobatchesIsTheGradientAccumulation) {
+  EXPECT_EQ(num_microbatches(valid_run()), 4);
+  config::Run r = valid_run();
   r.training.global_batch_size = 15;
   EXPECT_EQ(num_microbatches(r), 0);
 }

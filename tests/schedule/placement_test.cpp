@@ -1,4 +1,4 @@
-// Where virtual stages are: a one-to-one map, in a loop or down and up again.
+// Placement of virtual stages: loop and V, both one-to-one.
 #include "colonnade/schedule/placement.h"
 
 #include <gtest/gtest.h>
@@ -14,27 +14,27 @@ void expect_one_to_one(const Placement& placement, int ranks, int chunks) {
   EXPECT_EQ(placement.chunks(), chunks);
   ASSERT_EQ(placement.stages(), ranks * chunks);
   for (int stage = 0; stage < placement.stages(); ++stage) {
-    const Place place = placement.place(stage);
-    EXPECT_EQ(placement.stage(place.rank, place.chunk), stage);
+    const StageLocation location = placement.location(stage);
+    EXPECT_EQ(placement.stage(location.rank, location.chunk), stage);
   }
   for (int rank = 0; rank < ranks; ++rank)
     for (int chunk = 1; chunk < chunks; ++chunk)
       EXPECT_LT(placement.stage(rank, chunk - 1), placement.stage(rank, chunk));
 }
 
-TEST(Placement, ALoopIsMegatronsOrder) {
+TEST(Placement, LoopIsMegatronsOrder) {
   for (const int ranks : {1, 2, 5})
     for (const int chunks : {1, 3}) {
       const Placement loop = Placement::loop(ranks, chunks);
       expect_one_to_one(loop, ranks, chunks);
       for (int stage = 0; stage < loop.stages(); ++stage) {
-        EXPECT_EQ(loop.place(stage), (Place{stage % ranks, stage / ranks}));
+        EXPECT_EQ(loop.location(stage), (StageLocation{stage % ranks, stage / ranks}));
         EXPECT_EQ(loop.crosses(stage), ranks > 1 && stage + 1 < loop.stages());
       }
     }
 }
 
-TEST(Placement, AVGoesDownAndUpAgain) {
+TEST(Placement, VeeDescendsAndAscends) {
   for (const int ranks : {1, 2, 5}) {
     const Placement vee = Placement::vee(ranks);
     expect_one_to_one(vee, ranks, 2);
@@ -42,7 +42,7 @@ TEST(Placement, AVGoesDownAndUpAgain) {
       EXPECT_EQ(vee.stage(rank, 0), rank);
       EXPECT_EQ(vee.stage(rank, 1), 2 * ranks - 1 - rank);
     }
-    // Nothing is sent at the turn, before the first stage and behind the last one.
+    // No message is sent at the turn, before the first stage or after the last one.
     for (int stage = -1; stage < 2 * ranks; ++stage)
       EXPECT_EQ(vee.crosses(stage), stage >= 0 && stage != ranks - 1 && stage != 2 * ranks - 1) << stage;
   }

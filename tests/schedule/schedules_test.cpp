@@ -1,4 +1,4 @@
-// The orders of the schedules against Megatron's tables, and their times against published formulas.
+// Action orders against Megatron's tables, and makespans against published formulas.
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>
@@ -10,13 +10,13 @@
 namespace colonnade::schedule {
 namespace {
 
-/// "F0.0 B0.0": compute actions of one rank as act, micro-batch, chunk.
+/// Compute actions of one rank as kind, micro-batch, chunk: "F0.0 B0.0".
 std::string compute(const Program& program) {
   std::string out;
   for (const Action& a : program) {
-    if (a.act != Do::kForward && a.act != Do::kBackward) continue;
-    out += fmt::format("{}{}{}.{}", out.empty() ? "" : " ", a.act == Do::kForward ? 'F' : 'B', a.microbatch,
-                       a.chunk);
+    if (a.kind != ActionKind::kForward && a.kind != ActionKind::kBackward) continue;
+    out += fmt::format("{}{}{}.{}", out.empty() ? "" : " ", a.kind == ActionKind::kForward ? 'F' : 'B',
+                       a.microbatch, a.chunk);
   }
   return out;
 }
@@ -29,7 +29,7 @@ std::string table(int chunks, int microbatches, int group) {
   return out;
 }
 
-TEST(Schedules, TheInterleavedTableIsMegatrons) {
+TEST(Schedules, InterleavedOrderIsMegatrons) {
   EXPECT_EQ(table(2, 5, 3), "00 10 20 01 11 21 30 40 31 41");
   EXPECT_EQ(table(2, 4, 2), "00 10 01 11 20 30 21 31");
 }
@@ -49,24 +49,28 @@ TEST(Schedules, InterleavedWarmsUpAsMegatronDoes) {
             "F0.0 F1.0 F0.1 B0.1 F1.1 B1.1 F2.0 B0.0 F3.0 B1.0 F2.1 B2.1 F3.1 B3.1 B2.0 B3.0");
 }
 
-TEST(Schedules, TransfersSurroundTheWorkThatNeedsThem) {
+TEST(Schedules, TransfersSurroundTheirComputeActions) {
   const Schedule s = gpipe(2, 1);
-  EXPECT_EQ(s.programs[0],
-            (Program{{Do::kForward}, {Do::kSendActivation}, {Do::kRecvGradient}, {Do::kBackward}}));
-  EXPECT_EQ(s.programs[1],
-            (Program{{Do::kRecvActivation}, {Do::kForward}, {Do::kBackward}, {Do::kSendGradient}}));
+  EXPECT_EQ(s.programs[0], (Program{{ActionKind::kForward},
+                                    {ActionKind::kSendActivation},
+                                    {ActionKind::kRecvGradient},
+                                    {ActionKind::kBackward}}));
+  EXPECT_EQ(s.programs[1], (Program{{ActionKind::kRecvActivation},
+                                    {ActionKind::kForward},
+                                    {ActionKind::kBackward},
+                                    {ActionKind::kSendGradient}}));
 }
 
 TEST(Schedules, OneRankNeedsNoTransfer) {
   const Schedule s = interleaved(1, 3, 4, 2);
   EXPECT_EQ(s.programs[0].size(), 2U * 3 * 4);
   for (const Action& a : s.programs[0]) {
-    EXPECT_TRUE(a.act == Do::kForward || a.act == Do::kBackward);
+    EXPECT_TRUE(a.kind == ActionKind::kForward || a.kind == ActionKind::kBackward);
   }
 }
 
-// Narayanan et al. 2021: (p - 1)/m of the ideal time is idle, with v virtual stages (p - 1)/(m v).
-TEST(Schedules, TimesAreThePublishedFormulas) {
+// Narayanan et al. 2021: the bubble is (p - 1)/m of the ideal time, with v virtual stages (p - 1)/(m v).
+TEST(Schedules, MakespansMatchThePublishedFormulas) {
   for (int p = 1; p <= 16; ++p) {
     for (int m = p; m <= 64; ++m) {
       const double forward = 1.0, backward = 2.0;
@@ -91,13 +95,13 @@ TEST(Schedules, TransfersDelayTheNextRank) {
   EXPECT_DOUBLE_EQ(t.spans[2].begin, 1.5);
 }
 
-TEST(Schedules, SimulatingADeadlockIsAnError) {
+TEST(Schedules, SimulatingADeadlockThrows) {
   Schedule s = one_f_one_b(2, 2);
   s.programs[1].pop_back();
   EXPECT_THROW(simulate(s, {}), Error);
 }
 
-TEST(Schedules, RefusesIllegalSizes) {
+TEST(Schedules, RejectsInvalidSizes) {
   EXPECT_THROW(gpipe(0, 1), ConfigError);
   EXPECT_THROW(one_f_one_b(2, 0), ConfigError);
   EXPECT_THROW(interleaved(4, 2, 3, 4), ConfigError);   // group above micro-batches
@@ -105,7 +109,7 @@ TEST(Schedules, RefusesIllegalSizes) {
   EXPECT_THROW(interleaved(4, 2, 10, 4), ConfigError);  // 2 left for 4 ranks
 }
 
-TEST(Schedules, SettingsChooseTheSchedule) {
+TEST(Schedules, SettingsSelectTheSchedule) {
   config::Parallel p;
   p.pipeline_model_parallel_size = 2;
   EXPECT_EQ(make_schedule(p, 1, 4).kind, "1f1b");

@@ -1,4 +1,4 @@
-// Backends of tests: one that passes every call on, to be overridden where a test looks or refuses.
+// Test backends: one that forwards every call, for tests to override.
 #pragma once
 
 #include <memory>
@@ -9,13 +9,13 @@
 
 namespace colonnade::test {
 
-class PassingBackend : public comm::Backend {
+class ForwardingBackend : public comm::Backend {
  public:
-  explicit PassingBackend(std::shared_ptr<comm::Backend> to)
+  explicit ForwardingBackend(std::shared_ptr<comm::Backend> to)
       : Backend(to->ranks(), to->rank()), to_(std::move(to)) {}
 
   [[nodiscard]] std::string_view name() const override { return to_->name(); }
-  /// Called with the tensors and the tag (-1: none) of every call.
+  /// Called with the tensor and the tag (-1: none) of every call.
   virtual void look(const at::Tensor& /*tensor*/, int /*tag*/) {}
 
   comm::Work all_reduce(at::Tensor tensor, comm::Reduce op, const comm::Call& call) override {
@@ -53,14 +53,14 @@ class PassingBackend : public comm::Backend {
   std::shared_ptr<comm::Backend> to_;
 };
 
-/// Stands for NCCL: it takes what lies on a device (in tests: meta tensors) and refuses host tensors.
-class DeviceOnly final : public PassingBackend {
+/// Stand-in for NCCL: accepts device tensors (meta tensors in tests) and rejects host tensors.
+class DeviceOnlyBackend final : public ForwardingBackend {
  public:
-  using PassingBackend::PassingBackend;
+  using ForwardingBackend::ForwardingBackend;
   [[nodiscard]] std::string_view name() const override { return "device only"; }
   [[nodiscard]] at::Device device() const override { return at::Device(at::kMeta); }
   void look(const at::Tensor& tensor, int /*tag*/) override {
-    COL_CHECK(!tensor.is_cpu(), "device only: tensors must be on the device; got {}", tensor.device().str());
+    COL_CHECK(!tensor.is_cpu(), "tensors must be on the device; got {}", tensor.device().str());
   }
 };
 

@@ -1,5 +1,4 @@
-// The device on which a test puts its tensors: the same test checks the CPU and, started once more as
-// ctest's <area>_gpu, one GPU.
+// Device for test tensors: the same test runs on the CPU and, as ctest's <area>_gpu, on one GPU.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,20 +9,20 @@
 
 namespace colonnade::test {
 
-/// CUDA device 0 where the environment variable COLONNADE_TEST_DEVICE is "cuda", else the CPU.
+/// CUDA device 0 if the environment variable COLONNADE_TEST_DEVICE is "cuda", else the CPU.
 inline at::Device device() {
-  const char* asked = std::getenv("COLONNADE_TEST_DEVICE");
-  const bool cuda = asked != nullptr && std::string_view(asked) == "cuda";
+  const char* requested = std::getenv("COLONNADE_TEST_DEVICE");
+  const bool cuda = requested != nullptr && std::string_view(requested) == "cuda";
   return cuda ? at::Device(at::kCUDA, 0) : at::Device(at::kCPU);
 }
 
-/// For at::zeros, at::arange, ... : a tensor of `type` on device().
+/// Tensor options for `type` on device().
 inline at::TensorOptions options(at::ScalarType type) { return at::dtype(type).device(device()); }
 
-/// Threads stand in for ranks in host memory only: where a test takes `on_cpu` of them, a GPU gets one.
+/// Number of thread ranks: `on_cpu` on the CPU, one on a GPU (thread ranks need host memory).
 inline int thread_ranks(int on_cpu) { return device().is_cpu() ? on_cpu : 1; }
 
-/// What the flag --device takes.
+/// Value for --device.
 inline const char* device_flag() { return device().is_cuda() ? "cuda" : "cpu"; }
 
 }  // namespace colonnade::test

@@ -1,4 +1,4 @@
-// Recorded vectors as paths and tensors, temporary folders, and messages of exceptions.
+// Paths and tensors of recorded vectors, temporary folders, and exception messages.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -47,7 +47,7 @@ inline std::map<std::string, std::vector<double>> read_tensors(const std::string
   return tensors;
 }
 
-/// A new folder, removed with everything in it.
+/// A new folder, removed with its contents on destruction.
 class TempFolder {
  public:
   TempFolder() {
@@ -71,7 +71,7 @@ class TempFolder {
   std::filesystem::path path_;
 };
 
-/// The message of the E that `run` throws; "" without one.
+/// Message of the E thrown by `run`; "" if none.
 template <typename E, typename F>
 std::string message_of(F&& run) {
   try {

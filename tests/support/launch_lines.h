@@ -1,4 +1,4 @@
-// Launch lines of Megatron-LM's users (tests/vectors/launch_lines), as the tests count and shrink them.
+// Launch lines of Megatron-LM users (tests/vectors/launch_lines), with helpers to adapt them.
 #pragma once
 
 #include <algorithm>
@@ -17,16 +17,16 @@ struct LaunchLine {
   std::string name, model;
   std::vector<std::string> args;
 
-  /// The value of a flag with one value; "" where the line does not have it.
+  /// Value of a single-value flag; "" if absent.
   [[nodiscard]] std::string value(const std::string& flag) const {
     const auto found = std::ranges::find(args, flag);
     return found == args.end() || found + 1 == args.end() ? "" : *(found + 1);
   }
-  [[nodiscard]] int size(const std::string& flag, int otherwise = 1) const {
+  [[nodiscard]] int size(const std::string& flag, int fallback = 1) const {
     const std::string text = value(flag);
-    return text.empty() ? otherwise : std::stoi(text);
+    return text.empty() ? fallback : std::stoi(text);
   }
-  /// Takes a flag and its values away.
+  /// Removes a flag and its values.
   void remove(const std::string& flag) {
     auto at = std::ranges::find(args, flag);
     if (at == args.end()) return;
@@ -38,17 +38,17 @@ struct LaunchLine {
     remove(flag);
     args.insert(args.end(), {flag, value});
   }
-  /// The smallest world of at least `least` devices that holds the line's parallel sizes.
+  /// `least` if the line's parallel sizes divide it, else the smallest world size that they divide.
   [[nodiscard]] int world(int least) const {
     const int tp = size("--tensor-model-parallel-size"), pp = size("--pipeline-model-parallel-size");
     const int dense = tp * pp * size("--context-parallel-size");
     const int etp = size("--expert-tensor-parallel-size", tp);
-    const int whole = std::lcm(dense, etp * pp * size("--expert-model-parallel-size"));
-    return least % whole == 0 ? least : whole;
+    const int model_ranks = std::lcm(dense, etp * pp * size("--expert-model-parallel-size"));
+    return least % model_ranks == 0 ? least : model_ranks;
   }
 };
 
-/// All lines, with `--vocab-size 50304` in place of their tokenizers, whose files are not here.
+/// All lines, with `--vocab-size 50304` in place of their tokenizers, whose files are not available.
 inline std::vector<LaunchLine> launch_lines() {
   std::vector<LaunchLine> lines;
   std::ifstream in(vectors() + "/launch_lines/lines.jsonl");

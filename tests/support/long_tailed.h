@@ -1,4 +1,4 @@
-// Samples packed of documents of very different lengths: most short, a few as long as a sample.
+// Packed samples of documents with a long-tailed length distribution: most short, a few as long as a sample.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 
 namespace colonnade::test {
 
-/// Samples of documents whose lengths are around exp(middle) with a long tail; each ends with `eod`.
+/// Documents with log-normal lengths of median about exp(middle); each ends with `eod`.
 class LongTailed final : public data::SampleSource {
  public:
   LongTailed(double middle, std::int64_t eod) : middle_(middle), eod_(eod) {}
@@ -30,16 +30,16 @@ class LongTailed final : public data::SampleSource {
   }
   [[nodiscard]] std::string name() const override { return "long-tailed documents"; }
   [[nodiscard]] std::vector<data::SampleOrder> orders() const override { return {}; }
-  [[nodiscard]] std::vector<data::SamplePiece> pieces(std::int64_t) const override { return {}; }
-  void read(const data::SamplePiece&, std::span<std::int64_t>) const override {}
-  void for_each_text(const data::TextVisitor&) const override {}
+  [[nodiscard]] std::vector<data::SampleSpan> spans(std::int64_t) const override { return {}; }
+  void read(const data::SampleSpan&, std::span<std::int64_t>) const override {}
+  void for_each_source(const data::SourceVisitor&) const override {}
 
  private:
   double middle_;
   std::int64_t eod_;
 };
 
-/// Of `run`, with documents that it tells apart.
+/// Batches for `run` with long-tailed documents, and positions and attention reset at each.
 inline data::GptBatches long_tailed(const config::Run& run, double middle) {
   const std::int64_t eod = run.model.vocab_size - 1;
   return {std::make_shared<LongTailed>(middle, eod),

@@ -1,4 +1,4 @@
-// Well-known models whose numbers are published.
+// Well-known models with published parameter counts.
 #pragma once
 
 #include "colonnade/config/model.h"
@@ -70,7 +70,7 @@ inline config::Model gemma3(std::int64_t layers, std::int64_t hidden, std::int64
   return m;
 }
 
-/// Without its layer for a further token.
+/// Without its MTP layer.
 inline config::Model deepseek_v3() {
   config::Model m = llama3_8b();
   m.num_layers = 61;
@@ -98,7 +98,7 @@ inline config::Model deepseek_v3() {
   return m;
 }
 
-/// Learned positions, biases, tied embeddings.
+/// GPT with learned positions, biases and tied embeddings.
 inline config::Model gpt(std::int64_t layers, std::int64_t hidden, std::int64_t heads,
                          std::int64_t positions) {
   config::Model m;

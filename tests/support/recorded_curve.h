@@ -1,4 +1,4 @@
-// The curves of vectors/trajectory, recorded with Megatron Core 0.16.1.
+// Training curves of vectors/trajectory, recorded with Megatron Core 0.16.1.
 #pragma once
 
 #include <fstream>
@@ -10,12 +10,12 @@
 
 namespace colonnade::test {
 
-/// One step: loss before the update, gradient norm before clipping, the learning rate it used.
+/// One step: loss before the update, gradient norm before clipping, learning rate used.
 struct Recorded {
   double loss, load_balancing_loss, grad_norm, lr;
 };
 
-/// The curve of one layout of `model` (llama, moe): "tp1", "tp2_sp", "dp2_distopt", ...
+/// Curve of one layout ("tp1", "tp2_sp", "dp2_distopt", ...) of `model` (llama, moe).
 inline std::vector<Recorded> recorded_curve(const std::string& layout, const std::string& model = "llama") {
   std::ifstream file(test::vectors() + "/trajectory/" + model + "/" + layout + ".csv");
   std::vector<Recorded> curve;

@@ -1,4 +1,4 @@
-// The models of hf/manifest.json of the vectors, by what their layouts must suit.
+// Models in hf/manifest.json of the vectors, by kind.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace colonnade::test {
 
 enum class ModelKind { kDense, kExperts, kEncoder, kMasked };
 
-/// The kind of model that a config.json describes.
+/// Model kind described by a config.json.
 inline ModelKind kind_of(const nlohmann::json& config) {
   const std::string type = config.value("model_type", "");
   if (type == "t5" || type == "mt5") return ModelKind::kEncoder;
@@ -25,9 +25,9 @@ inline ModelKind kind_of(const nlohmann::json& config) {
   return experts ? ModelKind::kExperts : ModelKind::kDense;
 }
 
-/// The recorded models of these kinds. Models of the manifest whose folders are absent are left out: the
-/// manifest also names families that Colonnade does not read. Without a manifest one name is given, whose
-/// tests fail.
+/// Recorded models of these kinds. Skips models of the manifest without a folder, since the manifest also
+/// names families that Colonnade does not support. Without a manifest: one placeholder name, whose tests
+/// fail.
 inline std::vector<std::string> recorded_models(const std::vector<ModelKind>& kinds) {
   namespace fs = std::filesystem;
   const fs::path hf = fs::path(vectors()) / "hf";
@@ -35,14 +35,14 @@ inline std::vector<std::string> recorded_models(const std::vector<ModelKind>& ki
   if (!fs::exists(hf / "manifest.json")) return {"no_manifest"};
   std::vector<std::string> models;
   const nlohmann::json manifest = json(hf / "manifest.json");
-  for (const auto& [name, about] : manifest.at("models").items())
+  for (const auto& [name, ignored] : manifest.at("models").items())
     if (fs::exists(hf / name / "config.json") &&
         std::ranges::count(kinds, kind_of(json(hf / name / "config.json"))) > 0)
       models.push_back(name);
   return models;
 }
 
-/// A model's name as a part of a test's name.
+/// Model name as part of a test name.
 inline std::string test_name(std::string model) {
   std::ranges::replace_if(
       model, [](unsigned char c) { return std::isalnum(c) == 0; }, '_');

@@ -1,4 +1,4 @@
-// A backend that moves nothing and writes down when operations start and when they are waited for.
+// Backend that communicates nothing and records when operations start and are waited for.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,12 +12,12 @@
 
 namespace colonnade::test {
 
-/// Member 0 of `size`. Outputs stay as they are.
+/// Member 0 of `size`. Outputs are unchanged.
 class RecordingBackend final : public comm::Backend {
  public:
   explicit RecordingBackend(int size) : Backend(first_ranks(size), 0) {}
 
-  /// "start all_reduce NAME" and "wait all_reduce NAME", in order; tests may add what happens between.
+  /// "start all_reduce NAME" and "wait all_reduce NAME" in order; tests may add their own events.
   std::vector<std::string> events;
 
   [[nodiscard]] std::string_view name() const override { return "recording"; }

@@ -1,4 +1,4 @@
-// Reductions seen and taken out: a factory between groups and what carries them.
+// Recording and dropping of reductions: a factory that wraps every backend.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -15,20 +15,19 @@
 
 namespace colonnade::test {
 
-/// A sum or maximum over a group, by the name its caller gives it. "recv": of a sum that travels from rank to
-/// rank, what arrives.
+/// A reduction over a group, with the caller's name. Operation "recv": the received term of a ring reduction.
 struct Reduction {
   std::string axes, operation, what;
   auto operator<=>(const Reduction&) const = default;
 };
 
-/// Shared by the ranks of a run.
+/// Reductions of a run, shared by its ranks.
 struct Reductions {
-  std::optional<Reduction> dropped;  ///< every member keeps what it had; of a "recv": gets zeros
+  std::optional<Reduction> dropped;  ///< members keep their own values; a dropped "recv" yields zeros
   std::set<Reduction> seen;
   std::mutex mutex;
 
-  /// Whether it is left out.
+  /// Records the reduction; returns whether to drop it.
   bool drops(const comm::Call& call) {
     Reduction reduction{call.axes, std::string(call.operation), call.what};
     const bool drop = dropped == reduction;
@@ -57,8 +56,8 @@ class ReducingBackend final : public comm::Backend {
     return {};
   }
   comm::Work recv(at::Tensor tensor, int from, int tag, const comm::Call& call) override {
-    const bool part_of_sum = call.what.ends_with("gradients of keys and values");
-    if (!part_of_sum || !reductions_.drops(call)) return inner_->recv(tensor, from, tag, call);
+    const bool is_reduction = call.what.ends_with("gradients of keys and values");
+    if (!is_reduction || !reductions_.drops(call)) return inner_->recv(tensor, from, tag, call);
     inner_->recv(tensor, from, tag, call).wait();
     tensor.zero_();
     return {};
@@ -70,11 +69,11 @@ class ReducingBackend final : public comm::Backend {
   comm::Work broadcast(at::Tensor tensor, int root, const comm::Call& call) override {
     return inner_->broadcast(tensor, root, call);
   }
-  /// Gradients that are exchanged are summed by who gets them; left out, the others' are zero.
+  /// The receiver sums exchanged gradients; if dropped, the other members' are zero.
   comm::Work all_to_all(at::Tensor out, at::Tensor in, const comm::Rows& rows,
                         const comm::Call& call) override {
-    const bool part_of_sum = call.what.starts_with("gradient bucket");
-    if (!part_of_sum || !reductions_.drops(call)) return inner_->all_to_all(out, in, rows, call);
+    const bool is_reduction = call.what.starts_with("gradient bucket");
+    if (!is_reduction || !reductions_.drops(call)) return inner_->all_to_all(out, in, rows, call);
     out.zero_();
     out.view({size(), -1})[rank()].copy_(in.view({size(), -1})[rank()]);
     return {};
@@ -89,7 +88,7 @@ class ReducingBackend final : public comm::Backend {
   Reductions& reductions_;
 };
 
-/// Groups of `inner`, seen by `reductions`.
+/// Wraps the groups of `inner` with `reductions`.
 class ReducingFactory final : public comm::GroupFactory {
  public:
   ReducingFactory(std::shared_ptr<comm::GroupFactory> inner, Reductions& reductions)
@@ -104,7 +103,7 @@ class ReducingFactory final : public comm::GroupFactory {
   Reductions& reductions_;
 };
 
-/// For train::Side::between; `reductions` outlives the run.
+/// For train::LayoutRun::wrap_factory; `reductions` must outlive the run.
 inline auto between(Reductions& reductions) {
   return [&reductions](std::shared_ptr<comm::GroupFactory> inner) {
     return std::make_shared<ReducingFactory>(std::move(inner), reductions);

@@ -1,5 +1,5 @@
-// What tests of split layers share: parameters with equal values in every layout, and gradients put
-// together from the parts of all ranks.
+// Helpers for tests of sharded layers: parameter values that are equal in every layout, and gradients
+// gathered from all ranks.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -19,42 +19,43 @@
 
 namespace colonnade::test {
 
-/// Normal numbers on device() that depend on the name and shape alone.
+/// Normal numbers on device() that depend only on name and shape.
 inline Tensor named_random(const std::string& name, at::IntArrayRef shape) {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(stable_hash(name));
   return at::randn(shape, generator, at::dtype(at::kDouble)).to(device());
 }
 
-/// The whole of a parameter: norms around 1, everything else around 0.
-inline Tensor whole_value(const layout::ParamSpec& spec) {
+/// Full value of a parameter: around 1 for norms, else around 0.
+inline Tensor full_value(const layout::ParamSpec& spec) {
   const Tensor normal = named_random(spec.name, spec.shape);
   return spec.init.kind == layout::InitKind::kOne ? 1 + 0.3 * normal : 0.3 * normal;
 }
 
-/// This rank's part of `whole`; filling is zero.
-inline Tensor local_part(const tensor::Parameter& p, const Tensor& whole) {
+/// This rank's shard of `whole`, zero in padding.
+inline Tensor local_shard(const tensor::Parameter& p, const Tensor& whole) {
   Tensor local = at::zeros(p.shard.shape, whole.options());
-  for (const layout::Part& part : p.shard.parts)
-    tensor::box_of(local, part.local, part.length).copy_(tensor::box_of(whole, part.global, part.length));
+  for (const layout::ShardBox& part : p.shard.boxes)
+    tensor::box_view(local, part.local, part.length).copy_(tensor::box_view(whole, part.global, part.length));
   return local;
 }
 
-/// Gives every parameter its part of whole_value().
+/// Sets every parameter to its shard of full_value().
 inline void randomize(const std::vector<tensor::Parameter*>& parameters) {
   const at::NoGradGuard no_grad;
-  for (tensor::Parameter* p : parameters) p->value.copy_(local_part(*p, whole_value(p->spec)));
+  for (tensor::Parameter* p : parameters) p->value.copy_(local_shard(*p, full_value(p->spec)));
 }
 
-/// The gradient of the whole parameter: parts laid side by side, those of several holders and those
-/// that the spec calls partial summed. Collective over tp.
-inline Tensor whole_gradient(tensor::Parameter& p, const comm::Group& tp) {
+/// Gradient of the full parameter: gathered from shards; summed over replicas and if the spec is partial over
+/// tp. Collective over tp.
+inline Tensor full_gradient(tensor::Parameter& p, const comm::Group& tp) {
   const at::NoGradGuard no_grad;
-  const Tensor local = p.grad_to_add_to();
+  const Tensor local = p.main_grad_for_add();
   Tensor whole = local.clone();
-  if (p.spec.cut(layout::Axis::kTp) != nullptr) {
+  if (p.spec.sharded_dim(layout::Axis::kTp) != nullptr) {
     whole = at::zeros(p.spec.shape, local.options());
-    for (const layout::Part& part : p.shard.parts)
-      tensor::box_of(whole, part.global, part.length).copy_(tensor::box_of(local, part.local, part.length));
+    for (const layout::ShardBox& part : p.shard.boxes)
+      tensor::box_view(whole, part.global, part.length)
+          .copy_(tensor::box_view(local, part.local, part.length));
   } else if (!p.spec.partial.has(layout::Axis::kTp)) {
     return whole;
   }

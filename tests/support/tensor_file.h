@@ -1,4 +1,4 @@
-// Tensors of safetensors files, read without the code under test.
+// Independent safetensors reader for tests.
 #pragma once
 
 #include <cstdint>
@@ -31,7 +31,7 @@ inline void read_tensor_file(const std::filesystem::path& path, Values& into) {
   }
 }
 
-/// Those of all files in `folder` whose names begin with `prefix`.
+/// Tensors of all files in `folder` whose names begin with `prefix`.
 inline Values read_tensor_files(const std::filesystem::path& folder, const std::string& prefix) {
   Values values;
   for (const auto& entry : std::filesystem::directory_iterator(folder)) {

@@ -1,4 +1,4 @@
-// Where tests find the recorded vectors and the project's own files.
+// Locations of recorded vectors and source files for tests.
 #pragma once
 
 #include <cstdlib>
@@ -7,11 +7,11 @@
 
 namespace colonnade::test {
 
-/// The root of the source tree: for pages, recipes and golden files, which no other set of vectors replaces.
+/// Root of the source tree, for docs, recipes and golden files.
 inline std::string sources() { return COLONNADE_SOURCES; }
 
-/// The folder of the recorded vectors: the environment variable COLONNADE_VECTORS, or tests/vectors of the
-/// source tree. Another folder of the same form is tried with the same executables.
+/// Folder of the recorded vectors: the environment variable COLONNADE_VECTORS, or tests/vectors of the source
+/// tree. The variable selects another set for the same executables.
 inline const std::string& vectors() {
   static const std::string folder = [] {
     const char* other = std::getenv("COLONNADE_VECTORS");

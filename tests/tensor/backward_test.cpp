@@ -1,4 +1,4 @@
-// A backward pass lets go of the gradient that it begins with as soon as its first node has used it.
+// A backward pass frees its initial gradient as soon as the first node has used it.
 #include "colonnade/tensor/backward.h"
 
 #include <ATen/ops/ones.h>
@@ -14,7 +14,7 @@ namespace {
 using torch::autograd::variable_list;
 using Weak = c10::weak_intrusive_ptr<c10::TensorImpl, c10::UndefinedTensorImpl>;
 
-/// y = 2 x, whose backward pass looks whether something is still there.
+/// y = 2 x; its backward calls `look`.
 struct Twice : torch::autograd::Function<Twice> {
   static at::Tensor forward(torch::autograd::AutogradContext* ctx, const at::Tensor& x,
                             const std::function<void()>& look) {
@@ -27,26 +27,26 @@ struct Twice : torch::autograd::Function<Twice> {
   }
 };
 
-TEST(Backward, HoldsItsFirstGradientForOneNode) {
+TEST(Backward, FreesTheInitialGradientAfterTheFirstNode) {
   const at::TensorOptions options = test::options(at::kDouble);
   at::Tensor x = at::ones({3}, options).requires_grad_();
   Weak gradient{at::Tensor().getIntrusivePtr()};
-  std::vector<bool> there;
-  const std::function<void()> look = [&] { there.push_back(!gradient.expired()); };
+  std::vector<bool> alive;
+  const std::function<void()> look = [&] { alive.push_back(!gradient.expired()); };
   const at::Tensor y = Twice::apply(Twice::apply(x, look), look);
-  at::Tensor given = at::ones({3}, options) * 5;
-  gradient = Weak(given.getIntrusivePtr());
-  backward(torch::autograd::impl::gradient_edge(y), std::move(given));
-  EXPECT_EQ(there, (std::vector<bool>{true, false}));
+  at::Tensor initial = at::ones({3}, options) * 5;
+  gradient = Weak(initial.getIntrusivePtr());
+  backward(torch::autograd::impl::gradient_edge(y), std::move(initial));
+  EXPECT_EQ(alive, (std::vector<bool>{true, false}));
   EXPECT_TRUE(x.grad().equal(at::ones({3}, options) * 20));
 }
 
-// A gradient that passes through untouched is the leaf's own: no copy is made.
-TEST(Backward, GivesTheLeafWhatNobodyElseHolds) {
+// A gradient that passes through unchanged becomes the leaf's gradient without a copy.
+TEST(Backward, MovesAnUnsharedGradientIntoTheLeaf) {
   at::Tensor x = at::ones({3}, test::options(at::kDouble)).requires_grad_();
-  at::Tensor given = at::ones({3}, test::options(at::kDouble));
-  const void* memory = given.data_ptr();
-  backward(torch::autograd::impl::gradient_edge(x.view({3})), std::move(given));
+  at::Tensor initial = at::ones({3}, test::options(at::kDouble));
+  const void* memory = initial.data_ptr();
+  backward(torch::autograd::impl::gradient_edge(x.view({3})), std::move(initial));
   const at::Tensor grad = take_grad(x);
   EXPECT_EQ(grad.data_ptr(), memory);
   EXPECT_FALSE(x.grad().defined());

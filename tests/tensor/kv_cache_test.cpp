@@ -1,4 +1,4 @@
-// Keys and values kept over many appends are those of one concatenation, also where the memory grows.
+// Appended keys and values equal their concatenation, also when the capacity grows.
 #include "colonnade/tensor/kv_cache.h"
 
 #include <ATen/ATen.h>
@@ -9,7 +9,7 @@
 namespace colonnade::tensor {
 namespace {
 
-TEST(KeyValueCache, HoldsAllThatWasAppendedWhileItGrows) {
+TEST(KeyValueCache, EqualsTheConcatenationOfAllAppends) {
   KeyValueCache cache;
   std::vector<at::Tensor> keys, values;
   std::int64_t total = 0;
@@ -20,8 +20,8 @@ TEST(KeyValueCache, HoldsAllThatWasAppendedWhileItGrows) {
     const auto [k1, v1] = cache.append(1, values.back(), keys.back());
     EXPECT_TRUE(at::equal(k, at::cat(keys, 2))) << total;
     EXPECT_TRUE(at::equal(v, at::cat(values, 2))) << total;
-    EXPECT_TRUE(at::equal(k1, v) && at::equal(v1, k)) << "layers have entries of their own";
-    EXPECT_EQ(cache.length(), total) << "until the pass is over";
+    EXPECT_TRUE(at::equal(k1, v) && at::equal(v1, k)) << "layers must have separate entries";
+    EXPECT_EQ(cache.length(), total) << "length must not change before advance()";
     cache.advance(tokens);
     total += tokens;
   }

@@ -1,4 +1,4 @@
-// The fast normal numbers against Box and Muller in float64, number by number.
+// Vectorized normal numbers against a scalar Box-Muller transform in float64.
 #include "colonnade/tensor/normal.h"
 
 #include <gtest/gtest.h>
@@ -10,13 +10,13 @@
 namespace colonnade::tensor {
 namespace {
 
-std::vector<float> run(const Philox& draw, std::int64_t first, std::int64_t count, float std = 1) {
+std::vector<float> normal_numbers(const Philox& draw, std::int64_t first, std::int64_t count, float std = 1) {
   std::vector<float> out(static_cast<std::size_t>(count));
   normal_run(draw, first, count, std, out.data());
   return out;
 }
 
-/// Number g by its definition.
+/// Number g by definition.
 double definition(const Philox& draw, std::int64_t g) {
   const auto words = draw(static_cast<std::uint64_t>(g / 4));
   const std::size_t j = g % 4 < 2 ? 0 : 2;
@@ -27,26 +27,26 @@ double definition(const Philox& draw, std::int64_t g) {
 
 TEST(NormalRun, FollowsItsDefinition) {
   const Philox draw{0x123456789abcdef0ULL};
-  constexpr std::int64_t kFirst = 17179869184 - 50'000;  // the counter's low word passes over its end
-  const auto got = run(draw, kFirst, 100'000, 0.5F);
+  constexpr std::int64_t kFirst = 17179869184 - 50'000;  // the counter's low word overflows
+  const auto got = normal_numbers(draw, kFirst, 100'000, 0.5F);
   for (std::int64_t i = 0; i < 100'000; ++i)
     ASSERT_NEAR(got[static_cast<std::size_t>(i)], 0.5 * definition(draw, kFirst + i), 2e-6) << i;
 }
 
-TEST(NormalRun, IsEqualInBitsHoweverItIsCut) {
+TEST(NormalRun, IsBitwiseEqualHoweverItIsSplit) {
   const Philox draw{7};
-  const auto whole = run(draw, 0, 3000);
+  const auto full = normal_numbers(draw, 0, 3000);
   for (const std::int64_t first : {0, 1, 2, 3, 255, 256, 257, 1022})
     for (const std::int64_t count : {0, 1, 2, 5, 255, 256, 300, 1500}) {
-      const auto part = run(draw, first, count);
+      const auto range = normal_numbers(draw, first, count);
       for (std::int64_t i = 0; i < count; ++i)
-        ASSERT_EQ(part[static_cast<std::size_t>(i)], whole[static_cast<std::size_t>(first + i)])
+        ASSERT_EQ(range[static_cast<std::size_t>(i)], full[static_cast<std::size_t>(first + i)])
             << first << " " << i;
     }
 }
 
-TEST(NormalRun, HasTheMomentsOfANormal) {
-  const auto x = run(Philox{11}, 0, 1'000'000);
+TEST(NormalRun, HasNormalMoments) {
+  const auto x = normal_numbers(Philox{11}, 0, 1'000'000);
   double sum = 0, squares = 0, fourth = 0;
   for (const double v : x) {
     sum += v;

@@ -1,4 +1,4 @@
-// Errors of LibTorch reach the user as ours do.
+// LibTorch errors reach the user as project errors.
 #include "colonnade/tensor/torch_errors.h"
 
 #include <ATen/ATen.h>
@@ -13,40 +13,40 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-/// What an error of `body` says.
-std::string told(const std::function<int()>& body) {
+/// Message of the error that `body` throws.
+std::string error_of(const std::function<int()>& body) {
   try {
-    retell_torch_errors(body);
+    translate_torch_errors(body);
   } catch (const Error& error) {
     return error.what();
   }
   return "nothing";
 }
 
-TEST(TorchErrors, AskToBeReportedAndHaveNoFrames) {
-  EXPECT_THAT(
-      told([]() -> int {
-        at::zeros({4}).narrow(0, 2, 4);
-        return 0;
-      }),
-      AllOf(HasSubstr("LibTorch: "), HasSubstr("exceeds dimension size (4)"), HasSubstr("please report it"),
-            Not(HasSubstr("Exception raised from")), Not(HasSubstr("frame #"))));
+TEST(TorchErrors, AskForAReportAndOmitTheStackTrace) {
+  EXPECT_THAT(error_of([]() -> int {
+                at::zeros({4}).narrow(0, 2, 4);
+                return 0;
+              }),
+              AllOf(HasSubstr("LibTorch must not fail; got "), HasSubstr("exceeds dimension size (4)"),
+                    HasSubstr("please report it"), Not(HasSubstr("Exception raised from")),
+                    Not(HasSubstr("frame #"))));
 }
 
-TEST(TorchErrors, OfMemorySayWhatARunNeeds) {
+TEST(TorchErrors, OfMemoryPointToThePlan) {
   for (const auto& body : {std::function<int()>([]() -> int {
-                             // As LibTorch's allocator of the CPU, in whose place a counting one may stand.
+                             // Like LibTorch's CPU allocator, which a counting one may replace here.
                              TORCH_CHECK(false, "DefaultCPUAllocator: can't allocate memory");
                              return 0;
                            }),
                            std::function<int()>([]() -> int { throw c10::OutOfMemoryError({}, "no more"); })})
-    EXPECT_THAT(told(body), AllOf(HasSubstr("memory: there is not enough"), HasSubstr("colonnade plan"),
-                                  Not(HasSubstr("frame #"))));
+    EXPECT_THAT(error_of(body), AllOf(HasSubstr("memory must suffice; got "), HasSubstr("colonnade plan"),
+                                      Not(HasSubstr("frame #"))));
 }
 
-TEST(TorchErrors, OfOursAndResultsPass) {
-  EXPECT_EQ(retell_torch_errors([] { return 7; }), 7);
-  EXPECT_THROW(retell_torch_errors([]() -> int { throw ConfigError("a"); }), ConfigError);
+TEST(TorchErrors, OfTheProjectAndResultsPass) {
+  EXPECT_EQ(translate_torch_errors([] { return 7; }), 7);
+  EXPECT_THROW(translate_torch_errors([]() -> int { throw ConfigError("a"); }), ConfigError);
 }
 
 }  // namespace

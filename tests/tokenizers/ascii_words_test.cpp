@@ -1,5 +1,5 @@
-// Words cut by windows of 64 bytes against words cut one by one, which cut_rules_test holds against the
-// expressions.
+// Words split by windows of 64 bytes compared with words split one by one, which split_patterns_test compares
+// with the regular expressions.
 #include "colonnade/tokenizers/ascii_words.h"
 
 #include <gtest/gtest.h>
@@ -10,12 +10,12 @@
 #include <string>
 #include <vector>
 
-#include "colonnade/tokenizers/cut_rules.h"
+#include "colonnade/tokenizers/split_patterns.h"
 
 namespace colonnade::tokenizers {
 namespace {
 
-/// Texts of a few hundred bytes, most of them ASCII, of parts that the rules tell apart.
+/// Random texts of a few hundred bytes, mostly ASCII, of fragments that the patterns distinguish.
 class RandomText {
  public:
   std::string operator()() {
@@ -84,54 +84,55 @@ class RandomText {
   std::uint64_t state_ = 11;
 };
 
-class AsciiWordsOf : public ::testing::TestWithParam<SplitRule> {
+class AsciiSplit : public ::testing::TestWithParam<SplitPattern> {
  protected:
-  /// The words' ends, asked for `places` at a time.
-  static std::vector<std::size_t> cut(const WordCutter& cutter, const std::string& text, std::size_t places) {
-    const std::unique_ptr<char[]> exact(new char[text.size()]);  // nothing behind its end may be read
+  /// The ends of the words, read `slots` at a time.
+  static std::vector<std::size_t> word_ends(const WordSplitter& splitter, const std::string& text,
+                                            std::size_t slots) {
+    const std::unique_ptr<char[]> exact(new char[text.size()]);  // reading past its end is an error
     std::copy(text.begin(), text.end(), exact.get());
-    std::vector<const char*> ends(places);
-    std::vector<std::size_t> found;
+    std::vector<const char*> ends(slots);
+    std::vector<std::size_t> result;
     const char *at = exact.get(), *end = at + text.size();
     while (at < end) {
-      const std::size_t count = cutter.cut(at, end, ends);
-      if (count == 0 || count > places) return {};
+      const std::size_t count = splitter.split(at, end, ends);
+      if (count == 0 || count > slots) return {};
       for (std::size_t k = 0; k < count; ++k)
-        found.push_back(static_cast<std::size_t>(ends[k] - exact.get()));
+        result.push_back(static_cast<std::size_t>(ends[k] - exact.get()));
       at = ends[count - 1];
     }
-    return found;
+    return result;
   }
 };
 
-TEST_P(AsciiWordsOf, AreThoseOfTheRuleWithAnyVectors) {
-  for (int vectors = 0; vectors <= static_cast<int>(widest_vectors()); ++vectors) {
-    const WordCutter cutter(GetParam(), static_cast<Vectors>(vectors));
+TEST_P(AsciiSplit, MatchesTheScalarPatternAtEverySimdLevel) {
+  for (int level = 0; level <= static_cast<int>(best_simd_level()); ++level) {
+    const WordSplitter splitter(GetParam(), static_cast<SimdLevel>(level));
     RandomText random;
     for (std::size_t i = 0; i < 20'000; ++i) {
       const std::string text = random();
       std::vector<Span> spans;
-      split_by_rule(GetParam(), text, spans);
+      split_by_pattern(GetParam(), text, spans);
       std::vector<std::size_t> expected;
       for (const Span& span : spans) expected.push_back(span.end);
-      ASSERT_EQ(cut(cutter, text, i % 7 == 0 ? 1 + i % 70 : 256), expected)
-          << '"' << text << "\" by vectors " << vectors;
+      ASSERT_EQ(word_ends(splitter, text, i % 7 == 0 ? 1 + i % 70 : 256), expected)
+          << '"' << text << "\" at SIMD level " << level;
     }
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Rules, AsciiWordsOf,
-                         ::testing::Values(SplitRule::kGpt2, SplitRule::kLlama3, SplitRule::kQwen2,
-                                           SplitRule::kCl100k, SplitRule::kTiktokenV1, SplitRule::kO200k,
-                                           SplitRule::kTekken),
+INSTANTIATE_TEST_SUITE_P(Patterns, AsciiSplit,
+                         ::testing::Values(SplitPattern::kGpt2, SplitPattern::kLlama3, SplitPattern::kQwen2,
+                                           SplitPattern::kCl100k, SplitPattern::kTiktokenV1,
+                                           SplitPattern::kO200k, SplitPattern::kTekken),
                          [](const auto& info) { return std::to_string(static_cast<int>(info.param)); });
 
-TEST(AsciiWords, AreCutAsFarAsTheyAreCertain) {
-  constexpr AsciiRule kLlama3{WordFamily::kLlama3, 3, true};
+TEST(AsciiSplitter, StopWhereTheWindowDoesNotDetermineTheNextWord) {
+  constexpr AsciiPattern kLlama3{BasePattern::kLlama3, 3, true};
   const std::string text = "one two 'three'  four\n\n  five 12345 !!\n six";
   std::array<const char*, 256> ends;
-  for (int vectors = 0; vectors <= static_cast<int>(widest_vectors()); ++vectors) {
-    const AsciiWords words = ascii_words<kLlama3>(static_cast<Vectors>(vectors));
+  for (int level = 0; level <= static_cast<int>(best_simd_level()); ++level) {
+    const AsciiSplitter words = ascii_splitter<kLlama3>(static_cast<SimdLevel>(level));
     std::string begins(text.size(), '.');
     for (std::size_t i = words(text.data(), text.data() + text.size(), ends); i-- > 0;)
       begins.at(static_cast<std::size_t>(ends[i] - text.data())) = '^';

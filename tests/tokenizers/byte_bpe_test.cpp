@@ -1,4 +1,5 @@
-// The fast way of byte-level BPE against plain merging, with a cold and a warm cache, and from many threads.
+// The fast path of byte-level BPE compared with plain merging, with a cold and a warm cache, and from many
+// threads.
 #include "colonnade/tokenizers/byte_bpe.h"
 
 #include <gtest/gtest.h>
@@ -13,7 +14,7 @@ namespace {
 
 using Ids = std::vector<std::int32_t>;
 
-/// Words of all lengths, many of which fall onto the same places of the cache.
+/// Random words of all lengths, many of which share cache buckets.
 std::string random_text(std::uint64_t seed) {
   std::string text;
   std::uint64_t state = seed;
@@ -32,36 +33,37 @@ std::string random_text(std::uint64_t seed) {
   return text;
 }
 
-/// The general way: word by word through the model.
-Ids slow(const PartsTokenizer& tokenizer, SplitRule rule, const std::string& text) {
+/// The general path: word by word through the model.
+Ids encode_slowly(const HfTokenizer& tokenizer, SplitPattern pattern, const std::string& text) {
   std::vector<Span> spans;
-  split_by_rule(rule, text, spans);
+  split_by_pattern(pattern, text, spans);
   Ids ids;
   for (const Span& span : spans)
-    tokenizer.parts().model->encode(bytes_as_chars(text.substr(span.begin, span.end - span.begin)), ids);
+    tokenizer.components().model->encode(bytes_as_chars(text.substr(span.begin, span.end - span.begin)), ids);
   return ids;
 }
 
-TEST(ByteBpe, GivesWhatPlainMergingGives) {
-  for (const auto& [name, rule] :
-       {std::pair{"gpt2_bpe", SplitRule::kGpt2}, {"llama3_bpe", SplitRule::kLlama3}}) {
+TEST(ByteBpe, MatchesPlainMerging) {
+  for (const auto& [name, pattern] :
+       {std::pair{"gpt2_bpe", SplitPattern::kGpt2}, {"llama3_bpe", SplitPattern::kLlama3}}) {
     const auto tokenizer =
         read_tokenizer_json(test::vector_path(std::string("tokenizers/") + name + ".json"));
     for (const std::uint64_t seed : {1U, 2U, 1U}) {
       const std::string text = random_text(seed);
-      EXPECT_TRUE(tokenizer->encode(text) == slow(*tokenizer, rule, text)) << name << seed;
+      EXPECT_TRUE(tokenizer->encode(text) == encode_slowly(*tokenizer, pattern, text)) << name << seed;
     }
-    for (std::size_t size = 0; size < 40; ++size) {  // words at the very end of their memory
+    for (std::size_t size = 0; size < 40; ++size) {  // words at the end of an allocation
       const std::string text =
           std::string("the other text of an evening").substr(0, size % 28) + std::string(size / 28, ' ');
       const std::unique_ptr<char[]> exact(new char[text.size()]);
       std::copy(text.begin(), text.end(), exact.get());
-      EXPECT_EQ(tokenizer->encode({exact.get(), text.size()}), slow(*tokenizer, rule, text)) << size;
+      EXPECT_EQ(tokenizer->encode({exact.get(), text.size()}), encode_slowly(*tokenizer, pattern, text))
+          << size;
     }
   }
 }
 
-TEST(ByteBpe, ManyThreadsEncodeAtOnce) {
+TEST(ByteBpe, ThreadsEncodeConcurrently) {
   const auto tokenizer = read_tokenizer_json(test::vector_path("tokenizers/gpt2_bpe.json"));
   std::vector<std::string> texts;
   std::vector<Ids> alone, together(8);

@@ -1,4 +1,4 @@
-// Numbers as Hugging Face tokenizers reads them, and the cuts that hang on their last bits.
+// Numbers as Hugging Face tokenizers reads them, and segmentations that depend on their last bits.
 #include "colonnade/tokenizers/json_scores.h"
 
 #include <gmock/gmock.h>
@@ -26,23 +26,23 @@ int for_each_line(const std::string& name, Use&& use) {
   return count;
 }
 
-TEST(JsonScores, NumbersAreReadAsTheLibraryReadsThem) {
-  int others = 0;  // than the nearest float64
+TEST(JsonScores, NumbersAreRoundedAsInHuggingFace) {
+  int inexact = 0;  // numbers that are not the nearest float64
   const int count = for_each_line("numbers.jsonl", [&](const json& line) {
     const auto text = line["text"].get<std::string>();
     const double expected = std::strtod(line["read"].get<std::string>().c_str(), nullptr);
-    EXPECT_EQ(number_as_read(text), expected) << text;
-    others += expected == std::strtod(text.c_str(), nullptr) ? 0 : 1;
+    EXPECT_EQ(serde_json_number(text), expected) << text;
+    inexact += expected == std::strtod(text.c_str(), nullptr) ? 0 : 1;
   });
   EXPECT_EQ(count, 2000);
-  EXPECT_GT(others, 200);
-  EXPECT_TRUE(std::isinf(number_as_read("1e400")));
-  EXPECT_TRUE(std::isinf(number_as_read("1e99999999999999999999999")));
-  EXPECT_EQ(number_as_read("0e99999999999999999999999"), 0);
-  EXPECT_EQ(number_as_read("1e-99999999999999999999999"), 0);
+  EXPECT_GT(inexact, 200);
+  EXPECT_TRUE(std::isinf(serde_json_number("1e400")));
+  EXPECT_TRUE(std::isinf(serde_json_number("1e99999999999999999999999")));
+  EXPECT_EQ(serde_json_number("0e99999999999999999999999"), 0);
+  EXPECT_EQ(serde_json_number("1e-99999999999999999999999"), 0);
 }
 
-TEST(JsonScores, RunsOfOneTextAreCutAsByTheLibrary) {
+TEST(JsonScores, TiesAreBrokenAsInHuggingFace) {
   const auto tokenizer = read_tokenizer_json(test::vector_path("tokenizers/t5_unigram.json"));
   const int count = for_each_line("runs.jsonl", [&](const json& line) {
     std::string text;
@@ -53,7 +53,7 @@ TEST(JsonScores, RunsOfOneTextAreCutAsByTheLibrary) {
   EXPECT_EQ(count, 200);
 }
 
-TEST(JsonScores, KeysMayBeEscapedAndWrongFilesAreErrors) {
+TEST(JsonScores, ReadsEscapedKeysAndRejectsWrongFiles) {
   EXPECT_THAT(unigram_scores(R"({"a": 1, "m\u006fdel": {"x": [2], "vocab": [["a", -1.5 ], ["b",2]]}})", "f"),
               ElementsAre(-1.5, 2));
   for (const char* text :

@@ -1,5 +1,5 @@
-// Which regular expressions are let through, and what PCRE2 is given for them. The spans were compared with
-// Oniguruma's, by Hugging Face tokenizers.
+// The supported regular expressions and their translation for PCRE2. The expected spans were compared with
+// those of Oniguruma in Hugging Face tokenizers.
 #include "colonnade/tokenizers/regex_syntax.h"
 
 #include <gmock/gmock.h>
@@ -25,97 +25,97 @@ std::vector<std::string> parts(const char* expression, const std::string& text) 
   return result;
 }
 
-constexpr const char* kReadDifferently[] = {"",
-                                            "a{2}?",
-                                            "a{2}+",
-                                            "a{,2}",
-                                            "a{",
-                                            "a{2,1}",
-                                            "a**",
-                                            "a{2}{2}",
-                                            "*a",
-                                            "(?:|+)",
-                                            "(a",
-                                            "a)",
-                                            "(?=a)*",
-                                            "^*",
-                                            "(?:a*)*",
-                                            "(?:a?|b){2}",
-                                            "(?m:a)",
-                                            "(?#a)",
-                                            "(?<n>a)",
-                                            "(*FAIL)",
-                                            "\\pL",
-                                            "[\\pL]",
-                                            "\\p{L&}",
-                                            "\\P{^L}",
-                                            "\\p{Latn}",
-                                            "\\p{scx:Han}",
-                                            "\\p{Han",
-                                            "\\x80",
-                                            "[\\x80-\\xff]",
-                                            "\\x{}",
-                                            "\\x{110000000}",
-                                            "\\x4",
-                                            "\\u12",
-                                            "\\h",
-                                            "\\A",
-                                            "\\z",
-                                            "\\Z",
-                                            "\\G",
-                                            "\\K",
-                                            "\\R",
-                                            "\\X",
-                                            "\\N",
-                                            "\\Q",
-                                            "\\1",
-                                            "\\0",
-                                            "\\cA",
-                                            "\\",
-                                            "\\\xC3\xA9",
-                                            "[]",
-                                            "[^]",
-                                            "[a",
-                                            "[a&&]",
-                                            "[&&a]",
-                                            "[a&&-b]",
-                                            "[a-[b]]",
-                                            "[[a]",
-                                            "[a[]]",
-                                            "(?i:[a&&b])",
-                                            "(?i:[a[b]])",
-                                            "(?i:[[:alpha:]])",
-                                            "(?i:[\\W])",
-                                            "[a-\\W]",
-                                            "[\\W-a]",
-                                            "[[:^han:]]",
-                                            "\\p{Letters}",
-                                            "(?i)ss",
-                                            "(?i)\\w",
-                                            "(?-i:a)",
-                                            "a(?i)*",
-                                            "(?m)a",
-                                            "\\b*",
-                                            "(?i:\\b)",
-                                            "[a-c-e]",
-                                            "[\\s-a]",
-                                            "[a-\\s]",
-                                            "[--a]",
-                                            "(?i:ss)",
-                                            "(?i:Fi)",
-                                            "(?i:s(?:T))",
-                                            "(?i:s)(?i:s)",
-                                            "(?i:s+)",
-                                            "(?i:[st]t)",
-                                            "(?i:s[st])",
-                                            "(?i:[^a])",
-                                            "(?i:\\p{Lu})",
-                                            "(?i:\\w)",
-                                            "(?i:\xC3\xA9)",
-                                            "(?i:[\xC3\xA9])"};
+constexpr const char* kUnsupported[] = {"",
+                                        "a{2}?",
+                                        "a{2}+",
+                                        "a{,2}",
+                                        "a{",
+                                        "a{2,1}",
+                                        "a**",
+                                        "a{2}{2}",
+                                        "*a",
+                                        "(?:|+)",
+                                        "(a",
+                                        "a)",
+                                        "(?=a)*",
+                                        "^*",
+                                        "(?:a*)*",
+                                        "(?:a?|b){2}",
+                                        "(?m:a)",
+                                        "(?#a)",
+                                        "(?<n>a)",
+                                        "(*FAIL)",
+                                        "\\pL",
+                                        "[\\pL]",
+                                        "\\p{L&}",
+                                        "\\P{^L}",
+                                        "\\p{Latn}",
+                                        "\\p{scx:Han}",
+                                        "\\p{Han",
+                                        "\\x80",
+                                        "[\\x80-\\xff]",
+                                        "\\x{}",
+                                        "\\x{110000000}",
+                                        "\\x4",
+                                        "\\u12",
+                                        "\\h",
+                                        "\\A",
+                                        "\\z",
+                                        "\\Z",
+                                        "\\G",
+                                        "\\K",
+                                        "\\R",
+                                        "\\X",
+                                        "\\N",
+                                        "\\Q",
+                                        "\\1",
+                                        "\\0",
+                                        "\\cA",
+                                        "\\",
+                                        "\\\xC3\xA9",
+                                        "[]",
+                                        "[^]",
+                                        "[a",
+                                        "[a&&]",
+                                        "[&&a]",
+                                        "[a&&-b]",
+                                        "[a-[b]]",
+                                        "[[a]",
+                                        "[a[]]",
+                                        "(?i:[a&&b])",
+                                        "(?i:[a[b]])",
+                                        "(?i:[[:alpha:]])",
+                                        "(?i:[\\W])",
+                                        "[a-\\W]",
+                                        "[\\W-a]",
+                                        "[[:^han:]]",
+                                        "\\p{Letters}",
+                                        "(?i)ss",
+                                        "(?i)\\w",
+                                        "(?-i:a)",
+                                        "a(?i)*",
+                                        "(?m)a",
+                                        "\\b*",
+                                        "(?i:\\b)",
+                                        "[a-c-e]",
+                                        "[\\s-a]",
+                                        "[a-\\s]",
+                                        "[--a]",
+                                        "(?i:ss)",
+                                        "(?i:Fi)",
+                                        "(?i:s(?:T))",
+                                        "(?i:s)(?i:s)",
+                                        "(?i:s+)",
+                                        "(?i:[st]t)",
+                                        "(?i:s[st])",
+                                        "(?i:[^a])",
+                                        "(?i:\\p{Lu})",
+                                        "(?i:\\w)",
+                                        "(?i:\xC3\xA9)",
+                                        "(?i:[\xC3\xA9])"};
 
-TEST(RegexSyntax, RefusesWhatIsReadDifferently) {
-  for (const char* regex : kReadDifferently)
+TEST(RegexSyntax, RejectsConstructsThatAreReadDifferently) {
+  for (const char* regex : kUnsupported)
     EXPECT_THAT(test::message_of<DataError>([&] { (void)regex_for_pcre2(regex, "file: pattern"); }),
                 AllOf(HasSubstr("file: pattern"), HasSubstr("means the same here as in Oniguruma")))
         << regex;
@@ -137,8 +137,8 @@ TEST(RegexSyntax, RewritesScriptsAndVerticalTabs) {
               ElementsAre("-a", "\x0B", "-b\x0C\n"));
 }
 
-/// PCRE2 knows no classes in classes: they become groups of one character.
-TEST(RegexSyntax, ClassesInClassesAndIntersections) {
+/// PCRE2 has no nested classes: they become groups that match one character.
+TEST(RegexSyntax, NestedClassesAndIntersections) {
   const char* text = "abcdefgh-12 \xC3\x89\xE4\xB8\xAD";
   EXPECT_THAT(parts("[a[c-e]h]+", text),
               ElementsAre("a", "-b", "cde", "-fg", "h", "-" + std::string(text + 8)));
@@ -150,7 +150,7 @@ TEST(RegexSyntax, ClassesInClassesAndIntersections) {
   EXPECT_THAT(parts("[^[a-z][0-9]]+", "ab-1 c"), ElementsAre("-ab", "-", "-1", " ", "-c"));
 }
 
-TEST(RegexSyntax, PosixClassesAndWordBorders) {
+TEST(RegexSyntax, PosixClassesAndWordBoundaries) {
   EXPECT_THAT(parts("[[:alpha:]_]+", "ab_1\xC3\xA9"), ElementsAre("ab_", "-1", "\xC3\xA9"));
   EXPECT_THAT(parts("[[:^alpha:]]+", "ab 1"), ElementsAre("-ab", " 1"));
   EXPECT_THAT(parts("[^[:space:][:digit:]]+", "ab 1c"), ElementsAre("ab", "- 1", "c"));
@@ -158,7 +158,7 @@ TEST(RegexSyntax, PosixClassesAndWordBorders) {
   EXPECT_THAT(parts("b\\B", "abb b"), ElementsAre("-a", "b", "-b b"));
 }
 
-TEST(RegexSyntax, RaisedDigitsAndFractionsOfLatin1AreInWordsOutsideOfClasses) {
+TEST(RegexSyntax, Latin1SuperscriptsAndFractionsAreWordCharactersOutsideOfClasses) {
   const std::string half = "\xC2\xBD", two = "\xC2\xB2", dot = "\xC2\xB7", four = "\xE2\x81\xB4";
   EXPECT_THAT(parts("a\\B", "a" + half + "a" + two + "a" + dot + "a" + four),
               ElementsAre("a", "-" + half, "a", "-" + two + "a" + dot + "a" + four));
@@ -169,7 +169,7 @@ TEST(RegexSyntax, RaisedDigitsAndFractionsOfLatin1AreInWordsOutsideOfClasses) {
   EXPECT_THAT(parts("[^\\w]+", "a" + two), ElementsAre("-a", two));
 }
 
-TEST(RegexSyntax, NamesOfPropertiesAreReadAsOnigurumaReadsThem) {
+TEST(RegexSyntax, PropertyNamesAreReadAsInOniguruma) {
   const auto text = [](const char* regex) { return regex_for_pcre2(regex, "w"); };
   EXPECT_EQ(text("\\p{Letter}\\p{upper case-LETTER}[\\P{Decimal_Number}]"), "\\p{L}\\p{Lu}[\\P{Nd}]");
   EXPECT_EQ(text("\\p{^han}\\p{Cased_Letter}\\p{Digit}\\p{Any}"), "\\P{sc:Han}\\p{L&}\\p{Nd}\\p{Any}");
@@ -187,7 +187,7 @@ TEST(RegexSyntax, InverseClassesInClasses) {
   EXPECT_THAT(parts("[[:print:]]+", "a b\t+"), ElementsAre("a b", "-\t", "+"));
 }
 
-TEST(RegexSyntax, AnyCaseGoesOnToTheEndOfItsGroup) {
+TEST(RegexSyntax, AnyCaseExtendsToTheEndOfItsGroup) {
   EXPECT_EQ(regex_for_pcre2("a(?i)b|c", "w"), "a(?i:b|c)");
   EXPECT_THAT(parts("a(?i)b|A", "abAB-1"), ElementsAre("ab", "-AB-1"));
   EXPECT_THAT(parts("(a(?i)b|c)B?", "abAB-1"), ElementsAre("ab", "-AB-1"));
@@ -196,7 +196,7 @@ TEST(RegexSyntax, AnyCaseGoesOnToTheEndOfItsGroup) {
 
 TEST(RegexSyntax, EmptyMatchesAreSpans) {
   EXPECT_THAT(parts("(?=[A-Z])", "aBC"), ElementsAre("-a", "", "-B", "", "-C"));
-  EXPECT_THAT(parts("b*", "abbc"), ElementsAre("", "-a", "bb", "-c", "")) << "none directly behind a match";
+  EXPECT_THAT(parts("b*", "abbc"), ElementsAre("", "-a", "bb", "-c", "")) << "none directly after a match";
   EXPECT_THAT(parts("$", "a\nb"), ElementsAre("-a", "", "-\nb", ""));
   EXPECT_THAT(parts("a*", ""), ElementsAre());
 }

@@ -1,5 +1,5 @@
-// tokenizer.json files against the ids, pairs and texts that Hugging Face tokenizers gave, and files that are
-// wrong.
+// tokenizer.json files compared with recorded ids, pairs and texts of Hugging Face tokenizers, and invalid
+// files.
 #include "colonnade/tokenizers/tokenizer_json.h"
 
 #include <gmock/gmock.h>
@@ -25,10 +25,9 @@ std::vector<json> read_lines(const std::string& name) {
   return lines;
 }
 
-class OfVectors : public ::testing::TestWithParam<std::string> {};
+class ReferenceVectors : public ::testing::TestWithParam<std::string> {};
 
-/// The tokenizers of the manifest of which there is a tokenizer.json; without a manifest a name whose tests
-/// fail.
+/// The tokenizers of the manifest that have a tokenizer.json; without a manifest, a name whose tests fail.
 std::vector<std::string> recorded_tokenizer_json() {
   if (!std::filesystem::exists(test::vector_path("tokenizers/manifest.json"))) return {"no_manifest"};
   std::vector<std::string> names;
@@ -38,7 +37,7 @@ std::vector<std::string> recorded_tokenizer_json() {
   return names;
 }
 
-TEST_P(OfVectors, GivesTheReferenceIdsAndTexts) {
+TEST_P(ReferenceVectors, MatchIdsAndTexts) {
   const auto tokenizer =
       read_tokenizer_json(test::vector_path(std::string("tokenizers/") + GetParam() + ".json"));
   const auto inputs = read_lines("inputs.jsonl");
@@ -51,11 +50,12 @@ TEST_P(OfVectors, GivesTheReferenceIdsAndTexts) {
     EXPECT_EQ(tokenizer->encode(text), expected[i]["ids"].get<Ids>()) << text;
     EXPECT_EQ(tokenizer->encode_with_special(text), special) << text;
     EXPECT_EQ(tokenizer->decode(special), expected[i]["decoded"].get<std::string>()) << text;
-    EXPECT_EQ(tokenizer->decode_all(special), expected[i]["decoded_keep"].get<std::string>()) << text;
+    EXPECT_EQ(tokenizer->decode_with_special(special), expected[i]["decoded_keep"].get<std::string>())
+        << text;
   }
 }
 
-TEST_P(OfVectors, GivesTheReferencePairs) {
+TEST_P(ReferenceVectors, MatchPairs) {
   const auto tokenizer =
       read_tokenizer_json(test::vector_path(std::string("tokenizers/") + GetParam() + ".json"));
   int count = 0;
@@ -70,17 +70,17 @@ TEST_P(OfVectors, GivesTheReferencePairs) {
   EXPECT_GT(count, 0);
 }
 
-TEST_P(OfVectors, KnowsTheSizeOfTheVocabulary) {
+TEST_P(ReferenceVectors, MatchTheVocabularySize) {
   const auto tokenizer =
       read_tokenizer_json(test::vector_path(std::string("tokenizers/") + GetParam() + ".json"));
   const json manifest = json::parse(read_file(test::vector_path("tokenizers/manifest.json")));
   EXPECT_EQ(tokenizer->vocab_size(), manifest["tokenizers"][GetParam()]["vocab"].get<std::int64_t>());
 }
 
-INSTANTIATE_TEST_SUITE_P(TokenizerJson, OfVectors, ::testing::ValuesIn(recorded_tokenizer_json()),
+INSTANTIATE_TEST_SUITE_P(TokenizerJson, ReferenceVectors, ::testing::ValuesIn(recorded_tokenizer_json()),
                          [](const auto& info) { return info.param; });
 
-/// A small byte-level-like tokenizer, for edits.
+/// A small BPE tokenizer that the tests edit.
 json small() {
   return json::parse(R"(
   {
@@ -95,14 +95,14 @@ json small() {
   )");
 }
 
-std::unique_ptr<PartsTokenizer> read(const json& file) {
+std::unique_ptr<HfTokenizer> read(const json& file) {
   const test::TempFolder folder;
   std::ofstream(folder / "tokenizer.json") << file.dump();
   return read_tokenizer_json(folder / "tokenizer.json");
 }
 
-/// `small()` with the value at a JSON pointer replaced.
-std::unique_ptr<PartsTokenizer> edited(const char* pointer, const json& value) {
+/// `small()` with another value at a JSON pointer.
+std::unique_ptr<HfTokenizer> edited(const char* pointer, const json& value) {
   json file = small();
   file[json::json_pointer(pointer)] = value;
   return read(file);
@@ -112,13 +112,13 @@ TEST(TokenizerJson, MergesInTheOrderOfTheFile) {
   const auto tokenizer = read(small());
   EXPECT_EQ(tokenizer->encode("ababba<s>ab"), (Ids{3, 1, 0, 4, 2}));
   EXPECT_EQ(tokenizer->decode(Ids{3, 4, 1}), "ababb");
-  EXPECT_EQ(tokenizer->decode_all(Ids{3, 4, 1}), "abab<s>b");
+  EXPECT_EQ(tokenizer->decode_with_special(Ids{3, 4, 1}), "abab<s>b");
   EXPECT_THROW((void)tokenizer->decode(Ids{5}), DataError);
   EXPECT_THROW((void)tokenizer->encode("\xff"), DataError);
 }
 
-/// What cuts and fills batches decides no ids of a text, as in Transformers.
-TEST(TokenizerJson, TextsAreWholeWhateverItSaysOfBatches) {
+/// As in Transformers, these settings apply to batches only.
+TEST(TokenizerJson, TruncationAndPaddingDoNotChangeIds) {
   json file = small();
   file["truncation"] = {
       {"direction", "Right"}, {"max_length", 2}, {"strategy", "LongestFirst"}, {"stride", 0}};
@@ -144,7 +144,7 @@ TEST(TokenizerJson, LongWordsMergeAsShortOnes) {
   EXPECT_EQ(tokenizer->encode(text), ids);
 }
 
-TEST(TokenizerJson, AddedTokensTakeWhiteSpaceAndStandAlone) {
+TEST(TokenizerJson, AddedTokensHonourStripAndSingleWord) {
   json file = small();
   file["model"]["vocab"][" "] = 4;
   json& token = file["added_tokens"][0];
@@ -155,12 +155,12 @@ TEST(TokenizerJson, AddedTokensTakeWhiteSpaceAndStandAlone) {
   token["lstrip"] = true;
   EXPECT_EQ(read(file)->encode("a <s> b"), (Ids{0, 5, 1}));
   token["single_word"] = true;
-  EXPECT_EQ(read(file)->encode("a<s> <s>"), (Ids{0, 5})) << "a word character stands before the first one";
+  EXPECT_EQ(read(file)->encode("a<s> <s>"), (Ids{0, 5})) << "a word character precedes the first one";
   token["content"] = "aba";
   EXPECT_EQ(read(file)->encode("aba ababa"), (Ids{5, 3, 0}));
 }
 
-TEST(TokenizerJson, BytesBecomeCharactersOrAreReplaced) {
+TEST(TokenizerJson, InvalidBytesDecodeToReplacementCharacters) {
   json file = small();
   file["model"]["vocab"]["<0xC3>"] = 4;
   file["model"]["vocab"]["<0xA9>"] = 5;
@@ -177,7 +177,7 @@ TEST(TokenizerJson, BytesBecomeCharactersOrAreReplaced) {
             "b");
 }
 
-TEST(TokenizerJson, UnknownPartsAreNamedByTheirPath) {
+TEST(TokenizerJson, ErrorsNameTheJsonPathOfUnknownComponents) {
   const auto message = [](const char* pointer, const json& value) {
     return test::message_of<DataError>([&] { (void)edited(pointer, value); });
   };
@@ -232,7 +232,7 @@ TEST(TokenizerJson, HostileFilesAreErrors) {
                                               {"pattern", {{"Regex", "(?:a|aa)*[bc]"}}},
                                               {"behavior", "Isolated"},
                                               {"invert", false}});
-  EXPECT_THROW((void)slow->encode(std::string(3000, 'a')), DataError) << "a match without end";
+  EXPECT_THROW((void)slow->encode(std::string(3000, 'a')), DataError) << "catastrophic backtracking";
   for (const char* map : {"", "AA==", "////////", "!!!"})
     EXPECT_THAT(message("/normalizer", {{"type", "Precompiled"}, {"precompiled_charsmap", map}}),
                 HasSubstr("normalizer.precompiled_charsmap"))
@@ -246,7 +246,7 @@ json split_at(const char* regex, const char* behavior) {
   return {{"type", "Split"}, {"pattern", {{"Regex", regex}}}, {"behavior", behavior}, {"invert", false}};
 }
 
-TEST(TokenizerJson, EmptyMatchesCutAsInHuggingFace) {
+TEST(TokenizerJson, EmptyMatchesSplitAsInHuggingFace) {
   for (const char* behavior : {"Isolated", "Removed", "MergedWithPrevious", "MergedWithNext", "Contiguous"})
     EXPECT_EQ(edited("/pre_tokenizer", split_at("(?=a)", behavior))->encode("abab"), (Ids{2, 2})) << behavior;
   EXPECT_EQ(edited("/pre_tokenizer", nullptr)->encode("abab"), Ids{3});
@@ -276,20 +276,20 @@ TEST(TokenizerJson, EmptyMatchesAreReplacedAsInHuggingFace) {
   }
 }
 
-TEST(TokenizerJson, OfATokenTwiceInAUnigramVocabularyTheLastCounts) {
+TEST(TokenizerJson, TheLastDuplicateInAUnigramVocabularyWins) {
   json file = small();
   file["added_tokens"][0]["id"] = 5;
   file["model"] = json::parse(R"({"type": "Unigram", "unk_id": 0,
                       "vocab": [["<unk>", 0], ["ab", -1], ["a", -3], ["b", -3], ["ab", -9]]})");
   EXPECT_EQ(read(file)->encode("abab<s>"), (Ids{2, 3, 2, 3, 5}));
   EXPECT_EQ(read(file)->id_of("ab"), 4);
-  EXPECT_EQ(read(file)->decode_all(Ids{1, 4, 2}), "ababa");
+  EXPECT_EQ(read(file)->decode_with_special(Ids{1, 4, 2}), "ababa");
   file["model"]["vocab"][4][1] = -2;
   EXPECT_EQ(read(file)->encode("abab<s>"), (Ids{4, 4, 5}));
   EXPECT_EQ(read(file)->vocab_size(), 6);
 }
 
-TEST(TokenizerJson, TokensWithOneNormalizedTextAreRefused) {
+TEST(TokenizerJson, RejectsAddedTokensWithEqualNormalizedContents) {
   json file = small();
   file["normalizer"] = {{"type", "Lowercase"}};
   json token = file["added_tokens"][0];
@@ -305,8 +305,8 @@ TEST(TokenizerJson, TokensWithOneNormalizedTextAreRefused) {
   EXPECT_EQ(read(file)->encode("dayDay"), (Ids{6, 5}));
 }
 
-/// As Hugging Face tokenizers 0.23.3 gives them.
-TEST(TokenizerJson, SpaceGoesFromTheSidesThatAreNamed) {
+/// The expected ids are those of Hugging Face tokenizers 0.23.3.
+TEST(TokenizerJson, StripRemovesSpaceFromTheGivenSides) {
   json file = small();
   file["model"]["vocab"] = {{"a", 0}, {" ", 1}};
   file["model"]["merges"] = json::array();
@@ -323,9 +323,9 @@ TEST(TokenizerJson, SpaceGoesFromTheSidesThatAreNamed) {
     EXPECT_EQ(ids(left, right, "   "), Ids{}) << left << right;
 }
 
-/// The same. Marks of Unicode 9 are sorted by their class, later ones stay: U+1DF9, of Unicode 10, is of
-/// class 220.
-TEST(TokenizerJson, LaterMarksStayWhereTheyAre) {
+/// The expected ids are those of Hugging Face tokenizers 0.23.3: marks of Unicode 9 are sorted by combining
+/// class, but not later ones such as U+1DF9 of Unicode 10, whose class is 220.
+TEST(TokenizerJson, MarksNewerThanUnicode9AreNotReordered) {
   json file = small();
   file["model"]["vocab"] = {{"\u1de9", 0}, {"\u1dc8", 1}, {"\u1df9", 2}, {"\u1dc0", 3}, {"\u0323", 4}};
   file["model"]["merges"] = json::array();
@@ -337,7 +337,7 @@ TEST(TokenizerJson, LaterMarksStayWhereTheyAre) {
   }
 }
 
-TEST(TokenizerJson, TextsThatGrowWithoutEndAreErrors) {
+TEST(TokenizerJson, NormalizersMustNotGrowTextsWithoutBound) {
   for (const json& pattern : {json{{"String", "a"}}, json{{"Regex", "a"}}}) {
     const json replace = {{"type", "Replace"}, {"pattern", pattern}, {"content", std::string(64, 'a')}};
     const auto tokenizer =
@@ -356,7 +356,7 @@ TEST(TokenizerJson, TextsThatGrowWithoutEndAreErrors) {
   EXPECT_THROW((void)edited("/normalizer", grown)->encode("b"), DataError);
 }
 
-TEST(TokenizerJson, WordsAndTextsOfIdsThatGrowWithoutEndAreErrors) {
+TEST(TokenizerJson, PreTokenizersAndDecodersMustNotGrowTextsWithoutBound) {
   const json bytes = {
       {"type", "ByteLevel"}, {"add_prefix_space", false}, {"trim_offsets", true}, {"use_regex", false}};
   const auto doubled =
@@ -389,7 +389,7 @@ TEST(TokenizerJson, WordsAndTextsOfIdsThatGrowWithoutEndAreErrors) {
               AllOf(HasSubstr("post_processor.single"), HasSubstr("at most 8 times")));
 }
 
-TEST(TokenizerJson, TextsThatGrowWordByWordAreErrors) {
+TEST(TokenizerJson, TheGrowthLimitCountsAllWords) {
   json file = json::parse(read_file(test::vector_path("tokenizers/t5_unigram.json")));
   file["normalizer"] = {
       {"type", "Replace"}, {"pattern", {{"String", "a"}}}, {"content", std::string(1 << 19, 'b')}};
@@ -400,7 +400,7 @@ TEST(TokenizerJson, TextsThatGrowWordByWordAreErrors) {
               HasSubstr("must not grow"));
 }
 
-TEST(TokenizerJson, LongTokensCostNoTimeAndMemoryWithoutEnd) {
+TEST(TokenizerJson, LongTokensHaveBoundedCost) {
   const std::string longest(4000, 'a'), longer(5000, 'a');
   const json unigram = {{"type", "Unigram"},
                         {"unk_id", 0},
@@ -419,29 +419,29 @@ TEST(TokenizerJson, LongTokensCostNoTimeAndMemoryWithoutEnd) {
   json file = small();
   file["added_tokens"] = json::array();
   file["model"] = word_piece(longest + "b");
-  const Ids ids = read(file)->encode(std::string(9999, 'a'));  // every place asks for the longest token
+  const Ids ids = read(file)->encode(std::string(9999, 'a'));  // every position tries the longest token
   EXPECT_EQ(ids.size(), 9999U);
   EXPECT_EQ(ids[0], 1);
   EXPECT_EQ(ids[1], 2);
   EXPECT_EQ(read(file)->encode(std::string(10'000, 'a') + "b"), Ids{0});
 }
 
-TEST(TokenizerJson, FilesThatAreNoObjectAndByteOrderMarksAreNamed) {
-  EXPECT_THAT(test::message_of<DataError>([] { (void)tokenizer_parts_of("t.json", "[1]"); }),
+TEST(TokenizerJson, RejectsFilesThatAreNotAnObjectOrHaveAByteOrderMark) {
+  EXPECT_THAT(test::message_of<DataError>([] { (void)parse_tokenizer_json("t.json", "[1]"); }),
               HasSubstr("t.json must be an object"));
-  EXPECT_THAT(test::message_of<DataError>([] { (void)tokenizer_parts_of("t.json", "{\n\t\"a\": x"); }),
+  EXPECT_THAT(test::message_of<DataError>([] { (void)parse_tokenizer_json("t.json", "{\n\t\"a\": x"); }),
               HasSubstr("t.json must be JSON; got '{  \"a\": x' ("));
   EXPECT_THAT(test::message_of<DataError>(
-                  [] { (void)tokenizer_parts_of("t.json", "\xEF\xBB\xBF" + small().dump()); }),
+                  [] { (void)parse_tokenizer_json("t.json", "\xEF\xBB\xBF" + small().dump()); }),
               HasSubstr("byte order mark"));
 }
 
-TEST(TokenizerJson, AnEmptySequenceOfDecodersJoinsTokens) {
+TEST(TokenizerJson, AnEmptyDecoderSequenceJoinsTokens) {
   EXPECT_EQ(edited("/decoder", {{"type", "Sequence"}, {"decoders", json::array()}})->decode(Ids{0, 1}), "ab");
   EXPECT_EQ(edited("/decoder", nullptr)->decode(Ids{0, 1}), "a b");
 }
 
-TEST(TokenizerJson, ChangedFilesNeverCrash) {
+TEST(TokenizerJson, CorruptedFilesNeverCrash) {
   const std::string text = read_file(test::vector_path("tokenizers/llama2_json.json"));
   const test::TempFolder folder;
   std::uint64_t state = 1;
@@ -449,7 +449,7 @@ TEST(TokenizerJson, ChangedFilesNeverCrash) {
     state = state * 6364136223846793005ULL + 1442695040888963407ULL;
     return static_cast<std::size_t>(state >> 33) % below;
   };
-  int read_anyway = 0;
+  int still_valid = 0;
   for (int round = 0; round < 200; ++round) {
     std::string broken = text;
     if (round % 2 == 0) broken.resize(random(broken.size()));
@@ -458,11 +458,11 @@ TEST(TokenizerJson, ChangedFilesNeverCrash) {
           static_cast<char>("{}[]\",:019nt\\"[random(13)]);
     std::ofstream(folder / "t.json", std::ios::trunc) << broken;
     try {
-      read_anyway += static_cast<int>(!read_tokenizer_json(folder / "t.json")->encode("some text").empty());
+      still_valid += static_cast<int>(!read_tokenizer_json(folder / "t.json")->encode("some text").empty());
     } catch (const DataError&) {
     }
   }
-  EXPECT_LT(read_anyway, 200);
+  EXPECT_LT(still_valid, 200);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Tokenizers against the ids and texts that SentencePiece itself gave, and models trained here.
+// SentencePiece tokenizers compared with recorded ids and texts of the library, and models trained here.
 #include "colonnade/tokenizers/tokenizer.h"
 
 #include <gmock/gmock.h>
@@ -39,7 +39,7 @@ void expect_conformance(const std::string& model, const std::string& type) {
   }
 }
 
-TEST(Tokenizer, SentencePieceBpeGivesTheReferenceIds) {
+TEST(Tokenizer, SentencePieceBpeMatchesReferenceIds) {
   expect_conformance("llama2_sp_bpe", "Llama2Tokenizer");
   const auto tokenizer = make_tokenizer(
       {.type = "GPTSentencePieceTokenizer", .model = test::vector_path("tokenizers/llama2_sp_bpe.model")});
@@ -49,12 +49,12 @@ TEST(Tokenizer, SentencePieceBpeGivesTheReferenceIds) {
   EXPECT_EQ(tokenizer->special().pad, -1);
 }
 
-TEST(Tokenizer, SentencePieceUnigramGivesTheReferenceIds) {
+TEST(Tokenizer, SentencePieceUnigramMatchesReferenceIds) {
   expect_conformance("sp_unigram", "SentencePieceTokenizer");
 }
 
-/// Ids of AutoTokenizer of Transformers 5.23 for such folders.
-TEST(Tokenizer, PromptsOfASentencePieceFolderBeginAsInTransformers) {
+/// The expected ids are those of AutoTokenizer of Transformers 5.23 for such folders.
+TEST(Tokenizer, PromptsOfASentencePieceFolderHaveTheBosOfTransformers) {
   const test::TempFolder folder;
   std::filesystem::copy_file(test::vector_path("tokenizers/llama2_sp_bpe.model"), folder / "tokenizer.model");
   const auto prompt = [&](const char* config) {
@@ -64,21 +64,21 @@ TEST(Tokenizer, PromptsOfASentencePieceFolderBeginAsInTransformers) {
     EXPECT_EQ(encode_prompt(*tokenizer, ""), Ids{});
     return encode_prompt(*tokenizer, "the quick");
   };
-  const Ids text{286, 343, 887}, begun{1, 286, 343, 887};
-  EXPECT_EQ(prompt(R"({"tokenizer_class": "LlamaTokenizer", "add_bos_token": true})"), begun);
+  const Ids text{286, 343, 887}, with_bos{1, 286, 343, 887};
+  EXPECT_EQ(prompt(R"({"tokenizer_class": "LlamaTokenizer", "add_bos_token": true})"), with_bos);
   EXPECT_EQ(prompt(R"({"tokenizer_class": "LlamaTokenizer", "add_bos_token": true, "add_eos_token": true})"),
-            begun);
+            with_bos);
   EXPECT_EQ(prompt(R"({"add_bos_token": true, "bos_token": {"content": "</s>"}})"), (Ids{2, 286, 343, 887}));
   EXPECT_EQ(prompt(R"({"tokenizer_class": "LlamaTokenizer", "add_bos_token": true, "bos_token": null})"),
             text);
   EXPECT_EQ(prompt(R"({"tokenizer_class": "LlamaTokenizer", "add_bos_token": false})"), text);
   EXPECT_EQ(prompt(R"({"tokenizer_class": "LlamaTokenizer"})"), text);
-  EXPECT_EQ(prompt(R"({"tokenizer_class": "CodeLlamaTokenizer"})"), begun);
+  EXPECT_EQ(prompt(R"({"tokenizer_class": "CodeLlamaTokenizer"})"), with_bos);
   EXPECT_EQ(prompt(R"({"tokenizer_class": "CodeLlamaTokenizer", "add_bos_token": false})"), text);
   EXPECT_EQ(prompt(R"({"tokenizer_class": "SentencePieceBackend", "add_bos_token": true})"), text);
   prompt(R"({"tokenizer_class": "LlamaTokenizer", "add_bos_token": true})");
   const auto file = make_tokenizer({.type = "SentencePieceTokenizer", .model = folder / "tokenizer.model"});
-  EXPECT_EQ(encode_prompt(*file, "the quick"), text) << "a file of one's own";
+  EXPECT_EQ(encode_prompt(*file, "the quick"), text) << "a file without a folder";
 }
 
 TEST(Tokenizer, NullTokenizerReadsIntegers) {
@@ -91,7 +91,7 @@ TEST(Tokenizer, NullTokenizerReadsIntegers) {
   EXPECT_THROW((void)tokenizer->decode(Ids{100}), DataError);
 }
 
-TEST(Tokenizer, SaysWhatIsWrong) {
+TEST(Tokenizer, ErrorsNameTheFlagOrFile) {
   EXPECT_THAT(test::message_of<ConfigError>([] { (void)make_tokenizer({.type = "X"}); }),
               HasSubstr("--tokenizer-type"));
   EXPECT_THAT(test::message_of<ConfigError>([] { (void)make_tokenizer({.type = "NullTokenizer"}); }),
@@ -107,36 +107,37 @@ TEST(Tokenizer, SaysWhatIsWrong) {
       HasSubstr("SentencePiece"));
 }
 
-TEST(Tokenizer, RefusesOptionsOfOtherTypes) {
-  const auto refusal = [](const TokenizerOptions& options) {
+TEST(Tokenizer, RejectsOptionsOfOtherTypes) {
+  const auto error_of = [](const TokenizerOptions& options) {
     return test::message_of<ConfigError>([&] { (void)make_tokenizer(options); });
   };
   EXPECT_EQ(
-      refusal({.type = "HuggingFaceTokenizer", .model = "m", .vocab_size = 7}),
-      "--vocab-size: is of TikTokenizer, NullTokenizer; got 7 with HuggingFaceTokenizer; leave it out, or "
-      "change --tokenizer-type");
-  EXPECT_THAT(refusal({.type = "HuggingFaceTokenizer", .model = "m", .vocab_file = "v"}),
-              HasSubstr("--vocab-file: is of GPT2BPETokenizer, BertWordPieceLowerCase, BertWordPieceCase"));
-  EXPECT_THAT(refusal({.type = "BertWordPieceCase", .model = "m", .merge_file = "x"}),
+      error_of({.type = "HuggingFaceTokenizer", .model = "m", .vocab_size = 7}),
+      "--vocab-size requires --tokenizer-type TikTokenizer, NullTokenizer; got 7 with HuggingFaceTokenizer; "
+      "remove the flag, or change --tokenizer-type");
+  EXPECT_THAT(
+      error_of({.type = "HuggingFaceTokenizer", .model = "m", .vocab_file = "v"}),
+      HasSubstr(
+          "--vocab-file requires --tokenizer-type GPT2BPETokenizer, BertWordPieceLowerCase, BertWordPieceCase"));
+  EXPECT_THAT(error_of({.type = "BertWordPieceCase", .model = "m", .merge_file = "x"}),
               HasSubstr("--merge-file"));
-  EXPECT_THAT(refusal({.type = "Llama2Tokenizer", .model = "m", .special_in_documents = false}),
+  EXPECT_THAT(error_of({.type = "Llama2Tokenizer", .model = "m", .special_in_documents = false}),
               HasSubstr("--tokenizer-hf-no-include-special-tokens"));
-  EXPECT_THAT(refusal({.type = "Llama2Tokenizer", .model = "m", .tiktoken_pattern = "v1"}),
+  EXPECT_THAT(error_of({.type = "Llama2Tokenizer", .model = "m", .tiktoken_pattern = "v1"}),
               HasSubstr("--tiktoken-pattern"));
-  EXPECT_THAT(refusal({.type = "NullTokenizer", .vocab_size = 5, .tiktoken_num_special = 7}),
+  EXPECT_THAT(error_of({.type = "NullTokenizer", .vocab_size = 5, .tiktoken_num_special = 7}),
               HasSubstr("--tiktoken-num-special-tokens"));
 }
 
-TEST(Tokenizer, TrainsModelsThatGiveEveryTextBackAndAreAlwaysTheSame) {
+TEST(Tokenizer, TrainedModelsAreLosslessAndDeterministic) {
   std::vector<std::string> texts;
   std::ifstream in(test::vector_path("indexed/corpus_gpt2.jsonl"));
   for (std::string line; std::getline(in, line);) texts.push_back(nlohmann::json::parse(line)["text"]);
   const test::TempFolder folder;
   for (const char* type : {"bpe", "unigram"}) {
     const std::string model =
-        train_sentencepiece(one_by_one(texts), {.model_type = type, .vocab_size = 420}).model;
-    EXPECT_TRUE(model ==
-                train_sentencepiece(one_by_one(texts), {.model_type = type, .vocab_size = 420}).model)
+        train_sentencepiece(stream_of(texts), {.model_type = type, .vocab_size = 420}).model;
+    EXPECT_TRUE(model == train_sentencepiece(stream_of(texts), {.model_type = type, .vocab_size = 420}).model)
         << type;
     std::ofstream(folder / "m.model", std::ios::binary) << model;
     const auto tokenizer = make_tokenizer({.type = "SentencePieceTokenizer", .model = folder / "m.model"});
@@ -146,10 +147,10 @@ TEST(Tokenizer, TrainsModelsThatGiveEveryTextBackAndAreAlwaysTheSame) {
       EXPECT_EQ(tokenizer->decode(tokenizer->encode(text)), text) << type;
     EXPECT_LT(tokenizer->encode(texts[0]).size(), texts[0].size() / 2);
   }
-  EXPECT_THROW((void)train_sentencepiece(one_by_one({"a"}), {.vocab_size = 4000}), DataError);
+  EXPECT_THROW((void)train_sentencepiece(stream_of({"a"}), {.vocab_size = 4000}), DataError);
 }
 
-TEST(Tokenizer, TrainsOnAsManyLinesAsItMayHold) {
+TEST(Tokenizer, TrainingSamplesAtMostMaxLines) {
   std::vector<std::string> lines;
   for (int i = 0; i < 1000; ++i) lines.push_back(i % 2 == 0 ? "even ways are smooth" : "odd ones never");
   const auto pieces = [](const TrainedSentencePiece& trained) {
@@ -161,20 +162,20 @@ TEST(Tokenizer, TrainsOnAsManyLinesAsItMayHold) {
     return all;
   };
   SentencePieceTraining training{.vocab_size = 300};
-  const TrainedSentencePiece whole = train_sentencepiece(one_by_one(lines), training);
-  training.most_lines = 0;
-  EXPECT_EQ(pieces(train_sentencepiece(one_by_one(lines), training)), pieces(whole));
-  training.most_lines = 200;
-  const TrainedSentencePiece part = train_sentencepiece(one_by_one(lines), training);
-  EXPECT_TRUE(part.model == train_sentencepiece(one_by_one(lines), training).model);
+  const TrainedSentencePiece whole = train_sentencepiece(stream_of(lines), training);
+  training.max_lines = 0;
+  EXPECT_EQ(pieces(train_sentencepiece(stream_of(lines), training)), pieces(whole));
+  training.max_lines = 200;
+  const TrainedSentencePiece part = train_sentencepiece(stream_of(lines), training);
+  EXPECT_TRUE(part.model == train_sentencepiece(stream_of(lines), training).model);
   EXPECT_THAT(pieces(part), ::testing::IsSupersetOf({"\u2581even", "\u2581never"}))
-      << "from the whole of the lines";
+      << "lines are sampled from the whole text";
   lines.insert(lines.begin() + 1, std::string(1'000'001, 'x') + "\n\n");
-  const TrainedSentencePiece marked = train_sentencepiece(one_by_one(lines), training);
-  EXPECT_EQ(marked.lines, 1001);
-  EXPECT_EQ(marked.left_out, 1);
-  training.most_lines = 100;
-  EXPECT_THROW((void)train_sentencepiece(one_by_one(lines), training), ConfigError);
+  const TrainedSentencePiece with_long_line = train_sentencepiece(stream_of(lines), training);
+  EXPECT_EQ(with_long_line.lines, 1001);
+  EXPECT_EQ(with_long_line.skipped_lines, 1);
+  training.max_lines = 100;
+  EXPECT_THROW((void)train_sentencepiece(stream_of(lines), training), ConfigError);
 }
 
 }  // namespace

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Compares `colonnade tokenizer` with Hugging Face tokenizers on random Unicode strings, one of ten a long run of one
-text: every tokenizer.json of tests/vectors/tokenizers, and those with other normalizers, pre-tokenizers, models, decoders
-and added tokens; folders with Transformers' AutoTokenizer.
+"""Compares `colonnade tokenizer` with Hugging Face tokenizers on random Unicode strings, every tenth of which repeats one
+short text: for every tokenizer.json of tests/vectors/tokenizers, for variants with other normalizers, pre-tokenizers, models,
+decoders and added tokens, and for folders with AutoTokenizer of Transformers.
 
     .venv/bin/python tests/tokenizers/tokenizers_like_hugging_face.py build/release/colonnade FOLDER [--strings 200000] [--seed 1]
 
-FOLDER is emptied and used for files. --strings: how many in all; exit 1 when one differs.
+FOLDER is emptied and used for files. --strings: total number of strings. Exits 1 on a difference.
 """
 import argparse
 import concurrent.futures
@@ -37,7 +37,7 @@ CL100K = r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}{1,3}| ?[^\s\p{L
 BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
 
 
-SAID = ["don't", " do not", " n't", " 's", " 've", " 're", " 'm", " ' ", "'", " .", " ?", " !", " ,", " ", ".", "we", " they"]  # what is cleaned
+SPACED = ["don't", " do not", " n't", " 's", " 've", " 're", " 'm", " ' ", "'", " .", " ?", " !", " ,", " ", ".", "we", " they"]  # fragments for clean_up_tokenization_spaces
 
 
 def split(regex, behavior="Isolated", invert=False, kind="Regex"):
@@ -53,13 +53,13 @@ def added(content, first_id, **flags):
     return {"id": first_id, "content": content, **{**base, **flags}}
 
 
-def metaspace(scheme, cut=True):
-    return {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": cut}
+def metaspace(scheme, split=True):
+    return {"type": "Metaspace", "replacement": "▁", "prepend_scheme": scheme, "split": split}
 
 
 def files():
-    """(name, tokenizer.json, only characters of Unicode 14) of all tokenizers. Published ones have the parts of: gpt2_bpe (GPT-2),
-    llama3_bpe, qwen2_bpe (Qwen 2 and 3), qwen35, llama2_json (Llama 2, Mistral 7B), mistral_v3, tekken (Mistral Nemo), deepseek_llm,
+    """(name, tokenizer.json, whether to use only characters of Unicode 14) of all tokenizers. Their components are those of published
+    ones: gpt2_bpe (GPT-2), llama3_bpe, qwen2_bpe (Qwen 2 and 3), qwen35, llama2_json (Llama 2, Mistral 7B), mistral_v3, tekken (Mistral Nemo), deepseek_llm,
     deepseek_whole (DeepSeek-V3), o200k (GPT-OSS), gemma_whole, bert_wordpiece, t5_unigram."""
     read = {path.stem: json.loads(path.read_text()) for path in VECTORS.glob("*.json") if path.stem != "manifest"}
     for name, file in read.items():
@@ -149,7 +149,7 @@ PIECES = ["'s", "'S", "'ll", "'RE", "'ſ", " ", "  ", "\n", "\r\n", "\t", "\u00a
 
 
 def random_run(rng, known_only):
-    """One character, or a short text, again and again: its cuts tie but for rounding."""
+    """A repeated character or short text: its segmentations tie except for rounding."""
     length = rng.choice([1, 1, 1, 2, 3, 4])
     letters = [c for c in (ASSIGNED if known_only else ALL) if c < 0x3000] if rng.randrange(8) == 0 else range(32, 127)
     text = rng.choice(PIECES) if rng.randrange(10) == 0 else "".join(chr(rng.choice(letters)) for _ in range(length))
@@ -209,7 +209,7 @@ def compare(program, folder, name, file, known_only, count, seed):
 
 
 def folders():
-    """(name, tokenizer.json, tokenizer_config.json) of folders whose parts Transformers changes by the configuration."""
+    """(name, tokenizer.json, tokenizer_config.json) of folders whose tokenizer Transformers changes by the config."""
     general = {"tokenizer_class": "PreTrainedTokenizerFast"}
     yield "named", "llama3_bpe", {**general, "eos_token": "th", "pad_token": "<new>", "mask_token": "day"}
     yield "more", "llama3_bpe", {**general, "additional_special_tokens": ["ab", "<sep>"], "extra_special_tokens": {"image_token": "É"}}
@@ -230,14 +230,14 @@ def folders():
 
 
 def compare_folder(program, folder, name, base, config, count, seed):
-    """Against AutoTokenizer, which reads both files."""
+    """Compares a folder with AutoTokenizer, which reads both files."""
     path = folder / name
     path.mkdir()
     shutil.copy(VECTORS / f"{base}.json", path / "tokenizer.json")
     (path / "tokenizer_config.json").write_text(json.dumps(config))
     theirs = transformers.AutoTokenizer.from_pretrained(path)
     rng = random.Random(f"{seed} {name}")
-    texts = [random_text(rng, False) for _ in range(count)] + ["".join(rng.choice(SAID) for _ in range(rng.randrange(9))) for _ in range(40)]
+    texts = [random_text(rng, False) for _ in range(count)] + ["".join(rng.choice(SPACED) for _ in range(rng.randrange(9))) for _ in range(40)]
     wrong = []
     for special, flags in ((False, []), (True, ["--add-special-tokens"])):
         ours = run(program, "encode", path, texts, *flags)
@@ -251,13 +251,13 @@ def compare_folder(program, folder, name, base, config, count, seed):
 
 
 def compare_training(program, folder):
-    """Whether a trained tokenizer.json is the one that Hugging Face's trainer gives; a line for each difference."""
+    """Differences between a tokenizer.json trained here and one of Hugging Face's trainer."""
     corpus = VECTORS.parent / "indexed/corpus_gpt2.jsonl"
     texts = [json.loads(line)["text"] for line in corpus.open()] + [json.loads(line)["text"] for line in (VECTORS / "inputs.jsonl").open()]
     (folder / "train.jsonl").write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
     wrong = []
-    for rule, step in {"gpt2": {**BYTES, "use_regex": True}, "llama3": sequence(split(LLAMA3), BYTES)}.items():
-        subprocess.run([program, "tokenizer", "train", "--model-type", "byte-bpe", "--split-rule", rule, "--input", folder / "train.jsonl",
+    for pattern, step in {"gpt2": {**BYTES, "use_regex": True}, "llama3": sequence(split(LLAMA3), BYTES)}.items():
+        subprocess.run([program, "tokenizer", "train", "--model-type", "byte-bpe", "--split-rule", pattern, "--input", folder / "train.jsonl",
                         "--output-prefix", folder / "trained", "--vocab-size", "3000"], check=True, stderr=subprocess.DEVNULL)
         ours = json.loads((folder / "trained.json").read_text())
         empty = {"type": "BPE", "vocab": {}, "merges": []}
@@ -266,7 +266,7 @@ def compare_training(program, folder):
                                                  initial_alphabet=tokenizers.pre_tokenizers.ByteLevel.alphabet())
         theirs.train_from_iterator(texts, trainer)
         expected = json.loads(theirs.to_str())
-        wrong += [(f"training with {rule}", part, "", ours.get(part), expected.get(part)) for part in {*ours, *expected} if ours.get(part) != expected.get(part)]
+        wrong += [(f"training with {pattern}", part, "", ours.get(part), expected.get(part)) for part in {*ours, *expected} if ours.get(part) != expected.get(part)]
     return wrong
 
 

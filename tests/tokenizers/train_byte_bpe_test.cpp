@@ -1,5 +1,4 @@
-// Training of byte-level BPE: what is merged first, that the result is a tokenizer, where the texts come from
-// and how much of them is held.
+// Training of byte-level BPE: the order of merges, the resulting tokenizer, the input files and the memory.
 #include "colonnade/tokenizers/train_byte_bpe.h"
 
 #include <gmock/gmock.h>
@@ -32,37 +31,37 @@ std::vector<std::string> all(const NextText& next) {
 
 TEST(TrainByteBpe, MergesTheMostFrequentPairFirst) {
   const json file =
-      json::parse(train_byte_bpe(one_by_one({"abab cab", "ab"}), {.vocab_size = 259, .special = {}}));
-  // ab 4 times; then of the pairs seen once the one with the smallest ids
+      json::parse(train_byte_bpe(stream_of({"abab cab", "ab"}), {.vocab_size = 259, .special_tokens = {}}));
+  // "ab" occurs 4 times; then, of the pairs that occur once, the one with the smallest ids
   EXPECT_EQ(file["model"]["merges"][0], json::array({"a", "b"}));
   EXPECT_EQ(file["model"]["vocab"]["ab"], 256);
   EXPECT_EQ(file["model"]["merges"].size(), 3U);
   EXPECT_EQ(file["model"]["vocab"].size(), 259U);
 }
 
-TEST(TrainByteBpe, StopsAtRarePairsAndAtTheEndOfTheText) {
-  EXPECT_EQ(json::parse(train_byte_bpe(one_by_one({"ab"}), {.vocab_size = 1000}))["model"]["merges"].size(),
+TEST(TrainByteBpe, StopsAtRarePairsAndWithoutPairs) {
+  EXPECT_EQ(json::parse(train_byte_bpe(stream_of({"ab"}), {.vocab_size = 1000}))["model"]["merges"].size(),
             1U);
-  EXPECT_EQ(json::parse(train_byte_bpe(one_by_one({"ab ab ab ac"}),
-                                       {.vocab_size = 1000, .min_count = 2}))["model"]["merges"]
+  EXPECT_EQ(json::parse(train_byte_bpe(stream_of({"ab ab ab ac"}),
+                                       {.vocab_size = 1000, .min_frequency = 2}))["model"]["merges"]
                 .size(),
             2U)
-      << "ab and then a space before it";
-  EXPECT_THROW((void)train_byte_bpe(one_by_one({"ab"}), {.vocab_size = 256}), ConfigError);
-  EXPECT_THROW((void)train_byte_bpe(one_by_one({"\xff"}), {.vocab_size = 300}), DataError);
+      << "ab, then a space and ab";
+  EXPECT_THROW((void)train_byte_bpe(stream_of({"ab"}), {.vocab_size = 256}), ConfigError);
+  EXPECT_THROW((void)train_byte_bpe(stream_of({"\xff"}), {.vocab_size = 300}), DataError);
   EXPECT_THAT(test::message_of<DataError>([] {
-                (void)train_byte_bpe(one_by_one({"", ""}), {.vocab_size = 300});
+                (void)train_byte_bpe(stream_of({"", ""}), {.vocab_size = 300});
               }),
               HasSubstr("must get text to train on; got none"));
 }
 
-TEST(TrainByteBpe, GivesATokenizerThatGivesTextsBack) {
+TEST(TrainByteBpe, TrainedTokenizersAreLosslessAndDeterministic) {
   std::vector<std::string> texts;
   std::ifstream in(test::vector_path("indexed/corpus_gpt2.jsonl"));
   for (std::string line; std::getline(in, line);) texts.push_back(json::parse(line)["text"]);
-  for (const SplitRule rule : {SplitRule::kGpt2, SplitRule::kO200k}) {
-    const std::string file = train_byte_bpe(one_by_one(texts), {.vocab_size = 700, .rule = rule});
-    EXPECT_TRUE(file == train_byte_bpe(one_by_one(texts), {.vocab_size = 700, .rule = rule}));
+  for (const SplitPattern pattern : {SplitPattern::kGpt2, SplitPattern::kO200k}) {
+    const std::string file = train_byte_bpe(stream_of(texts), {.vocab_size = 700, .pattern = pattern});
+    EXPECT_TRUE(file == train_byte_bpe(stream_of(texts), {.vocab_size = 700, .pattern = pattern}));
     const test::TempFolder folder;
     std::ofstream(folder / "tokenizer.json") << file;
     const auto tokenizer = read_tokenizer_json(folder / "tokenizer.json");
@@ -74,7 +73,7 @@ TEST(TrainByteBpe, GivesATokenizerThatGivesTextsBack) {
   }
 }
 
-TEST(TrainingTexts, ComeFromBothKindsOfFiles) {
+TEST(TrainingTexts, ComeFromJsonLinesAndTextFiles) {
   const test::TempFolder folder;
   std::ofstream(folder / "a.jsonl") << "{\"text\": \"one\"}\n\n{\"text\": [\"two\", \"2\"]}\n";
   std::ofstream(folder / "empty.jsonl") << "";
@@ -91,14 +90,14 @@ TEST(TrainingTexts, ComeFromBothKindsOfFiles) {
         HasSubstr("bad.jsonl line 2 must be a JSON object"));
 }
 
-TEST(TrainingTexts, AByteOrderMarkInFrontOfAFileIsNamed) {
+TEST(TrainingTexts, RejectALeadingByteOrderMark) {
   const test::TempFolder folder;
   for (const char* name : {"marked.txt", "marked.jsonl"}) {
     std::ofstream(folder / name) << "\xef\xbb\xbf{\"text\": \"one\"}\n";
     EXPECT_THAT(
         test::message_of<DataError>([&] { (void)all(preprocess::read_texts({folder / name}, "text")); }),
         testing::AllOf(HasSubstr(std::string(name) + " line 1 must be "),
-                       HasSubstr("got a byte order mark (U+FEFF) in front of it; remove it with sed")));
+                       HasSubstr("got a byte order mark (U+FEFF) before it; remove it with sed")));
   }
   std::ofstream(folder / "later.txt") << "one\n\xef\xbb\xbftwo\n";
   EXPECT_THAT(all(preprocess::read_texts({folder / "later.txt"}, "text")),
@@ -106,7 +105,7 @@ TEST(TrainingTexts, AByteOrderMarkInFrontOfAFileIsNamed) {
       << "a character of the text";
 }
 
-/// KiB that `use` adds to the peak memory of a process of its own; -1 when it fails.
+/// KiB that `use` adds to the peak memory of a separate process; -1 if it fails.
 std::int64_t peak_kib(const std::function<void()>& use) {
   int ends[2];
   if (::pipe(ends) != 0) return -1;
@@ -132,9 +131,9 @@ std::int64_t peak_kib(const std::function<void()>& use) {
   return more;
 }
 
-TEST(TrainingTexts, MemoryOfATrainingDoesNotGrowWithThem) {
+TEST(TrainingTexts, TrainingMemoryDoesNotGrowWithThem) {
 #ifdef __SANITIZE_ADDRESS__
-  GTEST_SKIP() << "what is freed stays in memory here";
+  GTEST_SKIP() << "freed memory stays resident here";
 #endif
   const test::TempFolder folder;
   {
@@ -148,11 +147,11 @@ TEST(TrainingTexts, MemoryOfATrainingDoesNotGrowWithThem) {
   EXPECT_GT(std::filesystem::file_size(folder / "in.jsonl"), 28'000'000);
   const auto texts = [&] { return preprocess::read_texts({folder / "in.jsonl"}, "text"); };
   const std::int64_t bytes =
-      peak_kib([&] { (void)train_byte_bpe(texts(), {.vocab_size = 300, .rule = SplitRule::kQwen2}); });
+      peak_kib([&] { (void)train_byte_bpe(texts(), {.vocab_size = 300, .pattern = SplitPattern::kQwen2}); });
   EXPECT_GT(bytes, 0);
   EXPECT_LT(bytes, 12'000);
   const std::int64_t pieces =
-      peak_kib([&] { (void)train_sentencepiece(texts(), {.vocab_size = 280, .most_lines = 500}); });
+      peak_kib([&] { (void)train_sentencepiece(texts(), {.vocab_size = 280, .max_lines = 500}); });
   EXPECT_GT(pieces, 0);
   EXPECT_LT(pieces, 12'000);
 }

@@ -1,4 +1,4 @@
-// Training a SentencePiece model: messages about the vocabulary size.
+// Training of a SentencePiece model: errors about the vocabulary size and the text.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -14,10 +14,10 @@ using ::testing::AllOf;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
-TEST(TrainSentencePiece, SaysWhichWayTheSizeMustGo) {
+TEST(TrainSentencePiece, ErrorsNameTheValidVocabularySize) {
   const auto message = [](std::int64_t vocab_size, std::vector<std::string> texts) {
     return test::message_of<DataError>(
-        [&] { train_sentencepiece(one_by_one(std::move(texts)), {.vocab_size = vocab_size}); });
+        [&] { train_sentencepiece(stream_of(std::move(texts)), {.vocab_size = vocab_size}); });
   };
   EXPECT_THAT(message(10, {"x", "y"}), AllOf(HasSubstr("--vocab-size must be at least 262"),
                                              HasSubstr("got 10; raise it"), Not(HasSubstr("lower it"))));

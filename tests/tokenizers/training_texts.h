@@ -1,4 +1,4 @@
-// Texts to train tokenizers on.
+// Training texts from memory.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace colonnade::tokenizers {
 
-/// A source of these texts, in order.
-inline NextText one_by_one(std::vector<std::string> texts) {
+/// A stream of these texts.
+inline NextText stream_of(std::vector<std::string> texts) {
   return [texts = std::move(texts), at = std::size_t{0}]() mutable -> std::optional<std::string_view> {
     if (at == texts.size()) return std::nullopt;
     return texts[at++];

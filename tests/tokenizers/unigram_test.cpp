@@ -1,4 +1,5 @@
-// Cuts of a unigram model made by hand: best sums, ties, characters no piece covers, user-defined pieces.
+// Segmentations of hand-made unigram models: best sums, ties, characters without a piece, user-defined
+// pieces.
 #include "colonnade/tokenizers/unigram.h"
 
 #include <gmock/gmock.h>
@@ -13,7 +14,7 @@ using testing::ElementsAre;
 
 enum Type { kNormal = 1, kUnknown = 2, kUserDefined = 4, kByte = 6 };
 
-/// A ModelProto; pieces get the ids 0, 1, ... in the order of the calls.
+/// Builder of a ModelProto; pieces get the ids 0, 1, ... in order.
 class Model {
  public:
   Model& piece(const std::string& text, float score, Type type = kNormal) {
@@ -31,69 +32,70 @@ class Model {
     trainer.add_bool(35, byte_fallback);
     return *this;
   }
-  [[nodiscard]] Unigram read() const { return Unigram::read(bytes_).value(); }
+  [[nodiscard]] SentencePieceUnigram read() const { return SentencePieceUnigram::read(bytes_).value(); }
   [[nodiscard]] const std::string& bytes() const { return bytes_; }
 
  private:
   std::string bytes_;
 };
 
-TEST(Unigram, TakesTheBestSumOfScores) {
-  const Unigram model = Model()
-                            .piece("<unk>", 0, kUnknown)
-                            .piece("a", -3)
-                            .piece("b", -3)
-                            .piece("ab", -7)
-                            .piece("ba", -5)
-                            .read();
+TEST(SentencePieceUnigram, MaximizesTheSumOfScores) {
+  const SentencePieceUnigram model = Model()
+                                         .piece("<unk>", 0, kUnknown)
+                                         .piece("a", -3)
+                                         .piece("b", -3)
+                                         .piece("ab", -7)
+                                         .piece("ba", -5)
+                                         .read();
   EXPECT_THAT(model.encode("ab"), ElementsAre(1, 2)) << "-6 is better than -7";
   EXPECT_THAT(model.encode("aba"), ElementsAre(1, 4)) << "-8 is better than -9 and -10";
   EXPECT_THAT(model.encode(""), ElementsAre());
 }
 
-TEST(Unigram, OfEqualCutsTheOneWhoseLastPieceBeginsFirstWins) {
-  const Unigram model = Model().piece("<unk>", 0, kUnknown).piece("x", -1).piece("xx", -2).read();
+TEST(SentencePieceUnigram, TheLongerLastPieceWinsTies) {
+  const SentencePieceUnigram model =
+      Model().piece("<unk>", 0, kUnknown).piece("x", -1).piece("xx", -2).read();
   EXPECT_THAT(model.encode("xx"), ElementsAre(2));
-  EXPECT_THAT(model.encode("xxx"), ElementsAre(1, 2)) << "the last piece is the long one";
+  EXPECT_THAT(model.encode("xxx"), ElementsAre(1, 2)) << "the last piece is the longer one";
 }
 
-TEST(Unigram, ARunOfUncoveredCharactersIsOneUnknown) {
-  const Unigram model = Model().piece("<unk>", 0, kUnknown).piece("a", -1).read();
+TEST(SentencePieceUnigram, ARunOfUncoveredCharactersIsOneUnknownToken) {
+  const SentencePieceUnigram model = Model().piece("<unk>", 0, kUnknown).piece("a", -1).read();
   EXPECT_THAT(model.encode("a\xe2\x82\xac\xf0\x9f\x98\x80"
                            "a!"),
               ElementsAre(1, 0, 1, 0));
 }
 
-TEST(Unigram, UncoveredCharactersBecomeBytesWhereTheModelHasThem) {
+TEST(SentencePieceUnigram, UncoveredCharactersBecomeBytesWithByteFallback) {
   Model built;
   built.piece("<unk>", 0, kUnknown).piece("a", -1).trainer(1, true);
   for (const char* byte : {"<0xE2>", "<0x82>", "<0xAC>"}) built.piece(byte, 0, kByte);
-  const Unigram model = built.read();
+  const SentencePieceUnigram model = built.read();
   EXPECT_THAT(model.encode("a\xe2\x82\xac"), ElementsAre(1, 2, 3, 4));
   EXPECT_EQ(model.join({"a", "<0xE2>", "<0x82>", "<0xAC>", "<0x"}), "a\xe2\x82\xac<0x");
 }
 
-TEST(Unigram, AUserDefinedPieceCountsItsBytesTimesTheBestScore) {
-  const Unigram model = Model()
-                            .piece("<unk>", 0, kUnknown)
-                            .piece("<", -1)
-                            .piece("s", -1)
-                            .piece(">", -1)
-                            .piece("<s>", -50, kUserDefined)
-                            .read();
+TEST(SentencePieceUnigram, UserDefinedPiecesScoreTheirBytesTimesTheBestScore) {
+  const SentencePieceUnigram model = Model()
+                                         .piece("<unk>", 0, kUnknown)
+                                         .piece("<", -1)
+                                         .piece("s", -1)
+                                         .piece(">", -1)
+                                         .piece("<s>", -50, kUserDefined)
+                                         .read();
   EXPECT_THAT(model.encode("s<s>"), ElementsAre(2, 1, 2, 3)) << "3 * -1 - 0.1 is less than -3";
-  const Unigram likely = Model()
-                             .piece("<unk>", 0, kUnknown)
-                             .piece("<", -1)
-                             .piece("s", -2)
-                             .piece(">", -2)
-                             .piece("<s>", -50, kUserDefined)
-                             .read();
+  const SentencePieceUnigram likely = Model()
+                                          .piece("<unk>", 0, kUnknown)
+                                          .piece("<", -1)
+                                          .piece("s", -2)
+                                          .piece(">", -2)
+                                          .piece("<s>", -50, kUserDefined)
+                                          .read();
   EXPECT_THAT(likely.encode("s<s>"), ElementsAre(2, 4));
 }
 
-TEST(Unigram, ModelsOfAnotherKindAreNotRead) {
-  EXPECT_FALSE(Unigram::read(Model().piece("a", 0).trainer(2, false).bytes()).has_value());
+TEST(SentencePieceUnigram, ReadsOnlyUnigramModels) {
+  EXPECT_FALSE(SentencePieceUnigram::read(Model().piece("a", 0).trainer(2, false).bytes()).has_value());
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// GPT-2's, BERT's and tiktoken's files, Hugging Face folders, and the names of --tokenizer-type.
+// GPT-2's, BERT's and tiktoken's files, and Hugging Face folders, by --tokenizer-type.
 #include "colonnade/tokenizers/vocab_files.h"
 
 #include <gmock/gmock.h>
@@ -26,7 +26,7 @@ void write(const std::string& path, const std::string& text) {
   std::ofstream(path, std::ios::binary) << text;
 }
 
-/// Calls use(text, expected) for the inputs and results of a vector.
+/// Calls use(text, expected) for the inputs and recorded results of a tokenizer.
 template <typename Use>
 void for_each_expected(const std::string& name, Use&& use) {
   std::ifstream inputs(test::vector_path("tokenizers/inputs.jsonl")),
@@ -35,7 +35,7 @@ void for_each_expected(const std::string& name, Use&& use) {
     use(json::parse(input)["text"].get<std::string>(), json::parse(result));
 }
 
-TEST(VocabFiles, Gpt2FilesGiveWhatTheirJsonGives) {
+TEST(VocabFiles, Gpt2FilesMatchTheirTokenizerJson) {
   const json file = file_of("gpt2_bpe");
   json vocab = file["model"]["vocab"];
   vocab["<|endoftext|>"] = 1024;
@@ -66,7 +66,7 @@ TEST(VocabFiles, Gpt2FilesGiveWhatTheirJsonGives) {
               HasSubstr("--vocab-file"));
 }
 
-TEST(VocabFiles, BertsVocabTxtGivesWhatItsJsonGives) {
+TEST(VocabFiles, BertVocabTxtMatchesItsTokenizerJson) {
   const json vocab = file_of("bert_wordpiece")["model"]["vocab"];
   std::vector<std::string> lines(vocab.size());
   for (const auto& [token, id] : vocab.items()) lines[id.get<std::size_t>()] = token;
@@ -93,7 +93,7 @@ TEST(VocabFiles, BertsVocabTxtGivesWhatItsJsonGives) {
               HasSubstr("[UNK]"));
 }
 
-TEST(VocabFiles, TiktokenGivesTheIdsOfTiktoken) {
+TEST(VocabFiles, TiktokenMatchesReferenceIds) {
   std::ifstream lines(test::vector_path("tiktoken/expected.jsonl"));
   std::map<std::string, std::unique_ptr<Tokenizer>> tokenizers;
   int count = 0;
@@ -120,7 +120,7 @@ TEST(VocabFiles, TiktokenGivesTheIdsOfTiktoken) {
   EXPECT_EQ(tokenizers["gpt2"]->decode(tokenizers["gpt2"]->encode("a \xE2\x82\xAC b")), "a \xE2\x82\xAC b");
 }
 
-TEST(VocabFiles, TiktokenSaysWhatIsWrong) {
+TEST(VocabFiles, TiktokenErrorsNameTheFault) {
   const test::TempFolder folder;
   const auto message = [&](const std::string& text, const std::string& pattern) {
     write(folder / "r.tiktoken", text);
@@ -150,7 +150,7 @@ TEST(VocabFiles, TiktokenSaysWhatIsWrong) {
   EXPECT_THAT(message("YQ==\n", "gpt2"), HasSubstr("token 0"));
 }
 
-/// A folder with llama3_bpe.json and a configuration.
+/// A folder with llama3_bpe.json as tokenizer.json and a tokenizer_config.json.
 class FolderTest : public ::testing::Test {
  protected:
   FolderTest() {
@@ -164,7 +164,7 @@ class FolderTest : public ::testing::Test {
   test::TempFolder folder_;
 };
 
-TEST_F(FolderTest, NamesSpecialTokens) {
+TEST_F(FolderTest, ConfigNamesSpecialTokens) {
   const auto tokenizer = read({{"bos_token", "<|begin_of_text|>"},
                                {"eos_token", {{"content", "<|eot_id|>"}}},
                                {"pad_token", nullptr}});
@@ -172,14 +172,14 @@ TEST_F(FolderTest, NamesSpecialTokens) {
   EXPECT_EQ(tokenizer->eod(), 1284);
   EXPECT_EQ(tokenizer->special().pad, -1);
   EXPECT_EQ(read({{"cls_token", "<|begin_of_text|>"}, {"sep_token", "<|end_of_text|>"}})->eod(), 1281)
-      << "sep for eos";
+      << "sep replaces a missing eos";
   EXPECT_THAT(test::message_of<DataError>([&] {
                 (void)read({{"added_tokens_decoder", {{"7", {{"content", "<|eot_id|>"}}}}}});
               }),
               HasSubstr("added_tokens_decoder.7"));
 }
 
-TEST_F(FolderTest, ConfigurationsAreReadAsTheyArePublished) {
+TEST_F(FolderTest, ReadsPublishedConfigs) {
   const json config = {{"add_prefix_space", nullptr},
                        {"bos_token", "<|begin_of_text|>"},
                        {"clean_up_tokenization_spaces", false},
@@ -200,8 +200,8 @@ TEST_F(FolderTest, ConfigurationsAreReadAsTheyArePublished) {
   const auto tokenizer = make_tokenizer({.type = "HuggingFaceTokenizer", .model = folder_ / ""});
   EXPECT_EQ(tokenizer->special().bos, 1280);
   EXPECT_EQ(tokenizer->eod(), 1281);
-  EXPECT_EQ(tokenizer->encode("<img>").size(), 1U) << "a special token that the model's class names";
-  EXPECT_EQ(chat_template::read_template({.model = folder_ / "", .given = ""}).source(),
+  EXPECT_EQ(tokenizer->encode("<img>").size(), 1U) << "a model-specific special token";
+  EXPECT_EQ(chat_template::read_template({.model = folder_ / "", .template_or_path = ""}).source(),
             "{{ messages[0].content }}");
   write(folder_ / "tokenizer_config.json", published.substr(0, published.find("padding_side")));
   EXPECT_THAT(test::message_of<DataError>(
@@ -209,58 +209,58 @@ TEST_F(FolderTest, ConfigurationsAreReadAsTheyArePublished) {
               HasSubstr("must be JSON"));
 }
 
-TEST_F(FolderTest, DocumentsGetTheIdsThatMegatronGivesThem) {
+TEST_F(FolderTest, DocumentsGetTheSpecialIdsOfMegatron) {
   const json config = {{"eos_token", "<|end_of_text|>"}};
   const Ids text = read(config)->encode("some text");
-  Ids with_begin = text;
-  with_begin.insert(with_begin.begin(), 1280);
-  EXPECT_EQ(read(config)->encode_document("some text"), with_begin) << "the post-processor's";
+  Ids with_bos = text;
+  with_bos.insert(with_bos.begin(), 1280);
+  EXPECT_EQ(read(config)->encode_document("some text"), with_bos) << "of the post-processor";
   EXPECT_EQ(read(config, false)->encode_document("some text"), text)
       << "--tokenizer-hf-no-include-special-tokens";
   const auto file = make_tokenizer({.type = "HuggingFaceTokenizer", .model = folder_ / "tokenizer.json"});
-  EXPECT_EQ(file->encode_document("some text"), text) << "a lone file";
+  EXPECT_EQ(file->encode_document("some text"), text) << "a single file";
   EXPECT_EQ(file->eod(), 1281);
 }
 
-TEST_F(FolderTest, PromptsBeginAsDocumentsDo) {
+TEST_F(FolderTest, PromptsHaveTheBosOfDocuments) {
   json config = {{"bos_token", "<|begin_of_text|>"}, {"eos_token", "<|end_of_text|>"}};
   const Ids text = read(config)->encode("some text");
-  Ids begun = text;
-  begun.insert(begun.begin(), 1280);
-  EXPECT_EQ(encode_prompt(*read(config), "some text"), begun) << "as AutoTokenizer gives it";
-  EXPECT_EQ(encode_prompt(*read(config), "<|begin_of_text|>some text"), begun) << "not twice";
+  Ids with_bos = text;
+  with_bos.insert(with_bos.begin(), 1280);
+  EXPECT_EQ(encode_prompt(*read(config), "some text"), with_bos) << "as from AutoTokenizer";
+  EXPECT_EQ(encode_prompt(*read(config), "<|begin_of_text|>some text"), with_bos) << "not twice";
   EXPECT_EQ(encode_prompt(*read(config, false), "some text"), text);
   EXPECT_EQ(encode_prompt(*read(config), ""), Ids{});
   config.update({{"tokenizer_class", "LlamaTokenizer"}, {"add_bos_token", true}, {"add_eos_token", true}});
-  EXPECT_EQ(encode_prompt(*read(config), "some text"), begun) << "a prompt has no end";
+  EXPECT_EQ(encode_prompt(*read(config), "some text"), with_bos) << "a prompt has no eos";
 }
 
-TEST_F(FolderTest, ClassesWithEndsReplaceThePostProcessor) {
+TEST_F(FolderTest, BosAndEosKeysReplaceThePostProcessorOfSomeClasses) {
   json config = {{"bos_token", "<|begin_of_text|>"},
                  {"eos_token", "<|end_of_text|>"},
                  {"add_bos_token", false},
                  {"add_eos_token", true}};
-  Ids text = read(config)->encode("some text"), begun = text, ended = text;
-  begun.insert(begun.begin(), 1280);
-  ended.push_back(1281);
+  Ids text = read(config)->encode("some text"), with_bos = text, with_eos = text;
+  with_bos.insert(with_bos.begin(), 1280);
+  with_eos.push_back(1281);
   for (const char* name : {"", "PreTrainedTokenizerFast", "Qwen2Tokenizer"}) {
     config["tokenizer_class"] = name;
-    EXPECT_EQ(read(config)->encode_with_special("some text"), begun) << name;
+    EXPECT_EQ(read(config)->encode_with_special("some text"), with_bos) << name;
   }
   for (const char* name : {"LlamaTokenizerFast", "LlamaTokenizer", "GemmaTokenizerFast"}) {
     config["tokenizer_class"] = name;
-    EXPECT_EQ(read(config)->encode_with_special("some text"), ended) << name;
+    EXPECT_EQ(read(config)->encode_with_special("some text"), with_eos) << name;
   }
   config.erase("eos_token");
   EXPECT_THAT(test::message_of<DataError>([&] { (void)read(config); }),
               HasSubstr("add_eos_token must have a eos_token"));
 }
 
-TEST_F(FolderTest, NamedTokensAreFoundInTexts) {
+TEST_F(FolderTest, NamedTokensAreMatchedInTexts) {
   const auto plain = read(json::object());
   const auto end = static_cast<std::int32_t>(plain->vocab_size());
   ASSERT_EQ(plain->id_of("the"), -1);
-  const auto named = read({{"eos_token", "the"},  // ids as AutoTokenizer gives them
+  const auto named = read({{"eos_token", "the"},  // expected ids are those of AutoTokenizer
                            {"pad_token", {{"content", "<new>"}, {"rstrip", true}}},
                            {"additional_special_tokens", {"<more>"}},
                            {"extra_special_tokens", {{"image_token", "<image>"}}}});
@@ -278,14 +278,14 @@ TEST_F(FolderTest, NamedTokensAreFoundInTexts) {
   EXPECT_THAT(test::message_of<DataError>([&] {
                 (void)read({{"added_tokens_decoder", {{std::to_string(end + 7), {{"content", "<new>"}}}}}});
               }),
-              HasSubstr("first behind its tokens"));
+              HasSubstr("next id after its tokens"));
   EXPECT_THAT(test::message_of<DataError>([&] {
                 (void)read({{"split_special_tokens", true}});
               }),
               HasSubstr("split_special_tokens"));
 }
 
-TEST_F(FolderTest, KeysOfClassesAreFollowed) {
+TEST_F(FolderTest, KeysOfTransformersClassesApply) {
   json file = json::parse(read_file(test::vector_path("tokenizers/gpt2_bpe.json")));
   write(folder_ / "tokenizer.json", file.dump());
   const json space = {{"tokenizer_class", "GPT2Tokenizer"}, {"add_prefix_space", true}};
@@ -298,25 +298,25 @@ TEST_F(FolderTest, KeysOfClassesAreFollowed) {
                  read({{"tokenizer_class", "BertTokenizer"}, {"do_lower_case", false}})->encode("some été");
   EXPECT_EQ(read({{"tokenizer_class", "BertTokenizerFast"}, {"do_lower_case", true}})->encode("Some été"),
             lower);
-  EXPECT_NE(cased, read(json::object())->encode("some été")) << "accents stay";
+  EXPECT_NE(cased, read(json::object())->encode("some été")) << "accents are kept";
 
   write(folder_ / "tokenizer.json", read_file(test::vector_path("tokenizers/llama2_json.json")));
   EXPECT_NO_THROW((void)read({{"tokenizer_class", "LlamaTokenizerFast"}, {"add_prefix_space", true}}));
   EXPECT_THAT(test::message_of<DataError>([&] {
                 (void)read({{"tokenizer_class", "LlamaTokenizerFast"}, {"add_prefix_space", false}});
               }),
-              HasSubstr("LlamaTokenizer would make it anew"));
+              HasSubstr("LlamaTokenizer would rebuild the pipeline from it"));
 }
 
-/// Ids as AutoTokenizer gives them.
-TEST_F(FolderTest, TokensWithNamesOfTheirOwnAreFoundInTexts) {
+/// The expected ids are those of AutoTokenizer.
+TEST_F(FolderTest, ModelSpecificTokensAreMatchedInTexts) {
   const auto end = static_cast<std::int32_t>(read(json::object())->vocab_size());
   const auto ids_of = [&](const json& config, const char* text) { return read(config)->encode(text); };
   const json image = {{"image_token", "<i>"}, {"pad_token", "<p>"}, {"video_token", "<v>"}};
   EXPECT_EQ(ids_of(image, "<p><i><v>"), (Ids{end, end + 1, end + 2}));
   json table = {{"video_token", {{"content", "<v>"}}}, {"image_token", "<i>"}};
   EXPECT_EQ(ids_of(table, "<i>"), Ids{end});
-  EXPECT_GT(ids_of(table, "<v>").size(), 1U) << "an object that is not said to be a token";
+  EXPECT_GT(ids_of(table, "<v>").size(), 1U) << "an object without __type AddedToken";
   table["video_token"]["__type"] = "AddedToken";
   EXPECT_EQ(ids_of(table, "<v><i>"), (Ids{end, end + 1})) << "objects come first";
   table["extra_special_tokens"] = {{"more", "<m>"}};
@@ -331,7 +331,7 @@ TEST_F(FolderTest, TokensWithNamesOfTheirOwnAreFoundInTexts) {
               HasSubstr("image_token must be a token of tokenizer.json"));
 }
 
-TEST_F(FolderTest, TheMapOfSpecialTokensCountsUnlessAddedTokensAreListed) {
+TEST_F(FolderTest, SpecialTokensMapTakesPrecedenceUnlessAddedTokensAreListed) {
   write(folder_ / "tokenizer.json", read_file(test::vector_path("tokenizers/llama3_bpe.json")));
   write(folder_ / "special_tokens_map.json", R"({"eos_token": "day", "pad_token": "th"})");
   json config = {{"eos_token", "is"}, {"bos_token", "on"}};
@@ -346,26 +346,26 @@ TEST_F(FolderTest, TheMapOfSpecialTokensCountsUnlessAddedTokensAreListed) {
   EXPECT_EQ(listed->special().pad, -1) << "the map is not read";
 }
 
-TEST_F(FolderTest, TextsAreCleanedAsTransformersCleansThem) {
-  const std::string said = "don't do not say 'x' . we 've , they 're !";
+TEST_F(FolderTest, CleansUpTokenizationSpacesAsTransformers) {
+  const std::string spaced = "don't do not say 'x' . we 've , they 're !";
   json config = {{"clean_up_tokenization_spaces", true}};
   const auto decoded = [&](const char* file) {
     write(folder_ / "tokenizer.json", read_file(test::vector_path(fmt::format("tokenizers/{}.json", file))));
     const auto tokenizer = read(config);
-    return tokenizer->decode(tokenizer->encode(said));
+    return tokenizer->decode(tokenizer->encode(spaced));
   };
   EXPECT_EQ(decoded("bert_wordpiece"), "don't do not say'x '. we've, they're!");
   EXPECT_EQ(decoded("t5_unigram"), "don't do not say 'x'. we've, they're!");
-  EXPECT_EQ(decoded("gpt2_bpe"), said) << "BPE";
+  EXPECT_EQ(decoded("gpt2_bpe"), spaced) << "BPE";
   config["clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output"] = true;
   EXPECT_EQ(decoded("gpt2_bpe"), "don't do not say 'x'. we've, they're!");
   config.erase("clean_up_tokenization_spaces");
   EXPECT_EQ(decoded("bert_wordpiece"), "don ' t do not say ' x '. we ' ve, they ' re!");
   write(folder_ / "special_tokens_map.json", R"({"clean_up_tokenization_spaces": true})");
-  EXPECT_EQ(decoded("t5_unigram"), said) << "a key of tokenizer_config.json alone";
+  EXPECT_EQ(decoded("t5_unigram"), spaced) << "a key of tokenizer_config.json only";
 }
 
-TEST_F(FolderTest, TheFileThatDecidesIsFound) {
+TEST_F(FolderTest, FindsTheFileThatDeterminesTheIds) {
   EXPECT_EQ(tokenizer_file(folder_ / ""), folder_ / "tokenizer.json");
   EXPECT_EQ(tokenizer_file("/some/file"), "/some/file");
   const test::TempFolder empty;

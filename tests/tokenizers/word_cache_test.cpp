@@ -1,4 +1,4 @@
-// Texts encoded word by word against the same texts as a whole, and which tokenizers allow it.
+// Texts encoded word by word compared with whole texts, and the tokenizers that allow it.
 #include "colonnade/tokenizers/word_cache.h"
 
 #include <gtest/gtest.h>
@@ -15,15 +15,15 @@ using Ids = std::vector<std::int32_t>;
 json file_of(const std::string& name) {
   return json::parse(read_file(test::vector_path("tokenizers/" + name + ".json")));
 }
-std::unique_ptr<PartsTokenizer> tokenizer_of(const json& file) {
-  return std::make_unique<PartsTokenizer>(tokenizer_parts_of("tokenizer.json", file.dump()));
+std::unique_ptr<HfTokenizer> tokenizer_of(const json& file) {
+  return std::make_unique<HfTokenizer>(parse_tokenizer_json("tokenizer.json", file.dump()));
 }
-std::optional<WordBorders> borders_of(const json& file) {
-  const TokenizerParts parts = tokenizer_parts_of("tokenizer.json", file.dump());
-  return WordBorders::of(parts.normalizers, parts.pre_tokenizers, *parts.model);
+std::optional<WordBoundaries> boundaries_of(const json& file) {
+  const TokenizerComponents parts = parse_tokenizer_json("tokenizer.json", file.dump());
+  return WordBoundaries::find(parts.normalizers, parts.pre_tokenizers, *parts.model);
 }
 
-/// Behind the others a normalizer that no text of these tests meets, and that nobody has shown to be local.
+/// Appends a normalizer.
 json with_step(json file, const json& step) {
   json steps = json::array();
   if (!file["normalizer"].is_null() && file["normalizer"]["type"] == "Sequence") {
@@ -35,9 +35,10 @@ json with_step(json file, const json& step) {
   file["normalizer"] = {{"type", "Sequence"}, {"normalizers", steps}};
   return file;
 }
-const json kNeverMet = {{"type", "Replace"}, {"pattern", {{"String", "\x01\x02"}}}, {"content", "x"}};
+/// A normalizer that matches no text of these tests, and is not proven to be local.
+const json kNeverMatches = {{"type", "Replace"}, {"pattern", {{"String", "\x01\x02"}}}, {"content", "x"}};
 
-/// Words, runs of white space, marks, and characters that join their neighbours.
+/// Random words, white space, marks, and combining characters.
 std::string random_text(std::uint64_t& state) {
   static const std::array<const char*, 40> kParts = {"the",
                                                      "of",
@@ -89,8 +90,8 @@ std::string random_text(std::uint64_t& state) {
   return text;
 }
 
-/// BERT's way, T5's, Llama 2's, and Mistral's, which marks words without cutting them.
-std::vector<std::pair<std::string, json>> ways() {
+/// The pipelines of BERT, T5, Llama 2, and Mistral, which marks words without splitting them.
+std::vector<std::pair<std::string, json>> pipelines() {
   json mistral = file_of("llama2_json");
   mistral["normalizer"] = nullptr;
   mistral["pre_tokenizer"] = {
@@ -105,24 +106,24 @@ std::vector<std::pair<std::string, json>> ways() {
 }
 
 TEST(WordCache, WordsAreEncodedAsWithinTheirText) {
-  for (const auto& [name, file] : ways()) {
-    const auto borders = borders_of(file);
-    ASSERT_TRUE(borders) << name;
-    ASSERT_FALSE(borders_of(with_step(file, kNeverMet))) << name;
-    const auto by_word = tokenizer_of(file), whole = tokenizer_of(with_step(file, kNeverMet));
+  for (const auto& [name, file] : pipelines()) {
+    const auto boundaries = boundaries_of(file);
+    ASSERT_TRUE(boundaries) << name;
+    ASSERT_FALSE(boundaries_of(with_step(file, kNeverMatches))) << name;
+    const auto by_word = tokenizer_of(file), whole = tokenizer_of(with_step(file, kNeverMatches));
     std::uint64_t state = 7;
-    std::size_t cut = 0;
+    std::size_t splits = 0;
     for (int i = 0; i < 20'000; ++i) {
       const std::string text = random_text(state);
       if (i < 100)
-        for (std::size_t at = 0; (at = borders->next(text, at == 0 ? 0 : at + 1)) < text.size();) ++cut;
+        for (std::size_t at = 0; (at = boundaries->next(text, at == 0 ? 0 : at + 1)) < text.size();) ++splits;
       ASSERT_EQ(by_word->encode(text), whole->encode(text)) << name << ": '" << text << "'";
     }
-    EXPECT_GT(cut, 100U) << name;
+    EXPECT_GT(splits, 100U) << name;
   }
 }
 
-TEST(WordCache, TextsWhoseWordsDependOnEachOtherStayWhole) {
+TEST(WordCache, DependentWordsAreNotSplit) {
   const json llama2 = file_of("llama2_json"), t5 = file_of("t5_unigram"), bert = file_of("bert_wordpiece");
   json crossing = llama2;  // "e" and a mark are one token
   const auto id = crossing["model"]["vocab"].size();
@@ -133,32 +134,34 @@ TEST(WordCache, TextsWhoseWordsDependOnEachOtherStayWhole) {
   for (json token : crossing["added_tokens"])
     if (llama2["model"]["vocab"].contains(token["content"].get<std::string>())) added.push_back(token);
   crossing["added_tokens"] = added;
-  EXPECT_FALSE(borders_of(crossing));
-  json whole_words = llama2;
-  whole_words["model"]["ignore_merges"] = true;
-  EXPECT_FALSE(borders_of(whole_words));
-  json unigram = t5;  // sums of scores over a whole text are rounded otherwise than over words
+  EXPECT_FALSE(boundaries_of(crossing));
+  json ignoring_merges = llama2;
+  ignoring_merges["model"]["ignore_merges"] = true;
+  EXPECT_FALSE(boundaries_of(ignoring_merges));
+  json unigram = t5;  // sums of scores over a whole text round differently than over words
   unigram["pre_tokenizer"] = nullptr;
-  EXPECT_FALSE(borders_of(unigram));
-  EXPECT_FALSE(borders_of(with_step(bert, {{"type", "Strip"}, {"strip_left", true}, {"strip_right", true}})));
+  EXPECT_FALSE(boundaries_of(unigram));
+  EXPECT_FALSE(
+      boundaries_of(with_step(bert, {{"type", "Strip"}, {"strip_left", true}, {"strip_right", true}})));
   const json space = {{"type", "Replace"}, {"pattern", {{"String", " "}}}, {"content", "x"}};
-  EXPECT_EQ(borders_of(with_step(bert, space))->next("a b\tc", 0), 5U);  // BERT makes tabs spaces
+  EXPECT_EQ(boundaries_of(with_step(bert, space))->next("a b\tc", 0), 5U);  // BERT turns tabs into spaces
 }
 
-TEST(WordCache, BordersStandBesideWhatJoinsNothing) {
-  const auto bert = borders_of(file_of("bert_wordpiece")), t5 = borders_of(file_of("t5_unigram"));
-  const auto all = [](const WordBorders& borders, const std::string& text) {
+TEST(WordCache, BoundariesAreNextToNonCombiningCharacters) {
+  const auto bert = boundaries_of(file_of("bert_wordpiece")), t5 = boundaries_of(file_of("t5_unigram"));
+  const auto all = [](const WordBoundaries& boundaries, const std::string& text) {
     std::string marks(text.size(), '.');
-    for (std::size_t at = 0; (at = borders.next(text, at == 0 ? 0 : at + 1)) < text.size();) marks[at] = '^';
+    for (std::size_t at = 0; (at = boundaries.next(text, at == 0 ? 0 : at + 1)) < text.size();)
+      marks[at] = '^';
     return marks;
   };
   EXPECT_EQ(all(*bert, "a b  c.d\ne"), ".^.^..^^^.");
   EXPECT_EQ(all(*t5, "a b  c.d\ne f"), ".^.^....^.^.");
-  EXPECT_EQ(all(*bert, "a \xCC\x81 b"), "......");  // an accent on a space, and a space behind an accent
+  EXPECT_EQ(all(*bert, "a \xCC\x81 b"), "......");  // an accent on a space, and a space after an accent
   EXPECT_EQ(all(*t5, "a \xC3\xA9 b"), ".^..^.");
 }
 
-TEST(WordCache, KeepsFrequentWordsAndOneWithoutIds) {
+TEST(WordCache, KeepsFrequentWordsAndWordsWithoutIds) {
   WordCache cache;
   int encoded = 0;
   const auto ids_of = [&](const std::string& word) {
@@ -171,7 +174,7 @@ TEST(WordCache, KeepsFrequentWordsAndOneWithoutIds) {
   };
   EXPECT_EQ(ids_of("seven77"), (Ids{-5, 7, 7}));
   EXPECT_EQ(ids_of("five5"), Ids{-5});
-  for (int i = 0; i < 200'000; ++i) {  // six for each place
+  for (int i = 0; i < 200'000; ++i) {  // six per set
     ids_of("rare" + std::to_string(i));
     if (i % 100 == 0) ids_of("seven77");
   }

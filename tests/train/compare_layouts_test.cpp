@@ -1,4 +1,4 @@
-// Layouts of one run agree, and a layout with a fault in it is told apart from rounding.
+// Layouts of one run agree, and a defect in a layout is distinguished from rounding.
 #include "colonnade/train/compare_layouts.h"
 
 #include <gmock/gmock.h>
@@ -30,11 +30,12 @@ TEST(CompareLayouts, AgreeInFp32) {
               "--use-distributed-optimizer --micro-batch-size 2")},
       2);
   EXPECT_FALSE(found.first) << found.first->what << ' ' << found.first->distance;
-  EXPECT_GE(found.farthest.size(), 5U);
-  for (const Apart& one : found.farthest) EXPECT_FALSE(one.beyond()) << one.what;
+  EXPECT_GE(found.largest.size(), 5U);
+  for (const ValueDifference& one : found.largest) EXPECT_FALSE(one.exceeds_bound()) << one.what;
 }
 
-// The gradients of key biases are rounding, and Adam moves them by the whole rate this way or that.
+// Gradients of key biases are mere rounding, and Adam moves them by the full learning rate in either
+// direction.
 TEST(CompareLayouts, AgreeInFp32WhereGradientsAreRounding) {
   const std::string wide = "--init-method-std 0.1 --attention-dropout 0 ";
   const Comparison found =
@@ -44,69 +45,70 @@ TEST(CompareLayouts, AgreeInFp32WhereGradientsAreRounding) {
 
 constexpr const char* kTp2Sp = "--tensor-model-parallel-size 2 --sequence-parallel";
 
-using Bend = at::Tensor (*)(const at::Tensor& grad);
+using GradientChange = at::Tensor (*)(const at::Tensor& grad);
 
-/// A block whose gradient is bent on the way back.
-class Bent final : public tensor::Block {
+/// A block that modifies its gradient in the backward pass.
+class ModifiedGradient final : public tensor::Block {
  public:
-  Bent(std::unique_ptr<tensor::Block> inner, Bend bend) : inner_(std::move(inner)), bend_(bend) {}
+  ModifiedGradient(std::unique_ptr<tensor::Block> inner, GradientChange change)
+      : inner_(std::move(inner)), change_(change) {}
   at::Tensor forward(const at::Tensor& x, const tensor::Pass& pass) override {
     const at::Tensor y = inner_->forward(x, pass);
-    y.register_hook(bend_);
+    y.register_hook(change_);
     return y;
   }
   std::vector<tensor::Parameter*> parameters() override { return inner_->parameters(); }
 
  private:
   std::unique_ptr<tensor::Block> inner_;
-  Bend bend_;
+  GradientChange change_;
 };
 
-/// GPT whose first layer is bent.
-job::Model with_bent_layer(const job::Site& site, Bend bend) {
-  job::Model model = job::build_model(site);
+/// A GPT whose first layer has a modified gradient.
+job::Model with_modified_gradient(const job::BuildContext& context, GradientChange change) {
+  job::Model model = job::build_model(context);
   auto& layer = model.stages[0]->blocks.at(1);
-  layer = std::make_unique<Bent>(std::move(layer), bend);
+  layer = std::make_unique<ModifiedGradient>(std::move(layer), change);
   return model;
 }
 
-/// It goes wrong on rank 1.
-job::Model with_a_defect(const job::Site& site) {
-  if (site.ranks.rank() != 1) return job::build_model(site);
-  return with_bent_layer(site, [](const at::Tensor& grad) { return grad * 1.01; });
+/// A defect on rank 1.
+job::Model with_defect(const job::BuildContext& context) {
+  if (context.ranks.rank() != 1) return job::build_model(context);
+  return with_modified_gradient(context, [](const at::Tensor& grad) { return grad * 1.01; });
 }
 
-/// The right thing, in an order of sums that costs five digits of whatever type it is in.
-job::Model with_lost_digits(const job::Site& site) {
-  return with_bent_layer(site, [](const at::Tensor& grad) {
+/// A correct computation, in a summation order that loses five digits of any dtype.
+job::Model with_lost_digits(const job::BuildContext& context) {
+  return with_modified_gradient(context, [](const at::Tensor& grad) {
     const at::Tensor large = grad.detach().abs().max() * 1e5;
     return grad + large - large;
   });
 }
 
-TEST(CompareLayouts, ADefectIsOneInFloat64TooAndNamed) {
-  const Comparison found = compare_layouts({run_of(1, "")}, {run_of(2, kTp2Sp), with_a_defect}, 2);
+TEST(CompareLayouts, DefectShowsInFloat64AndIsNamed) {
+  const Comparison found = compare_layouts({run_of(1, "")}, {run_of(2, kTp2Sp), with_defect}, 2);
   ASSERT_TRUE(found.first);
   EXPECT_EQ(found.first->step, 1);
-  EXPECT_THAT(found.first->what, HasSubstr("gradient of decoder.layers.0.")) << "the loss is right";
+  EXPECT_THAT(found.first->what, HasSubstr("gradient of decoder.layers.0.")) << "the loss is correct";
   ASSERT_TRUE(found.first_in_float64);
   EXPECT_EQ(found.first_in_float64->what, found.first->what);
 }
 
-TEST(CompareLayouts, ADifferenceThatFloat64DoesNotShowIsRounding) {
+TEST(CompareLayouts, DifferenceAbsentInFloat64IsRounding) {
   const Comparison found = compare_layouts({run_of(1, "")}, {run_of(2, kTp2Sp), with_lost_digits}, 2);
   ASSERT_TRUE(found.first);
   EXPECT_EQ(found.first->step, 1);
-  EXPECT_THAT(found.first->what, HasSubstr("gradient of decoder.layers.0.")) << "the loss is right";
+  EXPECT_THAT(found.first->what, HasSubstr("gradient of decoder.layers.0.")) << "the loss is correct";
   EXPECT_FALSE(found.first_in_float64) << found.first_in_float64->what;
 }
 
-TEST(CompareLayouts, SettingsThatDependOnWhatTheLayoutsDoAreNamed) {
+TEST(CompareLayouts, SettingsThatDependOnTheLayoutAreNamed) {
   const std::string experts =
       "--num-experts 4 --moe-router-topk 2 --disable-bias-linear --moe-router-load-balancing-type none ";
   const std::string capacity = experts + "--moe-expert-capacity-factor 1 ";
   const auto lines = [](const std::string& model, const std::string& other) {
-    return apart_by_definition(run_of(2, model), run_of(2, model + other));
+    return expected_differences(run_of(2, model), run_of(2, model + other));
   };
   for (const char* cut :
        {kTp2Sp, "--context-parallel-size 2 --attention-dropout 0", "--micro-batch-size 2"}) {
@@ -114,8 +116,9 @@ TEST(CompareLayouts, SettingsThatDependOnWhatTheLayoutsDoAreNamed) {
     EXPECT_THAT(lines(experts, cut), IsEmpty()) << cut;
   }
   const std::string sinkhorn = experts + "--moe-router-load-balancing-type sinkhorn ";
-  EXPECT_THAT(lines(sinkhorn, kTp2Sp), ElementsAre(HasSubstr("sinkhorn assigns the tokens")));
-  EXPECT_THAT(lines(sinkhorn, "--micro-batch-size 2"), ElementsAre(HasSubstr("sinkhorn assigns the tokens")));
+  EXPECT_THAT(lines(sinkhorn, kTp2Sp), ElementsAre(HasSubstr("sinkhorn balances the tokens")));
+  EXPECT_THAT(lines(sinkhorn, "--micro-batch-size 2"),
+              ElementsAre(HasSubstr("sinkhorn balances the tokens")));
   for (const char* cut : {"--pipeline-model-parallel-size 2", "--expert-model-parallel-size 2"}) {
     EXPECT_THAT(lines(capacity, cut), IsEmpty()) << cut;
     EXPECT_THAT(lines(sinkhorn, cut), IsEmpty()) << cut;
@@ -139,48 +142,49 @@ TEST(CompareLayouts, SettingsThatDependOnWhatTheLayoutsDoAreNamed) {
   EXPECT_THAT(lines(further, "--micro-batch-size 2"), IsEmpty());
   for (const char* masked : {"--eod-mask-loss ", "--reset-position-ids "})
     EXPECT_THAT(lines(further + masked + "--calculate-per-token-loss ", "--micro-batch-size 2"),
-                ElementsAre(HasSubstr("weighs the further tokens of a micro-batch by its tokens")));
+                ElementsAre(HasSubstr("weights the MTP loss of a micro-batch by its loss tokens")));
   EXPECT_THAT(lines(further + "--calculate-per-token-loss ", "--micro-batch-size 2"), IsEmpty());
   const std::string t5 = "t5 --decoder-seq-length 8 --vocab-extra-ids 9 ";
-  EXPECT_THAT(lines(t5, "--micro-batch-size 2"), ElementsAre(HasSubstr("samples of t5 and bert differ")));
+  EXPECT_THAT(lines(t5, "--micro-batch-size 2"),
+              ElementsAre(HasSubstr("samples of t5 and bert have different numbers")));
   EXPECT_THAT(lines(t5 + "--calculate-per-token-loss ", "--micro-batch-size 2"), IsEmpty());
 }
 
-TEST(CompareLayouts, OtherSettingsThanTheLayoutsAreRefused) {
+TEST(CompareLayouts, DifferencesBeyondTheLayoutAreRejected) {
   const config::Run one = run_of(1, ""), other = run_of(2, "--tensor-model-parallel-size 2 --seed 4321");
-  EXPECT_THAT(unlike_settings(one, other), Contains(HasSubstr("--seed (1234 and 4321)")));
+  EXPECT_THAT(differing_settings(one, other), Contains(HasSubstr("--seed (1234 and 4321)")));
   EXPECT_THROW(compare_layouts({one}, {other}, 1), ConfigError);
-  EXPECT_THAT(unlike_settings(one, run_of(2, kTp2Sp)), IsEmpty());
+  EXPECT_THAT(differing_settings(one, run_of(2, kTp2Sp)), IsEmpty());
   const std::string experts =
       "--num-experts 4 --moe-token-dispatcher-type alltoall --moe-shared-expert-intermediate-size 8 "
       "--moe-expert-capacity-factor 1.5 --disable-bias-linear --swiglu ";
-  EXPECT_THAT(unlike_settings(run_of(1, experts), run_of(1, experts + "--moe-pad-expert-input-to-capacity "
-                                                                      "--moe-shared-expert-overlap")),
+  EXPECT_THAT(differing_settings(run_of(1, experts), run_of(1, experts + "--moe-pad-expert-input-to-capacity "
+                                                                         "--moe-shared-expert-overlap")),
               IsEmpty());
 }
 
 std::vector<std::string> farthest_names(const Comparison& found) {
   std::vector<std::string> names;
-  for (const Apart& one : found.farthest) names.push_back(one.what);
+  for (const ValueDifference& one : found.largest) names.push_back(one.what);
   return names;
 }
 
-// The first loss scale is beyond fp16, and there are samples for two steps.
-TEST(CompareLayouts, WhatTheLossScaleSkipsIsTriedAgain) {
+// The first loss scale overflows fp16, and there are samples for two steps.
+TEST(CompareLayouts, StepsSkippedByTheLossScaleAreRepeated) {
   const std::string fp16 = "--fp16 --initial-loss-scale 4294967296 --train-iters 2 --attention-dropout 0 ";
   const Comparison found = compare_layouts({run_of(1, fp16)}, {run_of(2, fp16 + kTp2Sp)}, 2);
   EXPECT_TRUE(found.agree()) << found.first->what;
   EXPECT_EQ(found.steps, 2);
   EXPECT_GT(found.skipped, 4);
   EXPECT_THAT(farthest_names(found), Contains(HasSubstr("gradient of")));
-  const auto spoils = [](const job::Site& site) {
-    if (site.ranks.rank() != 1) return job::build_model(site);
-    return with_bent_layer(site, [](const at::Tensor& grad) { return grad * 2; });
+  const auto corrupt = [](const job::BuildContext& context) {
+    if (context.ranks.rank() != 1) return job::build_model(context);
+    return with_modified_gradient(context, [](const at::Tensor& grad) { return grad * 2; });
   };
-  EXPECT_FALSE(compare_layouts({run_of(1, fp16)}, {run_of(2, fp16 + kTp2Sp), spoils}, 1).agree());
+  EXPECT_FALSE(compare_layouts({run_of(1, fp16)}, {run_of(2, fp16 + kTp2Sp), corrupt}, 1).agree());
 }
 
-TEST(CompareLayouts, LossesAloneAreNoAgreement) {
+TEST(CompareLayouts, EqualLossesAloneAreNotAgreement) {
   const std::string fp16 = "--fp16 --loss-scale 1e30 --no-check-for-nan-in-loss-and-grad ";
   const Comparison found = compare_layouts({run_of(1, fp16)}, {run_of(2, fp16 + kTp2Sp)}, 2);
   EXPECT_FALSE(found.first) << found.first->what;
@@ -190,7 +194,7 @@ TEST(CompareLayouts, LossesAloneAreNoAgreement) {
   EXPECT_THAT(farthest_names(found), ElementsAre("lm_loss"));
 }
 
-TEST(CompareLayouts, AScaleThatNeverFitsIsGivenUp) {
+TEST(CompareLayouts, ScaleThatNeverFitsIsGivenUp) {
   const std::string fp16 = "--fp16 --initial-loss-scale 1e30 --min-loss-scale 1e30 ";
   const Comparison found = compare_layouts({run_of(1, fp16)}, {run_of(1, fp16)}, 2);
   EXPECT_EQ(found.steps, 0);
@@ -198,8 +202,8 @@ TEST(CompareLayouts, AScaleThatNeverFitsIsGivenUp) {
   EXPECT_FALSE(found.agree());
 }
 
-// Losses too: a norm that clips, moments and weights of three steps.
-TEST(CompareLayouts, DeterministicModeGivesEqualBits) {
+// Covers losses, a clipped norm, moments and weights of three steps.
+TEST(CompareLayouts, DeterministicModeIsBitwiseEqual) {
   for (const char* type : {"", "--bf16 ", "--fp16 --initial-loss-scale 1024 "}) {
     SCOPED_TRACE(type);
     const std::string model =
@@ -209,7 +213,7 @@ TEST(CompareLayouts, DeterministicModeGivesEqualBits) {
                                      {8, "--overlap-grad-reduce"}}) {
       SCOPED_TRACE(cut);
       const Comparison found = compare_layouts({run_of(1, model)}, {run_of(world, model + cut)}, 3);
-      for (const Apart& value : found.farthest) EXPECT_EQ(value.distance, 0) << value.what;
+      for (const ValueDifference& value : found.largest) EXPECT_EQ(value.distance, 0) << value.what;
     }
   }
 }

@@ -1,4 +1,4 @@
-// When a run ends before its last iteration. Whole runs of the executable are in tests/e2e.
+// Runs that end before their last iteration. Runs of the executable are in tests/e2e.
 #include "colonnade/train/loop.h"
 
 #include <gmock/gmock.h>
@@ -22,8 +22,8 @@ struct Ended {
   std::vector<record::StepRecord> records;
 };
 
-/// A run of three steps that may take a minute and began `earlier`.
-Ended run_begun(std::chrono::seconds earlier, const fs::path& folder, const std::string& more = {}) {
+/// Runs three steps with a limit of one minute, started `earlier`.
+Ended run_started(std::chrono::seconds earlier, const fs::path& folder, const std::string& more = {}) {
   const config::Run run = test::settings(
       1,
       test::words("--num-layers 1 --hidden-size 16 --num-attention-heads 2 --vocab-size 1025 --seq-length 8 "
@@ -46,22 +46,22 @@ Ended run_begun(std::chrono::seconds earlier, const fs::path& folder, const std:
   return ended;
 }
 
-TEST(Loop, SavesAndEndsWhenItsMinutesAreOver) {
+TEST(Loop, SavesAndEndsAtItsTimeLimit) {
   const checkpoint::test::TempFolder folder;
-  const Ended late = run_begun(std::chrono::seconds(61), folder.path() / "late");
+  const Ended late = run_started(std::chrono::seconds(61), folder.path() / "late");
   EXPECT_EQ(late.code, kExitStopped);
   EXPECT_THAT(late.steps, testing::ElementsAre(1));
   EXPECT_TRUE(fs::exists(folder.path() / "late/checkpoints/step_00000001"));
-  const Ended early = run_begun(std::chrono::seconds(0), folder.path() / "early");
+  const Ended early = run_started(std::chrono::seconds(0), folder.path() / "early");
   EXPECT_EQ(early.code, kExitDone);
   EXPECT_THAT(early.steps, testing::ElementsAre(1, 2, 3));
 }
 
-// 16 tokens, each of which goes to two experts.
-TEST(Loop, WritesTheTokensOfEachExpertWithEachLine) {
+// 16 tokens, each routed to two experts.
+TEST(Loop, RecordsTokensPerExpert) {
   const checkpoint::test::TempFolder folder;
-  const Ended ended = run_begun(std::chrono::seconds(0), folder.path(),
-                                " --num-experts 4 --moe-router-topk 2 --log-interval 2");
+  const Ended ended = run_started(std::chrono::seconds(0), folder.path(),
+                                  " --num-experts 4 --moe-router-topk 2 --log-interval 2");
   ASSERT_THAT(ended.steps, testing::ElementsAre(1, 2, 3));
   EXPECT_THAT(ended.records[0].tokens_per_expert, testing::IsEmpty());
   for (const std::size_t shown : {1, 2}) {

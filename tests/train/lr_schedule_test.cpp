@@ -1,4 +1,4 @@
-// The learning rate and weight decay against numbers of Megatron's own scheduler.
+// Learning rate and weight decay against values of Megatron's scheduler.
 #include "colonnade/train/lr_schedule.h"
 
 #include <gmock/gmock.h>
@@ -60,7 +60,7 @@ TEST(LearningRate, FollowsMegatronsWsdCurves) {
                {0, .0005, .001, .001, .001, .001, .000363603897, .0001, .0001});
 }
 
-TEST(LearningRate, StartsFromTheWarmupsFirstValue) {
+TEST(LearningRate, StartsFromTheWarmupInit) {
   LrPlan plan = plan_with(LrDecayStyle::kLinear);
   plan.init_lr = 2e-4;
   EXPECT_DOUBLE_EQ(learning_rate(plan, 0), 2e-4);
@@ -80,8 +80,8 @@ TEST(WeightDecay, FollowsMegatronsRamps) {
   EXPECT_DOUBLE_EQ(weight_decay(plan, 0), .1);
 }
 
-// trajectory/llama: warm-up over 5 steps, cosine to step 40, 8 samples a step.
-TEST(LearningRate, IsTheOneOfTheRecordedRun) {
+// trajectory/llama: warm-up over 5 steps, cosine to step 40, 8 samples per step.
+TEST(LearningRate, MatchesTheRecordedRun) {
   const config::Schedule schedule{
       .lr = 0.003, .min_lr = 0.0003, .lr_decay_style = LrDecayStyle::kCosine, .lr_warmup_iters = 5};
   const config::Training training{.global_batch_size = 8, .train_iters = 40};
@@ -102,7 +102,7 @@ TEST(LearningRate, IsTheOneOfTheRecordedRun) {
   EXPECT_EQ(rows, 40);
 }
 
-TEST(MakeLrPlan, CountsIterationsInGlobalBatchesAndSamplesAsTheyAre) {
+TEST(MakeLrPlan, ConvertsIterationsToSamples) {
   const config::Training by_iterations{.global_batch_size = 16, .train_iters = 100};
   const config::Schedule iterations{.lr = 1,
                                     .lr_decay_style = LrDecayStyle::kWsd,
@@ -146,13 +146,13 @@ std::string problems_of(const config::Schedule& schedule, const config::Training
   return "";
 }
 
-TEST(MakeLrPlan, NamesEveryBrokenRuleAtOnce) {
+TEST(MakeLrPlan, ReportsEveryBrokenRule) {
   using testing::AllOf;
   using testing::HasSubstr;
   const config::Training training{.global_batch_size = 1, .train_iters = 10};
   EXPECT_THAT(problems_of({.lr = 1, .min_lr = 2, .lr_decay_style = LrDecayStyle::kWsd, .lr_warmup_iters = 10},
                           training),
-              AllOf(HasSubstr("warm-up must be shorter"), HasSubstr("--min-lr"), HasSubstr("WSD needs")));
+              AllOf(HasSubstr("warm-up must be shorter"), HasSubstr("--min-lr"), HasSubstr("WSD requires")));
   EXPECT_THAT(problems_of({.lr = 1}, {.global_batch_size = 1}), HasSubstr("--train-iters"));
   EXPECT_THAT(problems_of({.lr = 1, .lr_warmup_init = 3}, training), HasSubstr("--lr-warmup-init"));
   EXPECT_THAT(problems_of({.lr = 1, .start_weight_decay = 0.1, .end_weight_decay = 0.2}, training),

@@ -1,4 +1,4 @@
-// A resumed schedule: equal values go on, different ones are refused unless a switch says who wins.
+// A resumed schedule: equal values continue, different ones are rejected unless a switch selects one side.
 #include "colonnade/train/lr_state.h"
 
 #include <gmock/gmock.h>
@@ -37,20 +37,20 @@ TEST(LrState, HoldsMegatronsKeys) {
   EXPECT_EQ(state["lr_decay_style"], "WSD");
 }
 
-TEST(LrState, ComesBackThroughTextWithTheSameCurve) {
+TEST(LrState, RoundTripsThroughTextWithTheSameCurve) {
   const auto state = nlohmann::json::parse(lr_state(some_plan(), 64).dump());
   const LrResume resumed = resume_lr(some_plan(), state, {});
   EXPECT_EQ(resumed.samples, 64);
   for (int n = 0; n <= 330; n += 10) EXPECT_EQ(learning_rate(resumed.plan, n), learning_rate(some_plan(), n));
 }
 
-TEST(LrState, RefusesOtherValuesAndNamesBoth) {
+TEST(LrState, RejectsDifferentValuesAndNamesBoth) {
   LrPlan other = some_plan();
   other.max_lr = 0.001;
   other.style = config::LrDecayStyle::kCosine;
   try {
     resume_lr(other, lr_state(some_plan(), 64), {});
-    FAIL() << "the change was not noticed";
+    FAIL() << "the change was not detected";
   } catch (const ConfigError& e) {
     EXPECT_THAT(e.what(), AllOf(HasSubstr("0.001"), HasSubstr("0.003"), HasSubstr("cosine"), HasSubstr("WSD"),
                                 HasSubstr("--lr"), HasSubstr("--override-opt-param-scheduler"),
@@ -58,28 +58,28 @@ TEST(LrState, RefusesOtherValuesAndNamesBoth) {
   }
 }
 
-TEST(LrState, LengthsAreSamplesAndAnotherBatchSizeIsNamed) {
-  const auto refusal = [](const LrPlan& other) -> std::string {
+TEST(LrState, LengthsAreSamplesAndAChangedBatchSizeIsNamed) {
+  const auto error_of = [](const LrPlan& other) -> std::string {
     try {
       resume_lr(other, lr_state(some_plan(), 64), {});
     } catch (const ConfigError& e) {
       return e.what();
     }
-    return "the change was not noticed";
+    return "the change was not detected";
   };
   LrPlan doubled = some_plan();
   for (double* length : {&doubled.warmup_samples, &doubled.decay_samples, &doubled.wsd_decay_samples,
                          &doubled.weight_decay_samples})
     *length *= 2;
-  EXPECT_THAT(refusal(doubled),
+  EXPECT_THAT(error_of(doubled),
               AllOf(HasSubstr("640.0 samples in the settings, 320.0 samples in the checkpoint"),
                     HasSubstr("all lengths differ by the factor 2"), HasSubstr("--global-batch-size")));
   LrPlan longer = some_plan();
   longer.decay_samples *= 2;
-  EXPECT_THAT(refusal(longer), AllOf(HasSubstr("--lr-decay-iters"), Not(HasSubstr("--global-batch-size"))));
+  EXPECT_THAT(error_of(longer), AllOf(HasSubstr("--lr-decay-iters"), Not(HasSubstr("--global-batch-size"))));
 }
 
-TEST(LrState, ALongerRunMayGoOnWhereWeightDecayIsConstant) {
+TEST(LrState, LongerRunMayResumeWithConstantWeightDecay) {
   LrPlan kept = some_plan();
   kept.weight_decay_style = config::WeightDecayIncrStyle::kConstant;
   LrPlan longer = kept;
@@ -92,7 +92,7 @@ TEST(LrState, ALongerRunMayGoOnWhereWeightDecayIsConstant) {
   EXPECT_THROW(resume_lr(ramp, lr_state(some_plan(), 64), {}), ConfigError);
 }
 
-TEST(LrState, ASwitchSaysWhichSideWins) {
+TEST(LrState, SwitchesSelectTheSide) {
   LrPlan other = some_plan();
   other.max_lr = 0.001;
   const auto state = lr_state(some_plan(), 64);
@@ -107,13 +107,13 @@ TEST(LrState, ASwitchSaysWhichSideWins) {
                ConfigError);
 }
 
-TEST(LrState, TakesAMegatronStateWithoutOurOwnKeys) {
+TEST(LrState, AcceptsAMegatronStateWithoutOurOwnKeys) {
   auto state = lr_state(some_plan(), 64);
   for (const char* key : {"init_lr", "wsd_decay_steps", "wsd_decay_style"}) state.erase(key);
   EXPECT_EQ(resume_lr(some_plan(), state, {}).plan.wsd_decay_samples, 40);
 }
 
-TEST(LrState, CallsADamagedStateDamaged) {
+TEST(LrState, ReportsADamagedState) {
   auto state = lr_state(some_plan(), 64);
   state.erase("min_lr");
   EXPECT_THROW(resume_lr(some_plan(), state, {}), DataError);

@@ -11,10 +11,10 @@
 #include "colonnade/audit/ledger.h"
 #include "colonnade/base/error.h"
 #include "colonnade/config/parse.h"
-#include "colonnade/data/describe.h"
-#include "colonnade/data/sample_use.h"
-#include "colonnade/job/continued.h"
+#include "colonnade/data/dataset_usage.h"
+#include "colonnade/data/sample_description.h"
 #include "colonnade/job/prepare.h"
+#include "colonnade/job/resume_policy.h"
 #include "colonnade/record/metrics.h"
 
 namespace colonnade::audit {
@@ -23,46 +23,46 @@ namespace {
 namespace fs = std::filesystem;
 using json = nlohmann::ordered_json;
 
-/// Numbers [begin, end).
-struct Numbers {
+/// Indices [begin, end).
+struct IndexRange {
   std::int64_t begin = 0, end = 0;
   [[nodiscard]] std::int64_t size() const { return std::max<std::int64_t>(end - begin, 0); }
   [[nodiscard]] bool contains(std::int64_t n) const { return begin <= n && n < end; }
 };
 
-json to_json(const Numbers& n) { return n.size() == 0 ? json() : json{n.begin, n.end - 1}; }
+json to_json(const IndexRange& n) { return n.size() == 0 ? json() : json{n.begin, n.end - 1}; }
 
-/// One start of the program, and what of its work is in the weights.
+/// One start of the program, and its part of the work in the weights.
 struct Session {
   fs::path run;
   LedgerLine line;
-  Numbers steps, samples;                 ///< kept
-  Numbers lost;                           ///< samples computed behind them
-  std::size_t first_line = 0, lines = 0;  ///< of History::steps: those of its steps that have a line
+  IndexRange steps, samples;              ///< in the weights
+  IndexRange lost;                        ///< computed later and not in the weights
+  std::size_t first_line = 0, lines = 0;  ///< its recorded steps in History::steps
 };
 
-/// One step whose updates the weights hold.
+/// One step whose update is in the weights.
 struct AuditedStep {
   std::int64_t number = 0;
-  Numbers samples;
+  IndexRange samples;
   bool skipped = false;
 };
 
-/// All sessions that made the weights, in their order, also those in the folders of other runs that this one
-/// goes on from; and those of this run of which nothing is left.
+/// All sessions that made the weights, in order, including those in the folders of other runs that this one
+/// resumed from, and the sessions of this run whose work is lost.
 class History {
  public:
   explicit History(const fs::path& run) : own_(*open(run)) {
     const auto last = record::last_step(record::RunFolder{run}.metrics());
-    const record::Loaded begun = own_.lines.back().loaded;
-    end_ = last && last->iteration > begun.step ? record::Loaded{last->iteration, last->consumed_samples}
-                                                : begun;
+    const record::ResumePoint start = own_.lines.back().loaded;
+    end_ = last && last->iteration > start.step ? record::ResumePoint{last->iteration, last->consumed_samples}
+                                                : start;
     std::size_t listed = 0;  // lines of this run
-    for (const Held& held : find_held()) {
-      for (; held.ledger == &own_ && listed < held.line; ++listed)
+    for (const Retained& retained : find_retained()) {
+      for (; retained.ledger == &own_ && listed < retained.line; ++listed)
         add(own_, listed, own_.lines[listed].loaded);
-      add(*held.ledger, held.line, held.end);
-      if (held.ledger == &own_) ++listed;
+      add(*retained.ledger, retained.line, retained.end);
+      if (retained.ledger == &own_) ++listed;
     }
     for (; listed < own_.lines.size(); ++listed) add(own_, listed, own_.lines[listed].loaded);
     for (std::size_t i = 0; i < sessions_.size(); ++i) read_steps_of(sessions_[i], last_recorded(i));
@@ -75,65 +75,65 @@ class History {
   [[nodiscard]] std::span<const AuditedStep> steps_of(const Session& session) const {
     return std::span(steps_).subspan(session.first_line, session.lines);
   }
-  /// What comes before the first session that is known, and the folder of the checkpoint that holds it.
-  [[nodiscard]] record::Loaded begin() const { return begin_; }
+  /// Progress before the first known session, and the folder of that checkpoint.
+  [[nodiscard]] record::ResumePoint begin() const { return begin_; }
   [[nodiscard]] const std::string& from() const { return from_; }
-  [[nodiscard]] record::Loaded end() const { return end_; }
+  [[nodiscard]] record::ResumePoint end() const { return end_; }
 
  private:
   struct Ledger {
     fs::path run;
     std::vector<LedgerLine> lines;
-    std::size_t left = 0;  ///< lines that were not looked at yet
+    std::size_t unvisited = 0;  ///< number of lines not visited yet
   };
-  /// A session whose work the weights hold, up to `end`.
-  struct Held {
+  /// A session whose work is in the weights, up to `end`.
+  struct Retained {
     Ledger* ledger = nullptr;
     std::size_t line = 0;
-    record::Loaded end;
+    record::ResumePoint end;
   };
 
-  /// Throws what read_ledger throws.
+  /// Throws as read_ledger.
   Ledger* open(const fs::path& run) {
     const auto [at, is_new] = ledgers_.try_emplace(fs::weakly_canonical(run));
     if (is_new) {
       at->second = {run, read_ledger({run}), 0};
-      at->second.left = at->second.lines.size();
+      at->second.unvisited = at->second.lines.size();
     }
     return &at->second;
   }
 
-  /// The ledger of the run that `line` goes on from, up to then; null: it is not there.
-  Ledger* open_before(const LedgerLine& line) {
+  /// The ledger of the run that `line` resumed from, up to that time; null when it does not exist.
+  Ledger* open_parent(const LedgerLine& line) {
     const fs::path run = fs::path(line.from).parent_path().parent_path();  // RUN/checkpoints/step_N
     if (!fs::exists(record::RunFolder{run}.ledger())) return nullptr;
     Ledger* ledger = open(run);
-    while (ledger->left > 0 && ledger->lines[ledger->left - 1].began_s > line.began_s) --ledger->left;
+    while (ledger->unvisited > 0 && ledger->lines[ledger->unvisited - 1].began_s > line.began_s)
+      --ledger->unvisited;
     return ledger;
   }
 
-  /// Backwards from the end: a session is followed by what it began with, in its folder or in another one.
-  /// The weights hold of it what comes before the first place that a later one goes on from.
-  std::vector<Held> find_held() {
-    std::vector<Held> held;
+  /// Walks backwards from the end: each session leads to the one whose checkpoint it started from.
+  std::vector<Retained> find_retained() {
+    std::vector<Retained> retained;
     begin_ = end_;
-    for (Ledger* ledger = &own_; ledger != nullptr && ledger->left > 0 && begin_.step > 0;) {
-      const LedgerLine& line = ledger->lines[--ledger->left];
+    for (Ledger* ledger = &own_; ledger != nullptr && ledger->unvisited > 0 && begin_.step > 0;) {
+      const LedgerLine& line = ledger->lines[--ledger->unvisited];
       const bool is_empty = line.loaded.step == begin_.step && line.own;
       if (line.loaded.step > begin_.step || (is_empty && !line.saved)) continue;
-      if (!from_.empty() && line.loaded.step < begin_.step && began_behind(line, from_, begin_.step))
+      if (!from_.empty() && line.loaded.step < begin_.step && started_after(line, from_, begin_.step))
         continue;
-      if (!is_empty) held.push_back({ledger, ledger->left, begin_});
-      begin_ = line.held();
+      if (!is_empty) retained.push_back({ledger, ledger->unvisited, begin_});
+      begin_ = line.retained();
       from_ = line.from;
-      if (!line.own) ledger = open_before(line);
+      if (!line.own) ledger = open_parent(line);
     }
-    std::ranges::reverse(held);
-    return held;
+    std::ranges::reverse(retained);
+    return retained;
   }
 
-  /// What another run has computed besides is its own, and not lost.
-  void add(const Ledger& ledger, std::size_t number, record::Loaded end) {
+  /// Adds a session. Later work of another run belongs to that run and is not lost.
+  void add(const Ledger& ledger, std::size_t number, record::ResumePoint end) {
     const LedgerLine& line = ledger.lines[number];
     Session session{
         ledger.run, line, {line.loaded.step + 1, end.step + 1}, {line.loaded.samples, end.samples}, {}, 0, 0};
@@ -143,8 +143,8 @@ class History {
     sessions_.push_back(std::move(session));
   }
 
-  /// The last step of which the session `index` can have a line: a later one whose checkpoint counts as an
-  /// earlier iteration has replaced those behind.
+  /// The last step that can have a line of the session: a checkpoint that counts as an earlier iteration has
+  /// replaced the lines after it.
   [[nodiscard]] std::int64_t last_recorded(std::size_t index) const {
     std::int64_t last = sessions_[index].steps.end - 1;
     for (std::size_t i = index + 1; i < sessions_.size(); ++i)
@@ -156,7 +156,7 @@ class History {
   void read_steps_of(Session& session, std::int64_t last) {
     session.first_line = steps_.size();
     if (session.steps.size() == 0) return;
-    record::Loaded before = session.line.loaded;
+    record::ResumePoint before = session.line.loaded;
     for (const record::StepRecord& r : records(session.run)) {
       if (!session.steps.contains(r.iteration) || r.iteration > last) continue;
       const bool follows = r.iteration == before.step + 1;
@@ -179,15 +179,15 @@ class History {
   Ledger& own_;
   std::vector<Session> sessions_;
   std::vector<AuditedStep> steps_;
-  record::Loaded begin_, end_;
+  record::ResumePoint begin_, end_;
   std::string from_;
   fs::path read_run_;
   std::vector<record::StepRecord> records_;
 };
 
-/// Steps that should have a line and have none.
-std::vector<Numbers> unrecorded(const History& history) {
-  std::vector<Numbers> gaps;
+/// Steps that should have a line in metrics.jsonl and have none.
+std::vector<IndexRange> unrecorded(const History& history) {
+  std::vector<IndexRange> gaps;
   const auto add = [&gaps](std::int64_t begin, std::int64_t end) {
     if (begin >= end) return;
     if (!gaps.empty() && gaps.back().end == begin)
@@ -207,26 +207,26 @@ std::vector<Numbers> unrecorded(const History& history) {
   return gaps;
 }
 
-/// Samples that were computed by sessions of which the weights hold them, and by others.
+/// How often samples were computed by sessions in the weights, and by lost ones.
 struct Computed {
-  Numbers samples;
-  std::int64_t held = 0, lost = 0;
+  IndexRange samples;
+  std::int64_t retained = 0, lost = 0;
 };
 
-/// All samples in ranges of equal counts, those that were computed once for the weights left out.
-std::vector<Computed> repeats(const History& history) {
-  std::set<std::int64_t> borders{0, history.begin().samples};
+/// Ranges of samples with equal counts, without those that were computed once and are in the weights.
+std::vector<Computed> repeated_samples(const History& history) {
+  std::set<std::int64_t> boundaries{0, history.begin().samples};
   for (const Session& s : history.sessions())
-    borders.insert({s.samples.begin, s.samples.end, s.lost.begin, s.lost.end});
+    boundaries.insert({s.samples.begin, s.samples.end, s.lost.begin, s.lost.end});
   std::vector<Computed> found;
-  for (auto at = borders.begin(); std::next(at) != borders.end(); ++at) {
+  for (auto at = boundaries.begin(); std::next(at) != boundaries.end(); ++at) {
     Computed part{{*at, *std::next(at)}, *at < history.begin().samples ? 1 : 0, 0};
     for (const Session& s : history.sessions()) {
-      part.held += s.samples.contains(*at) ? 1 : 0;
+      part.retained += s.samples.contains(*at) ? 1 : 0;
       part.lost += s.lost.contains(*at) ? 1 : 0;
     }
-    if (part.lost == 0 && part.held < 2) continue;
-    if (!found.empty() && found.back().samples.end == *at && found.back().held == part.held &&
+    if (part.lost == 0 && part.retained < 2) continue;
+    if (!found.empty() && found.back().samples.end == *at && found.back().retained == part.retained &&
         found.back().lost == part.lost)
       found.back().samples.end = part.samples.end;
     else
@@ -235,39 +235,39 @@ std::vector<Computed> repeats(const History& history) {
   return found;
 }
 
-/// Ranges of samples that were computed more than once, and those that are not in the weights.
+/// Adds ranges of samples that were computed more than once, and of those that are not in the weights.
 void add_repeats(const History& history, json& report) {
-  json again = json::array(), lost = json::array();
-  for (const Computed& part : repeats(history)) {
-    if (part.held == 0) {
+  json repeated = json::array(), lost = json::array();
+  for (const Computed& part : repeated_samples(history)) {
+    if (part.retained == 0) {
       lost.push_back(to_json(part.samples));
       continue;
     }
-    again.push_back({{"samples", to_json(part.samples)}, {"times", part.held + part.lost}});
-    if (part.held > 1) again.back()["held"] = part.held;
+    repeated.push_back({{"samples", to_json(part.samples)}, {"times", part.retained + part.lost}});
+    if (part.retained > 1) repeated.back()["held"] = part.retained;
   }
-  report["computed_again"] = std::move(again);
+  report["computed_again"] = std::move(repeated);
   report["lost"] = std::move(lost);
 }
 
 void add_skipped(const History& history, json& report) {
-  std::vector<Numbers> ranges;
+  std::vector<IndexRange> ranges;
   std::int64_t steps = 0;
   for (const AuditedStep& step : history.steps()) {
     if (!step.skipped) continue;
     ++steps;
-    if (step.samples.begin == step.samples.end) continue;  // the step in front has no line
+    if (step.samples.begin == step.samples.end) continue;  // the previous step has no line
     if (!ranges.empty() && ranges.back().end == step.samples.begin)
       ranges.back().end = step.samples.end;
     else
       ranges.push_back(step.samples);
   }
   json found = json::array();
-  for (const Numbers& range : ranges) found.push_back(to_json(range));
+  for (const IndexRange& range : ranges) found.push_back(to_json(range));
   report["skipped"] = {{"steps", steps}, {"ranges", std::move(found)}};
 }
 
-/// What has become of each file that a session read; a checksum is computed once.
+/// Current states of the files that sessions read; each checksum is computed once.
 class Files {
  public:
   /// "unchanged", "written again", "changed" or "missing".
@@ -293,7 +293,7 @@ json to_json(const DataFile& was, const std::string& state, const Files& files) 
   return file;
 }
 
-/// The training data of a session, opened as it did.
+/// The training data of a session, opened as the session did.
 struct OpenData {
   config::Run run;
   std::unique_ptr<tokenizers::Tokenizer> tokenizer;
@@ -301,7 +301,7 @@ struct OpenData {
   [[nodiscard]] const data::Batches& train() const { return *splits[0]; }
 };
 
-/// The session's paths may have been relative ones; those of its settings are not.
+/// `data` without dataset names: the session's paths may have been relative, those of its settings are not.
 nlohmann::json without_names(nlohmann::json data) {
   for (auto& split : data)
     for (auto& set : split.at("sets")) set.erase("name");
@@ -315,24 +315,24 @@ std::shared_ptr<const OpenData> open_data(const LedgerLine& line) {
   nlohmann::json tokenizer = job::tokenizer_state(open->run, open->tokenizer.get());
   const nlohmann::json state{{"settings", line.settings}, {"tokenizer", line.tokenizer}};
   if (!job::template_fault(open->run, state, "the session").empty())
-    throw DataError("the text of the chat template must be the one of the session; got another one");
-  // Sessions of versions that kept no checksum of the template.
-  if (tokenizer.is_object() && line.tokenizer.is_object() && !line.tokenizer.contains(job::kTemplateSum))
-    tokenizer.erase(job::kTemplateSum);
+    throw DataError("the text of the chat template must be that of the session; got another one");
+  // Older versions stored no checksum of the template.
+  if (tokenizer.is_object() && line.tokenizer.is_object() && !line.tokenizer.contains(job::kTemplateChecksum))
+    tokenizer.erase(job::kTemplateChecksum);
   if (tokenizer != line.tokenizer)
-    throw DataError(fmt::format("the tokenizer must be the one of the session; got {} and {} there",
+    throw DataError(fmt::format("the tokenizer must be that of the session; got {} and {} there",
                                 tokenizer.dump(), line.tokenizer.dump()));
   open->splits =
       job::open_batches(open->run, open->tokenizer.get(), {.done = {line.loaded.step, line.loaded.samples}});
   if (without_names(job::data_state(open->splits)) != without_names(line.data))
-    throw DataError("tokens and passes of the data must be those of the session; got others");
+    throw DataError("tokens and epochs of the data must be those of the session; got others");
   return open;
 }
 
-/// Opens the data of sessions that follow each other once where nothing about them differs.
+/// Opens the data of sessions, once for consecutive sessions with the same data.
 class Data {
  public:
-  /// Null, and a problem, where they are not as they were.
+  /// The data of a session; null, with a problem, where it has changed.
   std::shared_ptr<const OpenData> of(const Session& session) {
     const LedgerLine& line = session.line;
     if (last_ != nullptr && last_->settings == line.settings && last_->data == line.data &&
@@ -347,7 +347,7 @@ class Data {
       open_ = open_data(line);
     } catch (const Error& error) {
       const std::string problem =
-          fmt::format("session of {}: its data sets cannot be counted; {}", line.began, error.what());
+          fmt::format("session of {}: its datasets cannot be counted; {}", line.began, error.what());
       if (std::ranges::find(problems_, problem) == problems_.end()) problems_.push_back(problem);
     }
     return open_;
@@ -362,45 +362,47 @@ class Data {
   std::vector<std::string> problems_;
 };
 
-/// Data sets by name and state: the same one in two sessions, or twice in a blend, is one.
+/// Usage of datasets by name and state: the same dataset in two sessions, or twice in a blend, is counted as
+/// one.
 class Uses {
  public:
   void add(const Session& session, const OpenData& open) {
     const data::SampleSource& source = open.train().samples();
-    std::vector<data::SetUse*> sets;
+    std::vector<data::DatasetUsage*> sets;
     for (const data::SampleOrder& order : source.orders()) {
       auto& use = uses_[{order.name, order.tokens, order.sequences.begin, order.sequences.end}];
       if (use == nullptr) {
-        use = std::make_unique<data::SetUse>(order);
+        use = std::make_unique<data::DatasetUsage>(order);
         in_order_.push_back(use.get());
       }
       sets.push_back(use.get());
     }
     for (std::int64_t n = session.samples.begin; n < session.samples.end; ++n)
-      data::add_use(source, open.train().sample_of(n), n, sets);
+      data::add_usage(source, open.train().sample_of(n), n, sets);
   }
 
   [[nodiscard]] json to_json() const {
     json sets = json::array();
-    for (const data::SetUse* use : in_order_) {
-      const data::SetUse::Sequences sequences = use->sequences();
+    for (const data::DatasetUsage* use : in_order_) {
+      const data::DatasetUsage::Sequences sequences = use->sequences();
       sets.push_back({{"name", use->order().name},
                       {"samples", use->samples()},
                       {"tokens", use->tokens()},
                       {"epochs", use->epochs()},
                       {"sequences", sequences.all},
                       {"read", sequences.read},
-                      {"read_again", sequences.again},
+                      {"read_again", sequences.repeated},
                       {"most", sequences.most},
-                      {"first_again", use->first_again() ? json(*use->first_again()) : json()}});
+                      {"first_again", use->first_repeat() ? json(*use->first_repeat()) : json()}});
     }
     return sets;
   }
 
  private:
-  std::map<std::tuple<std::string, std::int64_t, std::int64_t, std::int64_t>, std::unique_ptr<data::SetUse>>
+  std::map<std::tuple<std::string, std::int64_t, std::int64_t, std::int64_t>,
+           std::unique_ptr<data::DatasetUsage>>
       uses_;
-  std::vector<const data::SetUse*> in_order_;
+  std::vector<const data::DatasetUsage*> in_order_;
 };
 
 json describe(std::int64_t number, const Session& session, const OpenData& open, const History& history,
@@ -414,27 +416,27 @@ json describe(std::int64_t number, const Session& session, const OpenData& open,
   json about{{"sample", number}, {"session", session.line.began}};
   about["step"] = known ? json(step->number) : json();
   about["skipped"] = known && step->skipped;
-  const auto pieces = source.pieces(sample);
+  const auto pieces = source.spans(sample);
   about["data_set"] =
       pieces.empty() ? source.name() : source.orders().at(static_cast<std::size_t>(pieces.front().set)).name;
   describer.add(open.train(), number, about);
   return about;
 }
 
-json shown(const History& history, Data& data, std::pair<std::int64_t, std::int64_t> range) {
+json described_samples(const History& history, Data& data, std::pair<std::int64_t, std::int64_t> range) {
   constexpr std::int64_t kMost = 10'000, kTokensShown = 64;
   const auto [first, last] = range;
   if (first < 0 || last < first || last >= history.end().samples)
     throw ConfigError(fmt::format(
-        "--samples must lie among the samples 0 to {} that the run has used; got {} to {}; correct it",
+        "--samples must be among the samples 0 to {} that the run has used; got {} to {}; correct it",
         history.end().samples - 1, first, last));
   if (last - first >= kMost)
     throw ConfigError(
-        fmt::format("--samples must be at most {} at once; got {} to {}, {} samples; ask for fewer", kMost,
+        fmt::format("--samples must be at most {} samples; got {} to {}, {} samples; request fewer", kMost,
                     first, last, last - first + 1));
   json all = json::array();
   for (const Session& session : history.sessions()) {
-    const Numbers part{std::max(first, session.samples.begin), std::min(last + 1, session.samples.end)};
+    const IndexRange part{std::max(first, session.samples.begin), std::min(last + 1, session.samples.end)};
     if (part.size() == 0) continue;
     const auto open = data.of(session);
     if (open == nullptr) continue;
@@ -465,25 +467,26 @@ json audit(const fs::path& run, const AuditOptions& options) {
   for (const Session& session : history.sessions()) report["sessions"].push_back(to_json(session));
   report["before"] = json();
   if (history.begin().samples > 0)
-    report["before"] = {{"samples", to_json(Numbers{0, history.begin().samples})}, {"from", history.from()}};
+    report["before"] = {{"samples", to_json(IndexRange{0, history.begin().samples})},
+                        {"from", history.from()}};
   add_repeats(history, report);
   add_skipped(history, report);
   report["unrecorded"] = json::array();
-  for (const Numbers& gap : unrecorded(history)) report["unrecorded"].push_back(to_json(gap));
+  for (const IndexRange& gap : unrecorded(history)) report["unrecorded"].push_back(to_json(gap));
 
   Data data;
   Uses uses;
   report["files"] = json::array();
-  std::set<std::tuple<std::string, std::uint64_t, std::string>> told;
+  std::set<std::tuple<std::string, std::uint64_t, std::string>> listed;
   for (const Session& session : history.sessions()) {
     if (session.samples.size() == 0) continue;
     for (const DataFile& file : session.line.files)
-      if (told.insert({file.path, file.bytes, file.xxh3_128}).second)
+      if (listed.insert({file.path, file.bytes, file.xxh3_128}).second)
         report["files"].push_back(to_json(file, data.files().state(file), data.files()));
     if (const auto open = data.of(session)) uses.add(session, *open);
   }
   report["data_sets"] = uses.to_json();
-  if (options.samples) report["shown"] = shown(history, data, *options.samples);
+  if (options.samples) report["shown"] = described_samples(history, data, *options.samples);
   report["problems"] = data.problems();
   return report;
 }

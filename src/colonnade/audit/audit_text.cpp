@@ -1,10 +1,10 @@
-// See audit.h: the audit as lines for a person.
+// See audit.h: the audit as text.
 #include <fmt/format.h>
 
 #include <algorithm>
 
 #include "colonnade/audit/audit.h"
-#include "colonnade/data/describe.h"
+#include "colonnade/data/sample_description.h"
 
 namespace colonnade::audit {
 namespace {
@@ -26,7 +26,7 @@ std::string ranges_text(const json& ranges) {
 }
 
 std::string session_text(const json& s) {
-  std::string text = s.at("steps").is_null() ? "no step of it is in the weights"
+  std::string text = s.at("steps").is_null() ? "none of its steps are in the weights"
                                              : fmt::format("steps {}, samples {}", range_text(s.at("steps")),
                                                            range_text(s.at("samples")));
   if (!s.at("lost_samples").is_null())
@@ -43,10 +43,10 @@ std::string set_text(const json& s) {
                   s.at("name").get<std::string>(), s.at("samples").dump(), s.at("tokens").dump(),
                   s.at("epochs").get<double>(), s.at("read").dump(), s.at("sequences").dump());
   if (s.at("read_again") > 0)
-    text += fmt::format(", {} of them begun more than once (up to {} times)", s.at("read_again").dump(),
+    text += fmt::format(", {} of them started more than once (up to {} times)", s.at("read_again").dump(),
                         s.at("most") == 255 ? "255 or more" : s.at("most").dump());
   if (!s.at("first_again").is_null())
-    text += fmt::format("; sample {} is the first that reads a token again", s.at("first_again").dump());
+    text += fmt::format("; sample {} is the first to repeat a token", s.at("first_again").dump());
   return text + "\n";
 }
 
@@ -58,7 +58,7 @@ std::string files_text(const json& files) {
     text += fmt::format("  {}: {}", f.at("path").get<std::string>(), state);
     if (f.contains("bytes_now"))
       text += f.at("bytes_now") == f.at("bytes")
-                  ? "; as many bytes, with other content"
+                  ? "; same size, other contents"
                   : fmt::format("; had {} bytes, has {}", f.at("bytes").dump(), f.at("bytes_now").dump());
     text += "\n";
   }
@@ -68,7 +68,7 @@ std::string files_text(const json& files) {
 std::string shown_text(const json& sample) {
   return fmt::format("sample {} (step {}{}) of {}\n{}", sample.at("sample").dump(), sample.at("step").dump(),
                      sample.at("skipped") == true ? ", skipped" : "",
-                     sample.at("data_set").get<std::string>(), data::described_text(sample));
+                     sample.at("data_set").get<std::string>(), data::description_text(sample));
 }
 
 }  // namespace
@@ -78,17 +78,17 @@ std::string audit_text(const json& a) {
                                  a.at("steps").dump(), a.at("samples").dump());
   for (const json& session : a.at("sessions")) text += session_text(session);
   if (const json& before = a.at("before"); !before.is_null())
-    text += fmt::format("samples {} were used before, by the run of {}\n", range_text(before.at("samples")),
+    text += fmt::format("samples {} were used earlier, by the run of {}\n", range_text(before.at("samples")),
                         before.at("from").get<std::string>());
   for (const json& again : a.at("computed_again"))
-    text += fmt::format("samples {} were computed {} times; the weights hold {}\n",
+    text += fmt::format("samples {} were computed {} times; the weights contain {}\n",
                         range_text(again.at("samples")), again.at("times").dump(),
                         again.contains("held") ? again.at("held").dump() + " of them" : "the last");
   if (!a.at("lost").empty())
     text += fmt::format("samples {} were computed and are not in the weights\n", ranges_text(a.at("lost")));
   if (const json& skipped = a.at("skipped"); skipped.at("steps") > 0)
     text += fmt::format("{} steps were skipped: {}\n", skipped.at("steps").dump(),
-                        skipped.at("ranges").empty() ? "it is not known with which samples"
+                        skipped.at("ranges").empty() ? "their samples are unknown"
                                                      : "samples " + ranges_text(skipped.at("ranges")));
   if (!a.at("unrecorded").empty())
     text += fmt::format("steps {} have no line in metrics.jsonl\n", ranges_text(a.at("unrecorded")));

@@ -19,12 +19,12 @@ namespace fs = std::filesystem;
 constexpr std::int64_t kNsOfSecond = 1'000'000'000;
 constexpr std::size_t kNamed = 4;
 
-/// Whether a set has a file: a chat file or one of a folder of them, or .bin or .idx of a prefix, beside
-/// which there may be a folder of that name. `set`: as set_path.
+/// Whether a file belongs to a dataset: a chat file, a file in a folder of them, or .bin or .idx of a prefix,
+/// next to which a folder of that name may exist. `set`: as set_path.
 bool belongs(const DataFile& file, const std::string& set, bool sft) {
   if (!file.sets.empty()) return std::ranges::find(file.sets, set) != file.sets.end();
   if (sft)
-    return file.path == set || fs::path(file.path).parent_path() == set;  // an old session does not say
+    return file.path == set || fs::path(file.path).parent_path() == set;  // old sessions do not record it
   return file.path == set + ".bin" || file.path == set + ".idx";
 }
 
@@ -38,11 +38,11 @@ std::string state_of(const DataFile& file) {
 std::string change_of(const DataFile& was, const DataFile& is) {
   const std::string before = state_of(was), now = state_of(is);
   if (before != now) return fmt::format("{} {} -> {}", short_name(is), before, now);
-  return fmt::format("{} other bytes, checksum {}... -> {}...", short_name(is), was.xxh3_128.substr(0, 8),
+  return fmt::format("{} other contents, checksum {}... -> {}...", short_name(is), was.xxh3_128.substr(0, 8),
                      is.xxh3_128.substr(0, 8));
 }
 
-/// The files of a set. `set`: as set_path.
+/// The files of a dataset. `set`: as set_path.
 std::vector<DataFile> files_of(const LedgerLine& line, const std::string& set) {
   const auto setting = line.settings.find("sft");
   const bool sft = setting != line.settings.end() && setting->second == "true";
@@ -52,7 +52,7 @@ std::vector<DataFile> files_of(const LedgerLine& line, const std::string& set) {
   return files;
 }
 
-/// None of a set that the session did not read.
+/// Changes of the files of a dataset; none for one that the session did not read.
 std::vector<std::string> changed_files(const std::vector<DataFile>& now, const std::vector<DataFile>& last) {
   std::vector<std::string> changes;
   if (last.empty()) return changes;
@@ -65,7 +65,7 @@ std::vector<std::string> changed_files(const std::vector<DataFile>& now, const s
   }
   for (const DataFile& file : last)
     if (std::ranges::find(now, file.path, &DataFile::path) == now.end())
-      changes.push_back(fmt::format("{} is gone, {}", short_name(file), state_of(file)));
+      changes.push_back(fmt::format("{} was removed, {}", short_name(file), state_of(file)));
   if (const std::size_t all = changes.size(); all > kNamed) {
     changes.resize(kNamed);
     changes.push_back(fmt::format("{} more files", all - kNamed));
@@ -73,26 +73,26 @@ std::vector<std::string> changed_files(const std::vector<DataFile>& now, const s
   return changes;
 }
 
-/// Each change once, be the set spelled in several ways.
+/// Token changes of a dataset, each once whatever the spellings of its path.
 std::vector<std::string> changed_tokens(const std::vector<job::ChangedTokens>& tokens,
                                         const std::string& set) {
   std::vector<std::string> changes;
   for (const job::ChangedTokens& changed : tokens) {
     if (set_path(changed.name) != set) continue;
-    for (const auto& [split, was, is] : changed.parts) {
-      std::string change = fmt::format("{} tokens {} -> {}", split, was, is);
+    for (const auto& [split, saved, now] : changed.parts) {
+      std::string change = fmt::format("{} tokens {} -> {}", split, saved, now);
       if (std::ranges::find(changes, change) == changes.end()) changes.push_back(std::move(change));
     }
   }
   return changes;
 }
 
-/// What follows for a set that is read in these splits.
+/// Effect of a change for a dataset that is read in these splits.
 std::string effect(const std::vector<std::string>& splits) {
   constexpr std::array<std::pair<const char*, const char*>, 3> kEffects{
-      {{"train", "sample numbers go on in the new data"},
-       {"valid", "validation losses do not compare"},
-       {"test", "test losses do not compare"}}};
+      {{"train", "sample indices continue in the new data"},
+       {"valid", "validation losses are not comparable"},
+       {"test", "test losses are not comparable"}}};
   std::vector<std::string> effects;
   for (const auto& [split, text] : kEffects)
     if (std::ranges::find(splits, split) != splits.end()) effects.emplace_back(text);
@@ -100,12 +100,12 @@ std::string effect(const std::vector<std::string>& splits) {
 }
 
 struct ReadSet {
-  std::string name;  ///< as it is spelled first
+  std::string name;  ///< first spelling
   std::string path;  ///< set_path
   std::vector<std::string> splits;
 };
 
-/// The sets in their order, each with the splits that it is read in.
+/// The datasets in order, each with its splits.
 std::vector<ReadSet> sets_with_splits(const nlohmann::json& data) {
   std::vector<ReadSet> sets;
   for (const char* split : data::kSplitNames) {
@@ -125,7 +125,7 @@ std::vector<ReadSet> sets_with_splits(const nlohmann::json& data) {
 
 std::vector<std::string> changed_data(const LedgerLine& now, const std::optional<LedgerLine>& maker,
                                       const std::vector<job::ChangedTokens>& tokens) {
-  std::vector<std::string> told;
+  std::vector<std::string> sentences;
   for (const auto& [name, path, splits] : sets_with_splits(now.data)) {
     std::string changes;
     if (const auto counts = changed_tokens(tokens, path); !counts.empty())
@@ -136,11 +136,11 @@ std::vector<std::string> changed_data(const LedgerLine& now, const std::optional
       changes += fmt::format("{}since the session of {}, which made the checkpoint: {}",
                              changes.empty() ? "" : "; ", maker->began, fmt::join(files, "; "));
     if (changes.empty()) continue;
-    told.push_back(
+    sentences.push_back(
         fmt::format("{}: changed {}: {}{}", name, changes, effect(splits),
-                    files.empty() ? "" : "; `colonnade data audit` says which sessions read the old data"));
+                    files.empty() ? "" : "; `colonnade data audit` shows which sessions read the old data"));
   }
-  return told;
+  return sentences;
 }
 
 }  // namespace colonnade::audit

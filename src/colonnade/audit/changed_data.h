@@ -1,4 +1,4 @@
-// What changed of the data of a run while it stood still.
+// Changes of a run's data since its last session.
 #pragma once
 
 #include <optional>
@@ -6,15 +6,14 @@
 #include <vector>
 
 #include "colonnade/audit/ledger.h"
-#include "colonnade/job/continued.h"
+#include "colonnade/job/resume_policy.h"
 
 namespace colonnade::audit {
 
-/// A sentence for each data set of `now` that is not what it was, with all that is known of it and what
-/// follows: `tokens` of its splits, since the checkpoint; files that have other bytes than in `maker`, the
-/// session that made the checkpoint, are new among its files or gone. Of many files the first four are named.
-/// Without `maker` nothing is said of files. A set that is spelled in several ways is one, named by the
-/// first.
+/// One sentence for each dataset of `now` that has changed, with all known changes and their effect: `tokens`
+/// of its splits since the checkpoint; files with other contents than in `maker`, the session that made the
+/// checkpoint, new files and removed ones. Of many files the first four are named. Without `maker` files are
+/// not compared. A dataset with several spellings of its path is reported once, under the first.
 std::vector<std::string> changed_data(const LedgerLine& now, const std::optional<LedgerLine>& maker,
                                       const std::vector<job::ChangedTokens>& tokens);
 

@@ -20,7 +20,7 @@
 #include "colonnade/config/dump.h"
 #include "colonnade/data/indexed/indexed_dataset.h"
 #include "colonnade/data/samples/sft/sft_conversations.h"
-#include "colonnade/job/continued.h"
+#include "colonnade/job/resume_policy.h"
 #include "colonnade/record/append_file.h"
 #include "colonnade/record/metrics.h"
 
@@ -33,19 +33,21 @@ using json = nlohmann::ordered_json;
 constexpr int kVersion = 2;
 constexpr std::int64_t kNanoseconds = 1'000'000'000;
 
-json loaded_json(const record::Loaded& at) { return {{"step", at.step}, {"samples", at.samples}}; }
-record::Loaded to_loaded(const json& at) {
+json loaded_json(const record::ResumePoint& at) { return {{"step", at.step}, {"samples", at.samples}}; }
+record::ResumePoint to_loaded(const json& at) {
   return {at.at("step").get<std::int64_t>(), at.at("samples").get<std::int64_t>()};
 }
 
 bool is_sampled(const std::string& path) { return path.ends_with(".bin"); }
-const char* sum_key(const std::string& path) { return is_sampled(path) ? "xxh3_128_of_places" : "xxh3_128"; }
+const char* checksum_key(const std::string& path) {
+  return is_sampled(path) ? "xxh3_128_of_places" : "xxh3_128";
+}
 
 std::string to_text(const LedgerLine& line) {
   json files = json::array();
   for (const DataFile& f : line.files) {
     files.push_back({{"path", f.path}, {"bytes", f.bytes}, {"changed_ns", f.changed_ns}});
-    files.back()[sum_key(f.path)] = f.xxh3_128;
+    files.back()[checksum_key(f.path)] = f.xxh3_128;
     files.back()["sets"] = f.sets;
   }
   return json{{"version", kVersion},
@@ -82,38 +84,38 @@ LedgerLine to_line(const std::string& text) {
   for (const json& f : object.at("files"))
     line.files.push_back({f.at("path").get<std::string>(), f.at("bytes").get<std::uint64_t>(),
                           f.at("changed_ns").get<std::int64_t>(),
-                          f.at(sum_key(f.at("path").get<std::string>())).get<std::string>(),
+                          f.at(checksum_key(f.at("path").get<std::string>())).get<std::string>(),
                           f.value("sets", std::vector<std::string>())});
   return line;
 }
 
-/// What ends with an end of line, each without it; the rest of a write that a crash cut short is left out.
-std::vector<std::string> whole_lines(const std::string& text) {
+/// Lines that end with a newline, without it; a torn last line is left out.
+std::vector<std::string> complete_lines(const std::string& text) {
   std::vector<std::string> lines;
   for (std::size_t at = 0, end = 0; (end = text.find('\n', at)) != std::string::npos; at = end + 1)
     if (end > at) lines.push_back(text.substr(at, end - at));
   return lines;
 }
 
-/// The checksum of kPlaces places of a file, both ends included; of all of it where it has no more.
-std::string sum_of_places(const std::string& path, std::uint64_t bytes) {
-  constexpr std::uint64_t kPlaces = 64, kBytes = 4096;
-  if (bytes <= kPlaces * kBytes) return checkpoint::sum_of_file(path).xxh3_128;
+/// Checksum of kBlocks blocks of a file, both ends included; of the full file where it is not larger.
+std::string checksum_of_blocks(const std::string& path, std::uint64_t bytes) {
+  constexpr std::uint64_t kBlocks = 64, kBytes = 4096;
+  if (bytes <= kBlocks * kBytes) return checkpoint::file_checksum(path).xxh3_128;
   std::ifstream file(path, std::ios::binary);
   checkpoint::Checksum sum;
-  std::array<char, kBytes> place{};
-  for (std::uint64_t i = 0; i < kPlaces; ++i) {
-    const std::uint64_t last = bytes - kBytes, at = i + 1 < kPlaces ? last / (kPlaces - 1) * i : last;
+  std::array<char, kBytes> block{};
+  for (std::uint64_t i = 0; i < kBlocks; ++i) {
+    const std::uint64_t last = bytes - kBytes, at = i + 1 < kBlocks ? last / (kBlocks - 1) * i : last;
     file.seekg(static_cast<std::streamoff>(at));
-    if (!file.read(place.data(), kBytes))
+    if (!file.read(block.data(), kBytes))
       throw DataError(fmt::format("{} must be readable; got {} at byte {}; check the disk", path,
                                   file.eof() ? "its end" : "an error", at));
-    sum.update(place.data(), kBytes);
+    sum.update(block.data(), kBytes);
   }
   return sum.hex();
 }
 
-/// All but the checksum.
+/// State of a file without its checksum.
 DataFile state_now(const std::string& path) {
   struct stat about {};
   if (::stat(path.c_str(), &about) != 0)
@@ -123,14 +125,14 @@ DataFile state_now(const std::string& path) {
           .changed_ns = about.st_mtim.tv_sec * kNanoseconds + about.st_mtim.tv_nsec};
 }
 
-std::string sum_now(const DataFile& file) {
-  return is_sampled(file.path) ? sum_of_places(file.path, file.bytes)
-                               : checkpoint::sum_of_file(file.path).xxh3_128;
+std::string current_checksum(const DataFile& file) {
+  return is_sampled(file.path) ? checksum_of_blocks(file.path, file.bytes)
+                               : checkpoint::file_checksum(file.path).xxh3_128;
 }
 
-/// "" unless the file is as `last` knew it. A file that changed in the seconds in front of that may have
-/// changed again within the same tick of the file system's clock.
-std::string sum_known(const DataFile& file, const std::optional<LedgerLine>& last) {
+/// The checksum in `last`; "" unless the file is unchanged. A file modified in the last seconds before that
+/// session may have changed again within one tick of the file system's clock.
+std::string known_checksum(const DataFile& file, const std::optional<LedgerLine>& last) {
   if (!last || file.changed_ns > (last->began_s - 5) * kNanoseconds) return "";
   for (const DataFile& was : last->files)
     if (was.path == file.path && was.bytes == file.bytes && was.changed_ns == file.changed_ns)
@@ -154,7 +156,7 @@ std::optional<LedgerLine> last_line(const record::RunFolder& folder) {
 /// The session that made the checkpoint of `step` in RUN/checkpoints/step_N.
 std::optional<LedgerLine> maker_of(const std::string& checkpoint, std::int64_t step) {
   std::vector<LedgerLine> lines = lines_or_none({fs::path(checkpoint).parent_path().parent_path()});
-  while (!lines.empty() && began_behind(lines.back(), checkpoint, step)) lines.pop_back();
+  while (!lines.empty() && started_after(lines.back(), checkpoint, step)) lines.pop_back();
   return lines.empty() ? std::nullopt : std::optional(lines.back());
 }
 
@@ -166,7 +168,7 @@ std::string set_path(const std::string& name) {
   return path;
 }
 
-bool began_behind(const LedgerLine& session, const std::string& checkpoint, std::int64_t step) {
+bool started_after(const LedgerLine& session, const std::string& checkpoint, std::int64_t step) {
   if (session.loaded.step >= step) return true;
   const fs::path manifest = fs::path(checkpoint) / "manifest.json";
   std::error_code none;
@@ -175,7 +177,7 @@ bool began_behind(const LedgerLine& session, const std::string& checkpoint, std:
 
 DataFile file_now(const std::string& path) {
   DataFile file = state_now(path);
-  file.xxh3_128 = sum_now(file);
+  file.xxh3_128 = current_checksum(file);
   return file;
 }
 
@@ -186,7 +188,7 @@ std::vector<DataFile> data_files(const config::Run& run, const data::Splits& spl
   for (const auto& split : splits)
     if (split != nullptr)
       for (const data::SampleOrder& order : split->samples().orders()) names.insert(order.name);
-  std::map<std::string, std::set<std::string>> sets;  // of each file
+  std::map<std::string, std::set<std::string>> sets;  // by file
   for (const std::string& name : names) {
     const auto paths = run.data.sft ? data::chat_files(name)
                                     : std::vector<fs::path>{data::idx_path(name), data::bin_path(name)};
@@ -196,27 +198,27 @@ std::vector<DataFile> data_files(const config::Run& run, const data::Splits& spl
   for (const auto& [path, of] : sets) {
     DataFile& file = files.emplace_back(state_now(path));
     file.sets.assign(of.begin(), of.end());
-    file.xxh3_128 = sum_known(file, last);
-    if (file.xxh3_128.empty()) file.xxh3_128 = sum_now(file);
+    file.xxh3_128 = known_checksum(file, last);
+    if (file.xxh3_128.empty()) file.xxh3_128 = current_checksum(file);
   }
   return files;
 }
 
 void add_to_ledger(const record::RunFolder& folder, LedgerLine line) {
   try {
-    if (line.held().step == 0) {
-      record::keep_aside(folder.ledger());
+    if (line.retained().step == 0) {
+      record::back_up_existing(folder.ledger());
     } else if (const auto last = record::last_step(folder.metrics())) {
-      line.reached = record::Loaded{last->iteration, last->consumed_samples};
+      line.reached = record::ResumePoint{last->iteration, last->consumed_samples};
     }
     const std::string before = fs::exists(folder.ledger()) ? read_file(folder.ledger()) : "";
     write_file_atomically(folder.ledger(), before.substr(0, before.rfind('\n') + 1) + to_text(line));
-  } catch (const ConfigError&) {  // no room
+  } catch (const ConfigError&) {  // full disk
     throw;
   } catch (const std::exception& error) {
     throw Error(fmt::format(
-        "{} must take a line about this session, or its samples would count as the one before's; got: {}; free the "
-        "disk, or name another folder (--save)",
+        "{} must record this session, or its samples would be counted for the previous one; got: {}; free the disk, "
+        "or choose another folder (--save)",
         folder.ledger().string(), error.what()));
   }
 }
@@ -235,7 +237,7 @@ void write_session(const record::RunFolder& folder, const config::Run& run, cons
   line.data = job::data_state(splits);
   line.files = data_files(run, splits, last_line(folder));
   std::optional<LedgerLine> before;
-  if (line.held().step > 0 && !line.from.empty()) before = maker_of(line.from, line.held().step);
+  if (line.retained().step > 0 && !line.from.empty()) before = maker_of(line.from, line.retained().step);
   for (const std::string& change : changed_data(line, before, tokens)) log::warning("{}", change);
   add_to_ledger(folder, std::move(line));
 }
@@ -244,22 +246,22 @@ std::vector<LedgerLine> read_ledger(const record::RunFolder& folder) {
   const fs::path path = folder.ledger();
   if (!fs::exists(path))
     throw DataError(fmt::format(
-        "{} must be there; got a folder without it; name the folder (--save) of a run that trained with this "
+        "{} must exist; got a folder without it; name the folder (--save) of a run that was trained with this "
         "version",
         path.string()));
   std::vector<LedgerLine> lines;
-  for (const std::string& text : whole_lines(read_file(path))) {
+  for (const std::string& text : complete_lines(read_file(path))) {
     try {
       lines.push_back(to_line(text));
     } catch (const std::exception& error) {
       throw DataError(
-          fmt::format("{} line {} must be a session in JSON; got {}; mend it or move the file away",
+          fmt::format("{}:{}: each line must be a session in JSON; got {}; fix it or move the file away",
                       path.string(), lines.size() + 1, reason_of(error)));
     }
   }
   if (lines.empty())
     throw DataError(fmt::format(
-        "{} must hold a session; got no whole line; the run ended before its first step", path.string()));
+        "{} must hold a session; got no complete line; the run ended before its first step", path.string()));
   return lines;
 }
 

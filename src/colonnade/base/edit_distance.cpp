@@ -23,10 +23,10 @@ std::size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::string nearest_word(std::string_view word, std::span<const std::string> candidates) {
   std::string best;
-  std::size_t fewest = std::min(std::max<std::size_t>(2, word.size() / 3) + 1, word.size());
+  std::size_t limit = std::min(std::max<std::size_t>(2, word.size() / 3) + 1, word.size());
   for (const std::string& candidate : candidates) {
     const std::size_t edits = edit_distance(word, candidate);
-    if (edits < fewest) best = candidate, fewest = edits;
+    if (edits < limit) best = candidate, limit = edits;
   }
   return best;
 }

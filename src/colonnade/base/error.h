@@ -1,4 +1,4 @@
-// How Colonnade reports what went wrong: one exception type per exit code, one check macro.
+// Error reporting: one exception type per exit code, one check macro.
 #pragma once
 
 #include <fmt/format.h>
@@ -11,39 +11,38 @@
 
 namespace colonnade {
 
-/// Anything that stops the program. Message form: "<thing>: <rule>; got <values>; <fix>".
-/// what() is the message with control characters of names and values escaped (base/printable.h), so that none
-/// cuts it short or reaches a terminal. Exit code 1.
+/// Any error that stops the program. Message form: "<thing> <rule>; got <values>; <fix>".
+/// Control characters in the message are escaped (base/printable.h). Exit code 1.
 class Error : public std::runtime_error {
  public:
   explicit Error(std::string_view message) : std::runtime_error(printable(message)) {}
 };
 
-/// The settings are wrong and nothing was started. Exit code 2.
+/// Invalid settings; nothing was started. Exit code 2.
 class ConfigError final : public Error {
  public:
   using Error::Error;
 };
 
-/// Data or a checkpoint is damaged or missing. Exit code 3.
+/// Damaged or missing data or checkpoint. Exit code 3.
 class DataError final : public Error {
  public:
   using Error::Error;
 };
 
-/// A peer was lost or the network broke; the run can be resumed. Exit code 4.
+/// A lost peer or a broken network; the run can be resumed. Exit code 4.
 class CommError final : public Error {
  public:
   using Error::Error;
 };
 
-/// The process was asked to stop and has saved; the run can be resumed. Exit code 5.
+/// A requested stop after a save; the run can be resumed. Exit code 5.
 class StopRequested final : public Error {
  public:
   using Error::Error;
 };
 
-/// The exit codes of every command (docs/reference/exit_codes.md).
+/// Exit codes of all commands (docs/reference/exit_codes.md).
 enum ExitCode : int {
   kExitDone = 0,
   kExitFailed = 1,
@@ -53,12 +52,12 @@ enum ExitCode : int {
   kExitStopped = 5,
 };
 
-/// Throws Error with `message`, file and line: a broken promise between parts of the program.
+/// Throws Error with `message`, file and line, for a violated precondition inside the program.
 [[noreturn]] void fail(const char* file, int line, const std::string& message);
 
 }  // namespace colonnade
 
-/// Checks a caller's promise; costs nothing until it fails. User errors throw ConfigError or
+/// Checks a precondition; the message is formatted only on failure. User errors throw ConfigError or
 /// DataError instead.
 #define COL_CHECK(condition, ...)                                        \
   do {                                                                   \

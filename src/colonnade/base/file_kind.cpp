@@ -37,28 +37,28 @@ constexpr Magic kMagics[] = {
     {"<?xml"sv, "an XML document"},
 };
 
-std::string_view without_spaces(std::string_view text) {
+std::string_view skip_blanks(std::string_view text) {
   const auto first = text.find_first_not_of(" \t\r\n");
   return first == std::string_view::npos ? "" : text.substr(first);
 }
 
 bool is_html(std::string_view begin) {
-  std::string low(without_spaces(begin).substr(0, 16));
+  std::string low(skip_blanks(begin).substr(0, 16));
   std::ranges::transform(low, low.begin(), [](unsigned char c) { return std::tolower(c); });
   return low.starts_with("<!doctype html") || low.starts_with("<html");
 }
 
-/// Eight bytes of length, of which the upper ones are 0, before a JSON object.
+/// A little-endian 64-bit length below 2^32, then a JSON object.
 bool is_safetensors(std::string_view begin) {
   return begin.size() > 8 && begin[8] == '{' && begin.substr(4, 4) == "\0\0\0\0"sv;
 }
 
-/// Whether the first line that says something is `[table]` or `key = value`.
+/// Whether the first line that is neither blank nor a comment is `[table]` or `key = value`.
 bool is_toml(std::string_view begin) {
   const auto is_key = [](unsigned char c) {
     return std::isalnum(c) != 0 || c == '_' || c == '-' || c == '.';
   };
-  while (!(begin = without_spaces(begin)).empty()) {
+  while (!(begin = skip_blanks(begin)).empty()) {
     const std::string_view line = begin.substr(0, begin.find('\n'));
     begin.remove_prefix(line.size());
     if (line[0] == '#' || line[0] == ';') continue;
@@ -66,7 +66,7 @@ bool is_toml(std::string_view begin) {
     std::string_view rest = line.substr(table ? std::min(line.find_first_not_of('['), line.size()) : 0);
     const auto end = static_cast<std::size_t>(std::ranges::find_if_not(rest, is_key) - rest.begin());
     if (end == 0 || (table && std::isalpha(static_cast<unsigned char>(rest[0])) == 0)) return false;
-    rest = without_spaces(rest.substr(end));
+    rest = skip_blanks(rest.substr(end));
     return rest.starts_with(table ? ']' : '=');
   }
   return false;
@@ -84,7 +84,7 @@ std::string_view file_kind(std::string_view begin) {
   return "";
 }
 
-void require_content(std::string_view begin, const std::filesystem::path& path) {
+void reject_lfs_pointer(std::string_view begin, const std::filesystem::path& path) {
   if (!begin.starts_with(kLfsMagic)) return;
   throw DataError(
       fmt::format("{} must hold the file's content; got a Git LFS pointer, which names content that was not "

@@ -1,4 +1,4 @@
-// What a file is by its first bytes, for messages about a file that lies in place of another.
+// File type by magic bytes, for messages about a file of the wrong type.
 #pragma once
 
 #include <filesystem>
@@ -7,10 +7,10 @@
 namespace colonnade {
 
 /// "a Git LFS pointer", "an HTML page", "a PyTorch pickle", "a GGUF file", "a TOML or INI file", ...; "" for
-/// bytes of no kind that is met in place of another. `begin`: the first kilobyte, or all of a shorter file.
+/// an unrecognized type. `begin`: the first kilobyte, or all of a shorter file.
 std::string_view file_kind(std::string_view begin);
 
-/// Throws DataError where `begin`, the first bytes of `path`, are those of a Git LFS pointer.
-void require_content(std::string_view begin, const std::filesystem::path& path);
+/// Throws DataError if `begin`, the first bytes of `path`, are those of a Git LFS pointer.
+void reject_lfs_pointer(std::string_view begin, const std::filesystem::path& path);
 
 }  // namespace colonnade

@@ -20,7 +20,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Closes a descriptor at the end of its scope.
+/// File descriptor that is closed at the end of its scope.
 struct Descriptor {
   int fd = -1;
   explicit Descriptor(int value) : fd(value) {}
@@ -55,11 +55,11 @@ std::string read_file(const fs::path& path) {
     if (n == 0) break;
     text.append(chunk, static_cast<std::size_t>(n));
   }
-  require_content(text, path);
+  reject_lfs_pointer(text, path);
   return text;
 }
 
-std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
+std::vector<fs::directory_entry> sorted_entries(const fs::path& folder) {
   std::vector<fs::directory_entry> entries;
   std::error_code error;
   for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
@@ -70,9 +70,8 @@ std::vector<fs::directory_entry> entries_of(const fs::path& folder) {
 }
 
 Error unreadable(const fs::path& path, const std::error_code& reason) {
-  return Error(
-      fmt::format("{}: the system must be able to read it; got {}; check its rights, disk or network",
-                  path.string(), reason.message()));
+  return Error(fmt::format("{} must be readable; got {}; check its permissions, disk or network",
+                           path.string(), reason.message()));
 }
 
 void sync_path(const fs::path& path) {
@@ -111,14 +110,14 @@ MappedFile::MappedFile(const fs::path& path) {
     throw DataError(fmt::format("{}: cannot be opened; {}", path.string(), std::strerror(errno)));
   size_ = static_cast<std::size_t>(info.st_size);
   if (size_ == 0) return;
-  void* where = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.fd, 0);
-  if (where == MAP_FAILED)
+  void* address = ::mmap(nullptr, size_, PROT_READ, MAP_SHARED, file.fd, 0);
+  if (address == MAP_FAILED)
     throw DataError(fmt::format("{}: cannot be mapped; {}", path.string(), std::strerror(errno)));
-  data_ = static_cast<const std::byte*>(where);
+  data_ = static_cast<const std::byte*>(address);
   try {
-    require_content({reinterpret_cast<const char*>(data_), std::min<std::size_t>(size_, 1024)}, path);
+    reject_lfs_pointer({reinterpret_cast<const char*>(data_), std::min<std::size_t>(size_, 1024)}, path);
   } catch (...) {
-    ::munmap(where, size_);
+    ::munmap(address, size_);
     throw;
   }
 }

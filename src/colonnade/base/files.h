@@ -1,5 +1,5 @@
-// Files and folders: whole-file reads, memory maps, durable and atomic writes. All errors name the
-// path and the system's reason.
+// Files and folders: whole-file reads, memory maps, durable and atomic writes. All errors contain the path
+// and the system's reason.
 #pragma once
 
 #include <cstddef>
@@ -15,32 +15,32 @@ namespace colonnade {
 
 class Error;
 
-/// The whole file as bytes. Throws DataError when it cannot be read or is a Git LFS pointer.
+/// The whole file as bytes. Throws DataError if it cannot be read or is a Git LFS pointer.
 std::string read_file(const std::filesystem::path& path);
 
-/// Writes `text` beside `path`, syncs it and renames it over `path`: after a crash the old or the
-/// new content is there, never a part. Throws Error.
+/// Writes `text` to a temporary file next to `path`, syncs it and renames it over `path`: after a crash the
+/// old or the new content is there, never a part of it. Throws Error.
 void write_file_atomically(const std::filesystem::path& path, std::string_view text);
 
 /// fsync of a file or folder. Throws Error.
 void sync_path(const std::filesystem::path& path);
 
-/// Makes `folder` and what is missing above it, each one synced into the folder that holds it: after a crash
-/// they are there. Throws std::filesystem::filesystem_error or Error.
+/// Creates `folder` and its missing parents and syncs each parent, so they survive a crash. Throws
+/// std::filesystem::filesystem_error or Error.
 void create_folders(const std::filesystem::path& folder);
 
-/// What a folder holds, by name. Throws unreadable().
-std::vector<std::filesystem::directory_entry> entries_of(const std::filesystem::path& folder);
+/// Entries of a folder, sorted by name. Throws unreadable().
+std::vector<std::filesystem::directory_entry> sorted_entries(const std::filesystem::path& folder);
 
-/// "PATH: the system must be able to read it; got REASON; check its rights, disk or network".
+/// The error "PATH must be readable; got REASON; check its permissions, disk or network".
 Error unreadable(const std::filesystem::path& path, const std::error_code& reason);
 
-/// A read-only memory map of a whole file. Movable; unmapped at the end of its life. A file that
-/// shrinks while it is mapped raises SIGBUS, as with every map: check sizes when opening.
+/// Read-only memory map of a whole file. Movable; unmapped by the destructor. As with every map, access to a
+/// file that shrank while mapped raises SIGBUS.
 class MappedFile {
  public:
   MappedFile() = default;
-  /// Throws DataError when the file cannot be opened or mapped or is a Git LFS pointer. An empty file maps to
+  /// Throws DataError if the file cannot be opened or mapped or is a Git LFS pointer. An empty file maps to
   /// an empty span.
   explicit MappedFile(const std::filesystem::path& path);
   ~MappedFile();

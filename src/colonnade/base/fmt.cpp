@@ -1,4 +1,4 @@
-// The functions of fmt that are no templates, compiled once: in every source they take a quarter of its time.
+// fmt's non-template functions, compiled once; header-only fmt takes a quarter of each source's compile time.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE

@@ -1,4 +1,4 @@
-// See log.h. One write(2) per line keeps lines of several ranks whole in a shared terminal.
+// See log.h. One write(2) per line keeps the lines of several ranks intact in a shared terminal.
 #include "colonnade/base/log.h"
 
 #include <unistd.h>
@@ -11,7 +11,7 @@
 namespace colonnade::log {
 namespace {
 
-// The only mutable state of the process besides the progress page: how its own lines look.
+// Besides the progress page, the only mutable globals: the format of log lines.
 std::atomic<int> rank_of_process{-1};           // NOLINT(*-non-const-global-variables)
 std::atomic<Level> lowest_level{Level::kInfo};  // NOLINT(*-non-const-global-variables)
 

@@ -1,5 +1,5 @@
-// The program's own messages: one line each on standard error, with the rank where there are many.
-// Progress lines of training go to standard output and do not pass here.
+// The program's log: one line per message on standard error, prefixed with the rank in a distributed run.
+// Training progress goes to standard output, not through this log.
 #pragma once
 
 #include <fmt/format.h>
@@ -11,21 +11,20 @@ namespace colonnade::log {
 
 enum class Level { kInfo, kWarning, kError };
 
-/// Every later line of this process starts with "[rank N] "; -1 (the default) leaves it out.
+/// Prefixes all further lines of this process with "[rank N] "; -1 (the default): no prefix.
 void set_rank(int rank);
 
-/// Below this level nothing is printed. Default: kInfo.
+/// Lowest level that is printed. Default: kInfo.
 void set_level(Level level);
 
-/// The lowest level that is printed at one of Python's levels (10 debug, 20 info, 30 warning, 40 error, 50
-/// critical), which Megatron's --logging-level takes: what lies below the number is left out. Errors are
-/// never.
-constexpr Level level_of(std::int64_t python) {
+/// Lowest printed level for one of Python's levels (10 debug, 20 info, 30 warning, 40 error, 50 critical), as
+/// in Megatron's --logging-level. Errors are always printed.
+constexpr Level level_from_python(std::int64_t python) {
   if (python <= 20) return Level::kInfo;
   return python <= 30 ? Level::kWarning : Level::kError;
 }
 
-/// Control characters in `text` are escaped, as in errors.
+/// Writes one line. Control characters in `text` are escaped, as in errors.
 void write(Level level, std::string_view text);
 
 template <typename... T>

@@ -23,7 +23,7 @@ std::int64_t meminfo(const fs::path& file, const std::string& name) {
 
 constexpr std::int64_t kNoLimit = std::numeric_limits<std::int64_t>::max();
 
-/// The smallest number in `file` of `group` and the groups around it; kNoLimit without one, as for "max".
+/// The smallest limit in `file` of `group` and its ancestors; kNoLimit if there is none or it is "max".
 std::int64_t smallest_limit(const fs::path& mount, fs::path group, const char* file) {
   std::int64_t smallest = kNoLimit;
   for (;; group = group.parent_path()) {
@@ -33,13 +33,12 @@ std::int64_t smallest_limit(const fs::path& mount, fs::path group, const char* f
   }
 }
 
-/// Bytes of memory, of swap, and of both together.
+/// Limits in bytes on memory, on swap, and on their sum.
 struct Limits {
   std::int64_t memory = kNoLimit, swap = kNoLimit, both = kNoLimit;
 };
 
-/// What the control groups of this process allow. Rows of /proc/self/cgroup: "4:memory:/a/b" of version 1,
-/// "0::/a/b" of version 2.
+/// Limits of this process's cgroups. Rows of /proc/self/cgroup: "4:memory:/a/b" in v1, "0::/a/b" in v2.
 Limits group_limits(const fs::path& root) {
   const fs::path mount = root / "sys/fs/cgroup", memory = mount / "memory";
   Limits limits;

@@ -1,4 +1,4 @@
-// How much memory this machine gives to its processes.
+// Memory available to the processes of this machine.
 #pragma once
 
 #include <cstdint>
@@ -6,9 +6,8 @@
 
 namespace colonnade {
 
-/// Bytes that this process and its neighbours may use: the machine's memory or, where it is less, what the
-/// control groups of this process allow (versions 1 and 2); its swap comes on top, as far as the groups
-/// allow that. 0 when the system does not say. `root`: the folder that holds proc and sys.
+/// Bytes of memory plus swap that this process and others of its cgroup may use: the machine's totals, capped
+/// by the limits of its cgroups (v1 and v2). 0 if unknown. `root` is the folder that contains proc and sys.
 std::int64_t machine_memory(const std::filesystem::path& root = "/");
 
 }  // namespace colonnade

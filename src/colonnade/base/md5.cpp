@@ -13,7 +13,7 @@ namespace {
 
 using Words = std::array<std::uint32_t, 4>;
 
-/// floor(2^32 |sin(i + 1)|), as the RFC has them.
+/// The RFC's constants floor(2^32 |sin(i + 1)|).
 std::array<std::uint32_t, 64> sines() {
   std::array<std::uint32_t, 64> table{};
   for (std::size_t i = 0; i < table.size(); ++i)
@@ -34,10 +34,10 @@ void add_block(Words& state, std::string_view block) {
       {{7, 12, 17, 22}, {5, 9, 14, 20}, {4, 11, 16, 23}, {6, 10, 15, 21}}};
   auto [a, b, c, d] = state;
   for (std::size_t i = 0; i < 64; ++i) {
-    const std::array<std::uint32_t, 4> mixes{(b & c) | (~b & d), (d & b) | (~d & c), b ^ c ^ d, c ^ (b | ~d)};
-    const std::array<std::size_t, 4> places{i, 5 * i + 1, 3 * i + 5, 7 * i};
+    const std::array<std::uint32_t, 4> mixed{(b & c) | (~b & d), (d & b) | (~d & c), b ^ c ^ d, c ^ (b | ~d)};
+    const std::array<std::size_t, 4> word_index{i, 5 * i + 1, 3 * i + 5, 7 * i};
     const std::size_t round = i / 16;
-    const std::uint32_t sum = a + mixes[round] + kSines[i] + word(block, places[round] % 16);
+    const std::uint32_t sum = a + mixed[round] + kSines[i] + word(block, word_index[round] % 16);
     a = d;
     d = c;
     c = b;

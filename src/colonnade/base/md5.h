@@ -1,4 +1,4 @@
-// MD5, by which others name files. It protects nothing.
+// MD5 for file names that other tools define. Not for security.
 // Source: RFC 1321.
 #pragma once
 
@@ -7,7 +7,7 @@
 
 namespace colonnade {
 
-/// The MD5 of `text` in 32 hexadecimal digits.
+/// MD5 of `text` as 32 hexadecimal digits.
 std::string md5_hex(std::string_view text);
 
 }  // namespace colonnade

@@ -32,9 +32,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr double kPollS = 0.1;  // between two looks at a lock that another process holds
-constexpr double kSettleS = 1;  // without locks: two that write at the same time see who was last
-constexpr double kLookS = 1;    // between two looks of the owner at its file
+constexpr double kPollS = 0.1;  // poll interval while another process holds the lock
+constexpr double kSettleS = 1;  // without flock: time after which concurrent writers see who wrote last
+constexpr double kCheckS = 1;   // interval at which the owner checks its file
 
 std::string first_line(const fs::path& path) {
   std::ifstream file(path);
@@ -48,10 +48,10 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "unknown";
 }
 
-/// Start time of a process in clock ticks since the boot; nothing when it has ended.
+/// Start time of a process in clock ticks since boot; empty if it has ended.
 std::optional<std::int64_t> start_ticks_of(std::int64_t pid) {
   const std::string stat = first_line(fmt::format("/proc/{}/stat", pid));
-  const std::size_t name_end = stat.rfind(')');  // the name may hold anything
+  const std::size_t name_end = stat.rfind(')');  // the name may contain anything
   if (name_end == std::string::npos) return std::nullopt;
   std::istringstream fields(stat.substr(name_end + 1));
   std::string state, skipped;
@@ -84,7 +84,7 @@ void read_number(const std::string& text, std::int64_t& number) {
   std::from_chars(text.data(), text.data() + text.size(), number);
 }
 
-/// Nothing for a text without the last line, which a crash has cut off.
+/// Empty if the last line is missing, as after a crash during the write.
 std::optional<Owner> owner_in(const std::string& text) {
   Owner owner;
   std::istringstream lines(text);
@@ -114,7 +114,7 @@ std::int64_t modification_ns(const struct stat& file) {
 
 void sleep_s(double seconds) { std::this_thread::sleep_for(std::chrono::duration<double>(seconds)); }
 
-/// Now on the clock that gives files of `folder` their times; nothing where no file can be made.
+/// Current time of the clock that stamps files in `folder`; empty if no file can be created.
 std::optional<std::int64_t> file_clock_ns(const fs::path& folder) {
   const fs::path probe = folder / fmt::format(".clock-{}-{}", host_name(), ::getpid());
   const int fd = ::open(probe.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600);
@@ -152,13 +152,14 @@ std::optional<Owner> read_owner(const fs::path& lock_file) {
   return owner_in(read_file(lock_file));
 }
 
-/// One reading of the lock file. It opens the file each time, so that a network file system asks its server.
-struct OwnerLock::Look {
+/// Contents and metadata of the lock file. Reopens it each time, so that a network file system asks its
+/// server.
+struct OwnerLock::LockFile {
   std::optional<Owner> owner;
   std::int64_t changed_ns = 0;
   ino_t inode = 0;
 
-  explicit Look(const fs::path& path) {
+  explicit LockFile(const fs::path& path) {
     const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     struct stat about {};
     if (fd < 0) return;
@@ -175,79 +176,77 @@ struct OwnerLock::Look {
 
 namespace {
 
-enum class Life { kGone, kUnknown, kAlive };
+enum class Liveness { kDead, kUnknown, kAlive };
 
-/// Whether `other` was under this kernel, so that its flock would be seen here.
+/// Whether `other` ran under this kernel, so that its flock would be visible here.
 bool same_kernel(const Owner& me, const Owner& other) { return !me.boot.empty() && me.boot == other.boot; }
 
-/// Whether pids of `other` mean the same processes here.
-bool comparable(const Owner& me, const Owner& other) {
+/// Whether the pid of `other` is valid in this pid namespace.
+bool same_pid_namespace(const Owner& me, const Owner& other) {
   return same_kernel(me, other) && me.pid_namespace == other.pid_namespace;
 }
 
 }  // namespace
 
-/// The wait of a process for the lock: the signs of life that it has seen of the owner.
+/// State of a wait for the lock: the owner's heartbeats observed so far.
 class OwnerLock::Wait {
  public:
   explicit Wait(const OwnerLock& lock) : lock_(lock), begin_ns_(monotonic_ns()), changed_ns_(begin_ns_) {}
 
-  Life judge(const Look& now) {
-    if (!now.owner) return Life::kGone;
+  Liveness liveness(const LockFile& now) {
+    if (!now.owner) return Liveness::kDead;
     owner_ = now.owner;
-    if (comparable(lock_.me_, *owner_))
-      return start_ticks_of(owner_->pid) == owner_->start_ticks ? Life::kAlive : Life::kGone;
+    if (same_pid_namespace(lock_.me_, *owner_))
+      return start_ticks_of(owner_->pid) == owner_->start_ticks ? Liveness::kAlive : Liveness::kDead;
     if (!seen_) {
       const auto clock = file_clock_ns(lock_.path_.parent_path());
       seen_ = {owner_->id, now.changed_ns};
-      old_ = clock && seconds_between(now.changed_ns, *clock) > lock_.options_.stale_s;
+      stale_ = clock && seconds_between(now.changed_ns, *clock) > lock_.options_.stale_s;
     } else if (*seen_ != std::pair(owner_->id, now.changed_ns)) {
       seen_ = {owner_->id, now.changed_ns};
       changed_ns_ = monotonic_ns();
       changed_ = true;
-      old_ = false;
+      stale_ = false;
     }
-    if (old_ || seconds_between(changed_ns_, monotonic_ns()) > lock_.options_.stale_s) return Life::kGone;
-    return changed_ ? Life::kAlive : Life::kUnknown;
+    if (stale_ || seconds_between(changed_ns_, monotonic_ns()) > lock_.options_.stale_s)
+      return Liveness::kDead;
+    return changed_ ? Liveness::kAlive : Liveness::kUnknown;
   }
 
-  /// Whether there is nothing more to wait for.
-  [[nodiscard]] bool over(Life life) const {
-    if (life == Life::kUnknown) return false;
-    const bool known = life == Life::kAlive || (owner_ && comparable(lock_.me_, *owner_));
+  [[nodiscard]] bool timed_out(Liveness liveness) const {
+    if (liveness == Liveness::kUnknown) return false;
+    const bool known = liveness == Liveness::kAlive || (owner_ && same_pid_namespace(lock_.me_, *owner_));
     return seconds_between(begin_ns_, monotonic_ns()) >
            (known ? lock_.options_.grace_s : lock_.options_.lease_s);
   }
 
-  /// One line, after a moment.
-  void report(Life life) {
+  /// Logs one line after a second of waiting.
+  void report(Liveness liveness) {
     if (reported_ || seconds_between(begin_ns_, monotonic_ns()) < 1) return;
     reported_ = true;
     const OwnerLockOptions& o = lock_.options_;
-    const std::string what = life == Life::kAlive ? fmt::format("{} s for its end", o.grace_s)
-                             : life == Life::kUnknown
-                                 ? fmt::format("{} s for a sign of life", o.stale_s)
-                                 : fmt::format("{} s for the end of its lock", o.lease_s);
+    const std::string what = liveness == Liveness::kAlive ? fmt::format("{} s for it to exit", o.grace_s)
+                             : liveness == Liveness::kUnknown
+                                 ? fmt::format("{} s for a heartbeat", o.stale_s)
+                                 : fmt::format("{} s for its lock to expire", o.lease_s);
     log::info("{}: held by {}; waiting up to {}", lock_.path_.string(), name(), what);
   }
 
-  [[nodiscard]] ConfigError refusal() const {
+  [[nodiscard]] ConfigError held_error() const {
     return ConfigError(fmt::format("{}: one process at a time may write the folder; got {}, held by {}; {}",
                                    lock_.options_.thing, lock_.path_.parent_path().string(), name(),
                                    lock_.options_.fix));
   }
 
  private:
-  [[nodiscard]] std::string name() const {
-    return owner_ ? describe(*owner_) : "a process that it does not name";
-  }
+  [[nodiscard]] std::string name() const { return owner_ ? describe(*owner_) : "an unnamed process"; }
 
   const OwnerLock& lock_;
   std::int64_t begin_ns_;
-  std::int64_t changed_ns_;  ///< when the file changed last, by this process's clock
+  std::int64_t changed_ns_;  ///< last change of the file, by this process's clock
   std::optional<Owner> owner_;
   std::optional<std::pair<std::string, std::int64_t>> seen_;
-  bool old_ = false;
+  bool stale_ = false;
   bool changed_ = false;
   bool reported_ = false;
 };
@@ -256,18 +255,18 @@ OwnerLock::OwnerLock(fs::path lock_file, OwnerLockOptions options)
     : path_(std::move(lock_file)), options_(std::move(options)), me_(owner_of_process()) {
   open();
   try {
-    take();
+    acquire();
   } catch (...) {
     close();
     throw;
   }
-  keeper_ = std::jthread([this](const std::stop_token& ended) { keep(ended); });
+  refresher_ = std::jthread([this](const std::stop_token& stopped) { refresh_loop(stopped); });
 }
 
 OwnerLock::~OwnerLock() {
-  keeper_ = {};
-  const Look last(path_);
-  // While it is locked: who waits for it sees that the file is another one than it has opened.
+  refresher_ = {};
+  const LockFile last(path_);
+  // Unlink while locked: a waiting process then sees that the file is not the one it opened.
   if (last.owner && last.owner->id == me_.id && ::unlink(path_.c_str()) != 0)
     log::warning("{}: still names this process; {}", path_.string(), std::strerror(errno));
   close();
@@ -285,7 +284,8 @@ void OwnerLock::close() {
   if (fd_ >= 0) ::close(std::exchange(fd_, -1));
 }
 
-/// False while another process has it. True where the file system has no locks: the record decides alone.
+/// False while another process holds the flock. True if the file system has no locks: the record decides
+/// alone.
 bool OwnerLock::try_lock() {
   has_locks_ = options_.flock;
   if (!has_locks_) return true;
@@ -298,31 +298,31 @@ bool OwnerLock::try_lock() {
   return true;
 }
 
-void OwnerLock::take() {
+void OwnerLock::acquire() {
   for (Wait wait(*this);; sleep_s(kPollS)) {
     const bool locked = try_lock();
-    const Look now(path_);
+    const LockFile now(path_);
     struct stat mine {};
-    if (::fstat(fd_, &mine) != 0 || mine.st_ino != now.inode) {  // somebody has removed the file
+    if (::fstat(fd_, &mine) != 0 || mine.st_ino != now.inode) {  // the file was removed
       close();
       open();
       continue;
     }
-    const Life life = wait.judge(now);
-    const bool dead = life == Life::kGone || (has_locks_ && same_kernel(me_, *now.owner));
+    const Liveness liveness = wait.liveness(now);
+    const bool dead = liveness == Liveness::kDead || (has_locks_ && same_kernel(me_, *now.owner));
     if (locked && dead) {
       write(to_text(me_));
       if (has_locks_) return;
       sleep_s(kSettleS);
-      const Look settled(path_);
+      const LockFile settled(path_);
       if (settled.owner && settled.owner->id == me_.id) return;
       continue;
     }
-    if (wait.over(life)) throw wait.refusal();
+    if (wait.timed_out(liveness)) throw wait.held_error();
     if (options_.stop && options_.stop())
       throw StopRequested(fmt::format("{}: stopped while waiting for the owner of {}", options_.thing,
                                       path_.parent_path().string()));
-    wait.report(life);
+    wait.report(liveness);
   }
 }
 
@@ -333,21 +333,20 @@ void OwnerLock::write(const std::string& text) const {
   if (!written) throw_write_error(path_, errno == 0 ? ENOSPC : errno);
 }
 
-/// Somebody has removed the file: it is written again, unless another process has been faster, which the next
-/// look finds.
-void OwnerLock::take_back() {
+/// Rewrites a removed file, unless another process was faster; the next check detects that.
+void OwnerLock::recreate_file() {
   const int fd = ::open(path_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
   if (fd < 0) {
-    if (errno == ENOENT && !std::exchange(folder_gone_, true))
+    if (errno == ENOENT && !std::exchange(removal_reported_, true))
       log::warning("{}: {} was removed while this process writes it", options_.thing,
                    path_.parent_path().string());
     return;
   }
   close();
   fd_ = fd;
-  folder_gone_ = false;
+  removal_reported_ = false;
   if (has_locks_) (void)try_lock();
-  log::warning("{}: {} was removed while this process writes the folder; it is there again", options_.thing,
+  log::warning("{}: {} was removed while this process writes the folder; it was restored", options_.thing,
                path_.string());
   try {
     write(to_text(me_));
@@ -357,12 +356,12 @@ void OwnerLock::take_back() {
 }
 
 bool OwnerLock::confirm() {
-  const std::lock_guard one(confirming_);
-  const Look now(path_);
-  if (now.inode == 0) take_back();
+  const std::lock_guard one(confirm_mutex_);
+  const LockFile now(path_);
+  if (now.inode == 0) recreate_file();
   if (!now.owner || now.owner->id == me_.id) return true;
   const std::string what = fmt::format(
-      "{}: {} is held by {} now; {} was removed, or this process was stopped too long; it ends",
+      "{}: {} is now held by {}; {} was removed, or this process was suspended too long; it exits",
       options_.thing, path_.parent_path().string(), describe(*now.owner), path_.filename().string());
   if (options_.on_loss) {
     options_.on_loss(what);
@@ -372,19 +371,19 @@ bool OwnerLock::confirm() {
   ::_exit(kExitSettings);
 }
 
-void OwnerLock::keep(const std::stop_token& ended) {
+void OwnerLock::refresh_loop(const std::stop_token& stopped) {
   std::mutex mutex;
   std::condition_variable_any wake;
   std::unique_lock lock(mutex);
-  const double look_s = std::min(kLookS, options_.refresh_s);
-  for (double silent_s = options_.refresh_s;;) {
-    wake.wait_for(lock, ended, std::chrono::duration<double>(look_s), [] { return false; });
-    if (ended.stop_requested() || !confirm()) return;
-    silent_s += look_s;
-    if (silent_s < options_.refresh_s) continue;
-    const std::lock_guard one(confirming_);  // confirm() may replace the descriptor meanwhile
+  const double check_s = std::min(kCheckS, options_.refresh_s);
+  for (double since_refresh_s = options_.refresh_s;;) {
+    wake.wait_for(lock, stopped, std::chrono::duration<double>(check_s), [] { return false; });
+    if (stopped.stop_requested() || !confirm()) return;
+    since_refresh_s += check_s;
+    if (since_refresh_s < options_.refresh_s) continue;
+    const std::lock_guard one(confirm_mutex_);  // confirm() may replace the descriptor concurrently
     ::futimens(fd_, nullptr);
-    silent_s = 0;
+    since_refresh_s = 0;
   }
 }
 

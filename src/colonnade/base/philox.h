@@ -1,6 +1,5 @@
-// Philox4x32-10: random numbers as a pure function of (key, counter), so that every layout draws
-// the same value for the same global element.
-// Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
+// Philox4x32-10: random numbers as a pure function of (key, counter), so every layout draws the same value
+// for the same global element. Source: Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", SC 2011.
 #pragma once
 
 #include <array>
@@ -9,7 +8,7 @@
 
 namespace colonnade {
 
-/// 64-bit FNV-1a, followed by a finaliser: a stable number for a name, the same on every machine.
+/// 64-bit FNV-1a with a finalizer: a hash that is stable across machines and versions.
 constexpr std::uint64_t stable_hash(std::string_view text) {
   std::uint64_t h = 14695981039346656037ULL;
   for (const char c : text) h = (h ^ static_cast<unsigned char>(c)) * 1099511628211ULL;
@@ -19,7 +18,7 @@ constexpr std::uint64_t stable_hash(std::string_view text) {
   return h;
 }
 
-/// Four independent uniform 32-bit words for (key, counter). The counter's high word is a stream.
+/// Four independent uniform 32-bit words for (key, counter). The counter's high 64 bits select the stream.
 struct Philox {
   std::uint64_t key = 0;
 
@@ -45,7 +44,7 @@ struct Philox {
   }
 };
 
-/// A word as a float in [0, 1). 24 bits are used.
+/// A 32-bit word mapped to a float in [0, 1), from its upper 24 bits.
 constexpr float uniform(std::uint32_t word) { return static_cast<float>(word >> 8) * 0x1.0p-24F; }
 
 }  // namespace colonnade

@@ -10,10 +10,10 @@ namespace {
 
 struct Character {
   std::uint32_t value = 0;
-  std::size_t bytes = 0;  ///< 0: no UTF-8
+  std::size_t bytes = 0;  ///< encoded length; 0: invalid UTF-8
 };
 
-Character first_of(std::string_view text) {
+Character decode_first(std::string_view text) {
   const auto byte = [&](std::size_t i) {
     return static_cast<std::uint32_t>(static_cast<unsigned char>(text[i]));
   };
@@ -26,16 +26,16 @@ Character first_of(std::string_view text) {
     if ((byte(i) & 0xc0U) != 0x80) return {};
     value = value << 6 | (byte(i) & 0x3fU);
   }
-  constexpr std::uint32_t kLeast[] = {0, 0, 0x80, 0x800, 0x10000};
+  constexpr std::uint32_t kSmallest[] = {0, 0, 0x80, 0x800, 0x10000};
   const bool surrogate = value >= 0xd800 && value < 0xe000;
-  return value < kLeast[bytes] || value > 0x10ffff || surrogate ? Character{} : Character{value, bytes};
+  return value < kSmallest[bytes] || value > 0x10ffff || surrogate ? Character{} : Character{value, bytes};
 }
 
-bool commands(std::uint32_t c) {
+bool needs_escape(std::uint32_t c) {
   const bool control = (c < 0x20 && c != '\n' && c != '\t') || (c >= 0x7f && c < 0xa0);
-  const bool direction =
+  const bool bidirectional =
       c == 0x200e || c == 0x200f || (c >= 0x202a && c <= 0x202e) || (c >= 0x2066 && c <= 0x2069);
-  return control || direction || c == 0x2028 || c == 0x2029;
+  return control || bidirectional || c == 0x2028 || c == 0x2029;
 }
 
 }  // namespace
@@ -44,9 +44,9 @@ std::string printable(std::string_view text) {
   std::string result;
   result.reserve(text.size());
   while (!text.empty()) {
-    const Character c = first_of(text);
+    const Character c = decode_first(text);
     const std::size_t bytes = c.bytes > 0 ? c.bytes : 1;
-    if (c.bytes > 0 && !commands(c.value))
+    if (c.bytes > 0 && !needs_escape(c.value))
       result += text.substr(0, bytes);
     else if (c.value < 0x100)
       result += fmt::format("\\x{:02x}", c.bytes > 0 ? c.value : static_cast<unsigned char>(text[0]));

@@ -1,4 +1,4 @@
-// Text out of files on a terminal.
+// Escapes text from files before it reaches a terminal.
 #pragma once
 
 #include <string>
@@ -6,8 +6,8 @@
 
 namespace colonnade {
 
-/// `text` with all that could cut a message short or command a terminal as an escape: control characters
-/// other than line ends and tabs, characters that reverse the direction of text, and bytes that are no UTF-8.
+/// `text` with these characters escaped: control characters except newline and tab, bidirectional controls,
+/// Unicode line separators, and bytes that are not valid UTF-8.
 std::string printable(std::string_view text);
 
 }  // namespace colonnade

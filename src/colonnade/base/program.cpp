@@ -20,7 +20,7 @@
 namespace colonnade {
 namespace {
 
-/// Every line of the message on standard error, the first one also where a launcher sees it.
+/// Prints every line of the message on standard error and shows the message to the launcher.
 int report(const std::exception& error, int code) {
   const std::string text = reason_of(error);
   progress().set_note(text);
@@ -29,15 +29,15 @@ int report(const std::exception& error, int code) {
   return code;
 }
 
-/// Reports that standard output is lost, as on a full disk; `reason`: errno, or 0.
-int report_lost_output(int reason) {
-  return report(Error(fmt::format(
-                    "standard output must take what is printed; got {}; free the disk, or print elsewhere",
-                    reason != 0 ? std::strerror(reason) : "an error")),
-                kExitFailed);
+/// Reports a failed write to standard output, e.g. on a full disk; `reason`: errno, or 0.
+int report_output_error(int reason) {
+  return report(
+      Error(fmt::format("standard output must be writable; got {}; free disk space or redirect the output",
+                        reason != 0 ? std::strerror(reason) : "an error")),
+      kExitFailed);
 }
 
-int code_of(const std::function<int()>& body) {
+int exit_code_of(const std::function<int()>& body) {
   try {
     return body();
   } catch (const ConfigError& error) {
@@ -51,10 +51,10 @@ int code_of(const std::function<int()>& body) {
     return kExitStopped;
   } catch (const std::bad_alloc&) {
     return report(
-        Error("memory: there is not enough on this machine; see `colonnade plan` for what a run needs"),
+        Error("out of memory on this machine; see `colonnade plan` for the memory that a run needs"),
         kExitFailed);
   } catch (const std::system_error& error) {
-    return std::ferror(stdout) != 0 ? report_lost_output(error.code().value()) : report(error, kExitFailed);
+    return std::ferror(stdout) != 0 ? report_output_error(error.code().value()) : report(error, kExitFailed);
   } catch (const std::exception& error) {
     return report(error, kExitFailed);
   }
@@ -63,13 +63,13 @@ int code_of(const std::function<int()>& body) {
 }  // namespace
 
 int run_as_program(const std::function<int()>& body) {
-  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is a failed write, not the end of the run
-  // A rank's output goes to a file: a line must be there when the rank is killed after it.
+  std::signal(SIGXFSZ, SIG_IGN);  // exceeding the file size limit is a failed write, not the end of the run
+  // A rank's output goes to a pipe: a printed line must survive if the rank is killed afterwards.
   if (std::getenv("RANK") != nullptr) std::setvbuf(stdout, nullptr, _IOLBF, 0);
-  int code = code_of(body);
+  int code = exit_code_of(body);
   errno = 0;
   if (code == kExitDone && (std::fflush(stdout) != 0 || std::ferror(stdout) != 0))
-    code = report_lost_output(errno);
+    code = report_output_error(errno);
   std::fflush(nullptr);
   if (code != kExitDone) ::_exit(code);
   return code;

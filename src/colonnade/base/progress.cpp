@@ -1,5 +1,5 @@
-// See progress.h. Texts are kept twice: the writer fills the copy that is not current and then
-// flips, so that a reader never depends on the writer staying alive.
+// See progress.h. Texts are double-buffered: the writer fills the inactive copy and then flips, so a reader
+// never depends on the writer staying alive.
 #include "colonnade/base/progress.h"
 
 #include <fcntl.h>
@@ -30,7 +30,7 @@ namespace {
 constexpr std::uint64_t kMagic = 0x3230676f72706c63ULL;  // "clprog02"
 constexpr int kMaxGroups = 24;
 
-/// A value that one process replaces and another reads without a lock.
+/// Lock-free double buffer of a value that one process writes and another reads.
 template <typename T>
 class Shared {
   static_assert(std::is_trivially_copyable_v<T> && sizeof(T) % 8 == 0);
@@ -39,7 +39,8 @@ class Shared {
 
  public:
   void store(const T& value) {
-    if (busy_.exchange(1, std::memory_order_acquire) != 0) return;  // another thread is writing it: drop ours
+    if (busy_.exchange(1, std::memory_order_acquire) != 0)
+      return;  // another thread is writing: drop this value
     const std::uint64_t version = version_.load(std::memory_order_relaxed) + 1;
     const auto words = std::bit_cast<Words>(value);
     std::atomic_thread_fence(std::memory_order_release);
@@ -49,7 +50,7 @@ class Shared {
     busy_.store(0, std::memory_order_release);
   }
 
-  /// A whole value; after many changes during the reading, an empty one.
+  /// A consistent value; a default value if 64 attempts were all overtaken by writes.
   [[nodiscard]] T load() const {
     for (int attempt = 0; attempt < 64; ++attempt) {
       const std::uint64_t version = version_.load(std::memory_order_acquire);
@@ -97,7 +98,7 @@ struct GroupSlot {
   std::atomic<std::uint64_t> finished;
 };
 
-/// Ascending ranks as runs: "0-7", "0-24:8", "1,5,6"; parsed by parse_ranks.
+/// Ascending ranks as ranges: "0-7", "0-24:8", "1,5,6"; parsed by parse_ranks.
 std::string print_ranks(std::span<const int> ranks) {
   std::string text;
   for (std::size_t i = 0; i < ranks.size();) {
@@ -112,7 +113,7 @@ std::string print_ranks(std::span<const int> ranks) {
   return text;
 }
 
-/// The ranks of print_ranks; stops at the first thing that it would not have written.
+/// Inverse of print_ranks; stops at the first malformed item.
 std::vector<int> parse_ranks(const std::string& text) {
   std::vector<int> ranks;
   const char* at = text.data();
@@ -138,16 +139,16 @@ std::vector<int> parse_ranks(const std::string& text) {
 
 }  // namespace
 
-/// The layout of the memory. All zero is a page that nobody has opened.
+/// Memory layout of a page. All zeros: not opened yet.
 struct Progress::Page {
   std::atomic<std::uint64_t> magic;
   std::atomic<int> pid;
   std::atomic<int> rank;
   std::atomic<int> world;
   std::atomic<int> num_groups;
-  std::atomic<int> agreed_end;
+  std::atomic<int> agreed_exit_code;
   std::atomic<std::int64_t> step;
-  std::atomic<std::int64_t> alive_ns;
+  std::atomic<std::int64_t> heartbeat_ns;
   Shared<Text<40>> phase;
   Shared<Text<400>> note;
   Shared<Mark> last;
@@ -160,14 +161,14 @@ namespace {
 template <typename Page>
 Page* map_page(int fd) {
   const int flags = fd < 0 ? MAP_PRIVATE | MAP_ANONYMOUS : MAP_SHARED;
-  void* const where = ::mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, flags, fd, 0);
-  if (where == MAP_FAILED)
+  void* const address = ::mmap(nullptr, sizeof(Page), PROT_READ | PROT_WRITE, flags, fd, 0);
+  if (address == MAP_FAILED)
     throw Error(fmt::format("progress page: cannot be mapped; {}", std::strerror(errno)));
-  return static_cast<Page*>(where);
+  return static_cast<Page*>(address);
 }
 
-/// A file that is too short would raise SIGBUS at the first touch.
-void make_large_enough(int fd, std::size_t bytes) {
+/// Grows the file: access beyond its end would raise SIGBUS.
+void ensure_size(int fd, std::size_t bytes) {
   struct stat info {};
   if (::fstat(fd, &info) != 0 ||
       (info.st_size < static_cast<off_t>(bytes) && ::ftruncate(fd, static_cast<off_t>(bytes)) != 0))
@@ -195,8 +196,8 @@ ProgressSnapshot read_page(const Page& page) {
   now.rank = page.rank.load();
   now.world = page.world.load();
   now.step = page.step.load();
-  now.agreed_end = page.agreed_end.load();
-  now.alive_ns = page.alive_ns.load();
+  now.agreed_exit_code = page.agreed_exit_code.load();
+  now.heartbeat_ns = page.heartbeat_ns.load();
   now.phase = page.phase.load().str();
   now.note = page.note.load().str();
   now.last = read_mark(page, page.last.load());
@@ -211,17 +212,17 @@ ProgressSnapshot read_page(const Page& page) {
   return now;
 }
 
-// The one mutable global: which page this thread reports to (progress.h says why).
+// The one mutable global (see progress.h): the page that this thread reports to.
 thread_local Progress* page_of_thread = nullptr;  // NOLINT(*-non-const-global-variables)
 
-/// The page named by the environment, or a private one: a page that fails must not stop a run.
+/// The page named by the environment, else a private one: a page that cannot be opened must not stop a run.
 std::unique_ptr<Progress> open_process_page() {
   const char* const path = std::getenv("COLONNADE_PROGRESS_FILE");
   if (path == nullptr || *path == '\0') return std::make_unique<Progress>();
   try {
     return std::make_unique<Progress>(std::filesystem::path(path));
   } catch (const Error& error) {
-    log::warning("{}: {}; nobody can watch this rank", path, error.what());
+    log::warning("{}: {}; the launcher cannot monitor this rank", path, error.what());
     return std::make_unique<Progress>();
   }
 }
@@ -240,14 +241,14 @@ Progress::Progress(const std::filesystem::path& path) {
   const int fd = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (fd < 0) throw Error(fmt::format("progress page: cannot be opened; {}", std::strerror(errno)));
   try {
-    make_large_enough(fd, sizeof(Page));
+    ensure_size(fd, sizeof(Page));
     page_ = map_page<Page>(fd);
   } catch (...) {
     ::close(fd);
     throw;
   }
   ::close(fd);
-  page_ = new (page_) Page{};  // what a former writer left, half-written values too, is gone
+  page_ = new (page_) Page{};  // clears values of a previous writer, half-written ones included
   open();
 }
 
@@ -261,8 +262,8 @@ void Progress::open() {
   page_->magic.store(kMagic, std::memory_order_release);
 }
 
-void Progress::touch() { page_->alive_ns.store(monotonic_ns(), std::memory_order_relaxed); }
-void Progress::alive() { touch(); }
+void Progress::touch() { page_->heartbeat_ns.store(monotonic_ns(), std::memory_order_relaxed); }
+void Progress::heartbeat() { touch(); }
 
 void Progress::set_rank(int rank, int world) {
   page_->rank = rank;
@@ -285,8 +286,8 @@ void Progress::set_note(std::string_view note) {
   touch();
 }
 
-void Progress::set_agreed_end(int exit_code) {
-  page_->agreed_end = exit_code;
+void Progress::set_agreed_exit_code(int exit_code) {
+  page_->agreed_exit_code = exit_code;
   touch();
 }
 
@@ -323,14 +324,14 @@ void Progress::end(const CollectiveTicket& ticket) {
   const Mark shown = page_->waiting.load();
   const bool mine =
       shown.group == ticket.group && shown.peer == ticket.peer && shown.sequence == ticket.sequence;
-  if (mine) page_->waiting.store(Mark{});  // another thread may wait for another operation
+  if (mine) page_->waiting.store(Mark{});  // another thread may be waiting for another operation
   touch();
 }
 
 ProgressSnapshot Progress::read() const { return read_page(*page_); }
 
 ProgressReader::ProgressReader(int fd) {
-  make_large_enough(fd, sizeof(Progress::Page));
+  ensure_size(fd, sizeof(Progress::Page));
   page_ = map_page<Progress::Page>(fd);
 }
 

@@ -1,4 +1,4 @@
-// Names that nobody can guess and that no two processes share.
+// Unguessable, unique names.
 #pragma once
 
 #include <fmt/format.h>
@@ -8,7 +8,7 @@
 
 namespace colonnade {
 
-/// 128 bits of the system's random numbers as 32 hexadecimal digits.
+/// 128 random bits of std::random_device as 32 hexadecimal digits.
 inline std::string random_id() {
   std::random_device random;
   return fmt::format("{:08x}{:08x}{:08x}{:08x}", random(), random(), random(), random());

@@ -1,4 +1,4 @@
-// What libraries say when they fail, as a part of our own messages.
+// Error messages of libraries, cleaned for use in our own messages.
 #pragma once
 
 #include <exception>
@@ -7,11 +7,11 @@
 
 namespace colonnade {
 
-/// A library's message without what tells of the library alone: places in its sources, names of its
-/// exceptions and conditions, traces of calls. One line; `otherwise` where nothing else is left.
+/// The first line of a library's message without its source locations, exception names, conditions and stack
+/// traces; `otherwise` if nothing is left.
 std::string reason_in(std::string_view message, std::string_view otherwise = "an error");
 
-/// what() of our own errors, reason_in() of others'.
+/// what() of our own errors; reason_in() of what() for all others.
 std::string reason_of(const std::exception& error);
 
 }  // namespace colonnade

@@ -5,7 +5,7 @@
 
 namespace colonnade {
 
-std::string shell_line(const std::vector<std::string>& words) {
+std::string shell_join(const std::vector<std::string>& words) {
   constexpr std::string_view kPlain =
       "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=./,:@%+^";
   std::string line;

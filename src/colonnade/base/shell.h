@@ -1,4 +1,4 @@
-// Command lines as a person copies them into a shell.
+// Command lines quoted for copying into a shell.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace colonnade {
 
-/// One line that a shell reads as these words: those with characters of its own stand in single quotes.
-std::string shell_line(const std::vector<std::string>& words);
+/// The words joined into one shell command line; words with shell metacharacters are single-quoted.
+std::string shell_join(const std::vector<std::string>& words);
 
 }  // namespace colonnade

@@ -16,16 +16,16 @@
 namespace colonnade {
 namespace {
 
-// NOLINTBEGIN(*-non-const-global-variables): all that a handler can reach
+// NOLINTBEGIN(*-non-const-global-variables): a handler can access nothing else
 std::atomic<int> received{0};
 std::atomic<std::int64_t> received_ns{0};
 std::atomic<bool> in_use{false};
-std::atomic<bool> hangup_ignored{false};  // by nohup, which must hold
+std::atomic<bool> hangup_ignored{false};  // under nohup
 // NOLINTEND(*-non-const-global-variables)
 static_assert(std::atomic<std::int64_t>::is_always_lock_free);
 
-/// Calls nothing that a handler may not call.
-extern "C" void end_at_once(int signal) {
+/// Handler. Async-signal-safe.
+extern "C" void exit_immediately(int signal) {
   const std::string_view name = signal == SIGINT ? "SIGINT" : signal == SIGHUP ? "SIGHUP" : "SIGTERM";
   for (const std::string_view part : {std::string_view("stopped by "), name,
                                       std::string_view(" before the first step; nothing had to be saved\n")})
@@ -33,7 +33,7 @@ extern "C" void end_at_once(int signal) {
   ::_exit(kExitStopped);
 }
 
-extern "C" void keep_in_mind(int signal) {
+extern "C" void record_signal(int signal) {
   constexpr std::int64_t kSameRequestNs = 1'000'000'000;
   const std::int64_t now = monotonic_ns();
   if (received.load() == 0) {
@@ -47,7 +47,7 @@ extern "C" void keep_in_mind(int signal) {
 
 constexpr int kStopSignals[] = {SIGINT, SIGTERM, SIGHUP};
 
-void handle_with(void (*handler)(int)) {
+void install_handler(void (*handler)(int)) {
   struct sigaction action {};
   action.sa_handler = handler;
   action.sa_flags = SA_RESTART;
@@ -81,8 +81,8 @@ void unblock_stop_signals() {
 
 namespace {
 
-/// Is there for handlers to interrupt.
-void take_signals(const std::stop_token& ended) {
+/// Body of the signal thread: waits with the stop signals unblocked, so that handlers run on its stack.
+void receive_signals(const std::stop_token& ended) {
   unblock_stop_signals();
   std::mutex mutex;
   std::unique_lock lock(mutex);
@@ -93,22 +93,22 @@ void take_signals(const std::stop_token& ended) {
 }  // namespace
 
 StopSignals::StopSignals() {
-  COL_CHECK(!in_use.exchange(true), "StopSignals: one at a time per process; got a second");
+  COL_CHECK(!in_use.exchange(true), "StopSignals must be unique in a process; got a second one");
   received = 0;
   hangup_ignored = is_ignored(SIGHUP);
   ignore_broken_pipes();
-  handle_with(end_at_once);
+  install_handler(exit_immediately);
   const sigset_t signals = stop_signals();
-  ::pthread_sigmask(SIG_BLOCK, &signals, &before_);
-  taker_ = std::jthread(take_signals);
+  ::pthread_sigmask(SIG_BLOCK, &signals, &previous_mask_);
+  signal_thread_ = std::jthread(receive_signals);
 }
 
-void StopSignals::remember() { handle_with(keep_in_mind); }
+void StopSignals::defer() { install_handler(record_signal); }
 
 StopSignals::~StopSignals() {
-  taker_ = {};
-  handle_with(SIG_DFL);
-  ::pthread_sigmask(SIG_SETMASK, &before_, nullptr);
+  signal_thread_ = {};
+  install_handler(SIG_DFL);
+  ::pthread_sigmask(SIG_SETMASK, &previous_mask_, nullptr);
   in_use = false;
 }
 

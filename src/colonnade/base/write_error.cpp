@@ -18,10 +18,10 @@ bool is_no_space(int reason) { return reason == ENOSPC || reason == EDQUOT || re
 
 std::string free_space_text(const fs::path& path) {
   struct statvfs disk {};
-  fs::path there = fs::absolute(path);
-  while (::statvfs(there.c_str(), &disk) != 0) {
-    if (there == there.parent_path()) return "";
-    there = there.parent_path();
+  fs::path existing = fs::absolute(path);
+  while (::statvfs(existing.c_str(), &disk) != 0) {
+    if (existing == existing.parent_path()) return "";
+    existing = existing.parent_path();
   }
   const auto text = [](double bytes) {
     constexpr std::string_view kUnits[] = {"B", "kB", "MB", "GB", "TB"};
@@ -37,9 +37,8 @@ std::string free_space_text(const fs::path& path) {
 void throw_write_error(const fs::path& path, int reason) {
   if (!is_no_space(reason))
     throw Error(fmt::format("{}: cannot be written; {}", path.string(), std::strerror(reason)));
-  throw ConfigError(
-      fmt::format("{}: the disk must have room for it; got {}, {}; free some space, or choose another folder",
-                  path.string(), std::strerror(reason), free_space_text(path)));
+  throw ConfigError(fmt::format("{} must fit on its disk; got {}, {}; free space or choose another folder",
+                                path.string(), std::strerror(reason), free_space_text(path)));
 }
 
 }  // namespace colonnade

@@ -1,4 +1,4 @@
-// Which part of a rendered conversation are answers.
+// The answers in a rendered conversation.
 #pragma once
 
 #include <functional>
@@ -7,20 +7,26 @@
 
 namespace colonnade::chat_template {
 
-/// The template's text of another conversation; `prompt`: with add_generation_prompt. Throws DataError where
-/// the template rejects it.
+/// Renders another conversation; `prompt`: add_generation_prompt. Throws DataError if the template rejects
+/// it.
 using RenderChat = std::function<Rendering(const Conversation& conversation, bool prompt)>;
 
-/// Answers are what {% generation %} encloses, no more and no less.
+/// The answers of a template with {% generation %} blocks: exactly the text of these blocks.
 Chat marked_answers(const Conversation& conversation, Rendering rendering);
 
-/// Answers of a template without such marks. Provenance tells where the words of a message of the assistant
-/// are. An answer is the iteration of a loop that writes these words and no others, whatever the loop goes
-/// over; where no loop does, it ends where the conversation up to this message does. It begins behind the
-/// text that asks for it (add_generation_prompt on the messages before it, or on all where it is the first
-/// and the template writes a system prompt of its own before it). Where nothing but blanks follows
-/// the words, the mark that the template writes next (`<|user|>`, `[INST]`, `</s>`) closes the answer and
-/// belongs to it. Throws DataError where the words of an answer are mixed with those of other messages.
+/// The answers of a template without {% generation %}, found by provenance, which locates the words of
+/// assistant messages in the text.
+/// - An answer is the output of the loop iteration that writes the words of one assistant message and of no
+/// other
+///   message, whatever the loop iterates over. Without such an iteration, it ends where the rendering of the
+///   messages up to this one ends.
+/// - It starts after the generation prompt: that of the messages before it. For a first message after a
+/// system prompt
+///   that the template itself writes, it is the generation prompt of the whole conversation.
+/// - If only blanks follow the words, the next mark of the template (`<|user|>`, `[INST]`, `</s>`) ends the
+/// answer and
+///   belongs to it.
+/// Throws DataError if the words of an answer are mixed with those of other messages.
 Chat find_answers(const Conversation& conversation, Rendering rendering, const RenderChat& render);
 
 }  // namespace colonnade::chat_template

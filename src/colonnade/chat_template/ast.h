@@ -1,4 +1,4 @@
-// A chat template as a tree.
+// The syntax tree of a chat template.
 #pragma once
 
 #include <memory>
@@ -10,35 +10,35 @@
 
 namespace colonnade::chat_template {
 
-enum class What {
+enum class NodeKind {
   // expressions
   kConstant,   ///< constant
   kName,       ///< name
-  kList,       ///< parts; `flag`: a tuple
-  kMapping,    ///< parts: key, value, key, ...
-  kAttribute,  ///< parts[0].name
-  kItem,       ///< parts[0][parts[1]]
-  kSlice,      ///< parts[0][parts[1]:parts[2]:parts[3]], each of the three perhaps null
-  kCall,       ///< parts[0](parts[1], ..., named)
-  kFilter,     ///< parts[0] | name(parts[1], ..., named)
-  kTest,       ///< parts[0] is name(parts[1], ...); `flag`: is not
+  kList,       ///< [children]; `flag`: a tuple
+  kMapping,    ///< {children}: key, value, key, ...
+  kAttribute,  ///< children[0].name
+  kItem,       ///< children[0][children[1]]
+  kSlice,      ///< children[0][children[1]:children[2]:children[3]]; each bound may be null
+  kCall,       ///< children[0](children[1], ..., kwargs)
+  kFilter,     ///< children[0] | name(children[1], ..., kwargs)
+  kTest,       ///< children[0] is name(children[1], ...); `flag`: negated
   kNot,
   kNegative,
   kPositive,
   kAnd,
   kOr,
-  kChoice,   ///< parts[1] if parts[0] else parts[2], which may be null
-  kBinary,   ///< parts[0] name parts[1]
-  kCompare,  ///< parts[0] names[0] parts[1] names[1] parts[2] ...
-  kConcat,   ///< parts[0] ~ parts[1] ~ ...
+  kConditional,  ///< children[1] if children[0] else children[2], which may be null
+  kBinary,       ///< children[0] name children[1]
+  kCompare,      ///< children[0] names[0] children[1] names[1] children[2] ...
+  kConcat,       ///< children[0] ~ children[1] ~ ...
   // statements
   kText,        ///< constant
-  kPrint,       ///< {{ parts[0] }}
-  kSet,         ///< set names = parts[0]; of a namespace: names[0].name
+  kPrint,       ///< {{ children[0] }}
+  kSet,         ///< set names = children[0]; for a namespace, names[0].name
   kSetBlock,    ///< set names[0]: bodies[0]
-  kFor,         ///< for names in parts[0] if parts[1] (or null): bodies[0], else bodies[1]
-  kIf,          ///< if parts[i]: bodies[i]; else the last of the bodies
-  kMacro,       ///< macro name(names = parts, each perhaps null): bodies[0]
+  kFor,         ///< for names in children[0] if children[1], which may be null: bodies[0], else bodies[1]
+  kIf,          ///< if children[i]: bodies[i]; else: the last body
+  kMacro,       ///< macro name(names = children, each default may be null): bodies[0]
   kGeneration,  ///< bodies[0]
   kBreak,
   kContinue,
@@ -47,19 +47,19 @@ enum class What {
 using Body = std::vector<std::unique_ptr<Node>>;
 
 struct Node {
-  What what = What::kConstant;
+  NodeKind kind = NodeKind::kConstant;
   int line = 1;
-  int depth = 1;  ///< of the tree below
+  int depth = 1;  ///< height of this subtree
   bool flag = false;
   std::string name;
   Value constant;
   std::vector<std::string> names;
-  std::vector<std::unique_ptr<Node>> parts;
-  std::vector<std::pair<std::string, std::unique_ptr<Node>>> named;
+  std::vector<std::unique_ptr<Node>> children;
+  std::vector<std::pair<std::string, std::unique_ptr<Node>>> kwargs;
   std::vector<Body> bodies;
 };
 
-/// Throws DataError that names the line, for what is no Jinja and for what is not understood here.
+/// Parses a template. Throws DataError that names the line for invalid or unsupported Jinja.
 Body parse(std::string_view source, Budget& budget);
 
 }  // namespace colonnade::chat_template

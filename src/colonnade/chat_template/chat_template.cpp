@@ -48,22 +48,23 @@ Value value_of(Element json, const Budget& budget) {
       Items items;
       simdjson::dom::object object;
       if (json.get(object) != simdjson::SUCCESS) break;
-      std::unordered_map<std::string_view, std::size_t> places;
+      std::unordered_map<std::string_view, std::size_t> indices;
       for (const auto& [key, value] : object) {
-        const auto [place, is_new] = places.try_emplace(key, items.size());
+        const auto [index, is_new] = indices.try_emplace(key, items.size());
         if (is_new) items.emplace_back(key, Value());
-        items[place->second].second = value_of(value, budget);
+        items[index->second].second = value_of(value, budget);
       }
       return Value::mapping(std::move(items), budget);
     }
     default:
       break;
   }
-  throw DataError(fmt::format("integers must fit 64 bits; got {}; write it as text", simdjson::minify(json)));
+  throw DataError(
+      fmt::format("integers must fit 64 bits; got {}; write it as a string", simdjson::minify(json)));
 }
 
-/// A message without the members that are null, and with its reasoning under the names that templates read.
-Value as_transformers_sees(const Value& message, const Budget& budget) {
+/// A message without null members, and with its reasoning under the names that templates read.
+Value as_in_transformers(const Value& message, const Budget& budget) {
   Items items;
   for (const auto& [name, value] : message.mapping()->items)
     if (!value.is_none()) items.emplace_back(name, value);
@@ -79,21 +80,21 @@ Value as_transformers_sees(const Value& message, const Budget& budget) {
   return Value::mapping(std::move(items), budget);
 }
 
-[[noreturn]] void bad(const std::string& rule, const std::string& got) {
-  throw DataError(fmt::format("{}; got {}; mend the line", rule, got));
+[[noreturn]] void reject(const std::string& rule, const std::string& got) {
+  throw DataError(fmt::format("{}; got {}; fix the line", rule, got));
 }
 
-/// The generation marks of a template, wherever they are.
-bool has_marks(const Body& body) {
+/// Whether a template has {% generation %}, at any depth.
+bool has_generation(const Body& body) {
   return std::ranges::any_of(body, [](const auto& node) {
-    return node->what == What::kGeneration || std::ranges::any_of(node->bodies, has_marks);
+    return node->kind == NodeKind::kGeneration || std::ranges::any_of(node->bodies, has_generation);
   });
 }
 
 void read_messages(const Element& messages, const Budget& budget, Conversation& conversation) {
   simdjson::dom::array list;
   if (messages.get(list) != simdjson::SUCCESS)
-    bad("'messages' must be a list", simdjson::minify(messages).substr(0, 60));
+    reject("'messages' must be a list", simdjson::minify(messages).substr(0, 60));
   std::vector<Value> all;
   for (const Element each : list) {
     const std::string where =
@@ -101,22 +102,23 @@ void read_messages(const Element& messages, const Budget& budget, Conversation& 
     const Value message = each.is_object() ? value_of(each, budget) : Value();
     const Value* role = each.is_object() ? message.mapping()->find("role") : nullptr;
     if (role == nullptr || role->text() == nullptr)
-      bad(where, std::string(simdjson::minify(each)).substr(0, 60));
+      reject(where, std::string(simdjson::minify(each)).substr(0, 60));
     conversation.roles.push_back(*role->text());
-    all.push_back(as_transformers_sees(message, budget));
+    all.push_back(as_in_transformers(message, budget));
   }
-  if (all.empty()) bad("'messages' must hold at least one message", "none");
+  if (all.empty()) reject("'messages' must hold at least one message", "none");
   conversation.messages = Value::list(std::move(all), budget);
 }
 
-/// chat_template_kwargs
-void read_further(const Element& further, const Budget& budget, Conversation& conversation) {
-  if (!further.is_object()) bad("'chat_template_kwargs' must be an object", "another value");
-  const Value given = value_of(further, budget);
+/// Adds the members of chat_template_kwargs to the variables.
+void read_kwargs(const Element& kwargs, const Budget& budget, Conversation& conversation) {
+  if (!kwargs.is_object()) reject("'chat_template_kwargs' must be an object", "another value");
+  const Value given = value_of(kwargs, budget);
   for (const auto& [key, value] : given.mapping()->items) {
     if (key == "messages" || key == "add_generation_prompt")
-      bad("'chat_template_kwargs' must not name what a line or a verb gives", fmt::format("'{}'", key));
-    conversation.others.insert_or_assign(key, value);
+      reject("'chat_template_kwargs' must not set a variable that is given elsewhere",
+             fmt::format("'{}'", key));
+    conversation.variables.insert_or_assign(key, value);
   }
 }
 
@@ -124,27 +126,29 @@ void read_further(const Element& further, const Budget& budget, Conversation& co
 
 Conversation read_conversation(std::string_view text) {
   const Budget budget("the conversation");
-  corpus::refuse_byte_order_mark(text, "{");
+  corpus::reject_byte_order_mark(text, "{");
   simdjson::dom::parser parser;
   Element line;
   auto error = parser.allocate(text.size(), 64);
   if (!error) error = parser.parse(text.data(), text.size()).get(line);
   if (error)
-    bad("a line must be JSON", fmt::format("'{}' ({})", text.substr(0, 40), simdjson::error_message(error)));
+    reject("a line must be JSON",
+           fmt::format("'{}' ({})", text.substr(0, 40), simdjson::error_message(error)));
   Conversation conversation;
   simdjson::dom::object object;
-  if (line.get(object) != simdjson::SUCCESS) bad("a line must be an object with 'messages'", "another value");
-  std::map<std::string_view, Element> members;  // of equal keys the last, as in Python
+  if (line.get(object) != simdjson::SUCCESS)
+    reject("a line must be an object with 'messages'", "another value");
+  std::map<std::string_view, Element> members;  // the last duplicate key wins, as in Python
   for (const auto& [key, value] : object) members[key] = value;
-  if (!members.contains("messages")) bad("a line must have 'messages'", "none");
+  if (!members.contains("messages")) reject("a line must have 'messages'", "none");
   read_messages(members["messages"], budget, conversation);
   for (const char* key : {"tools", "documents"}) {
     const bool there = members.contains(key) && !members[key].is_null();
-    if (there && !members[key].is_array()) bad(fmt::format("'{}' must be a list", key), "another value");
-    conversation.others.insert_or_assign(key, there ? value_of(members[key], budget) : Value::none());
+    if (there && !members[key].is_array()) reject(fmt::format("'{}' must be a list", key), "another value");
+    conversation.variables.insert_or_assign(key, there ? value_of(members[key], budget) : Value::none());
   }
   if (members.contains("chat_template_kwargs") && !members["chat_template_kwargs"].is_null())
-    read_further(members["chat_template_kwargs"], budget, conversation);
+    read_kwargs(members["chat_template_kwargs"], budget, conversation);
   return conversation;
 }
 
@@ -152,13 +156,13 @@ ChatTemplate::ChatTemplate(std::string name, std::string_view source, Variables 
     : name_(std::move(name)), source_(source), special_(std::move(special)) {
   Budget budget(name_);
   body_ = parse(source_, budget);
-  marks_ = has_marks(body_);
+  has_generation_ = has_generation(body_);
 }
 
 Rendering ChatTemplate::render(const Conversation& conversation, bool add_generation_prompt) const {
   Budget budget(name_);
   Variables variables = special_;
-  for (const auto& [key, value] : conversation.others) variables.insert_or_assign(key, value);
+  for (const auto& [key, value] : conversation.variables) variables.insert_or_assign(key, value);
   variables.insert_or_assign("messages", conversation.messages);
   variables.insert_or_assign("add_generation_prompt", Value(add_generation_prompt));
   return chat_template::render(body_, std::move(variables), budget);
@@ -166,14 +170,16 @@ Rendering ChatTemplate::render(const Conversation& conversation, bool add_genera
 
 Chat ChatTemplate::chat(const Conversation& conversation) const {
   if (std::ranges::find(conversation.roles, "assistant") == conversation.roles.end())
-    bad("a conversation must have a message of the role 'assistant'", "none");
+    reject("a conversation must have a message with the role 'assistant'", "none");
   Rendering rendering = render(conversation, false);
-  const RenderChat again = [this](const Conversation& other, bool prompt) { return render(other, prompt); };
-  Chat chat = marks_ ? marked_answers(conversation, std::move(rendering))
-                     : find_answers(conversation, std::move(rendering), again);
+  const RenderChat rerender = [this](const Conversation& other, bool prompt) {
+    return render(other, prompt);
+  };
+  Chat chat = has_generation_ ? marked_answers(conversation, std::move(rendering))
+                              : find_answers(conversation, std::move(rendering), rerender);
   if (chat.answers.empty())
     throw DataError(fmt::format(
-        "{}: the template must write an answer: words of a message of the assistant, or text between {{% "
+        "{}: the template must write an answer: words of an assistant message, or text between {{% "
         "generation %}} and {{% endgeneration %}}; got none; give another one by --chat-template",
         name_));
   return chat;

@@ -1,4 +1,4 @@
-// Chat templates: conversations as the text that a model reads, and which of it are answers.
+// Chat templates: they render a conversation as text for the model and locate its answers.
 #pragma once
 
 #include <memory>
@@ -11,39 +11,38 @@
 
 namespace colonnade::chat_template {
 
-/// A conversation: what a line of a data set holds under `messages`, `tools`, `documents` and
-/// `chat_template_kwargs`, whose members are variables of the template.
+/// A conversation of a data set: its `messages`, and the template variables `tools`, `documents` and the
+/// members of `chat_template_kwargs`.
 struct Conversation {
   Value messages;
-  std::vector<std::string> roles;  ///< of each message
-  Variables others;
+  std::vector<std::string> roles;  ///< role of each message
+  Variables variables;
 };
 
-/// Reads it from an object of JSON. As Transformers does, members of messages that are null are left out, and
-/// reasoning under `reasoning_content`, `thinking` or `reasoning`
-/// is found under the first two. Throws DataError that says what is missing: messages are objects with a
-/// role.
+/// Reads a conversation from a JSON object. As in Transformers, null members of messages are dropped, and
+/// reasoning under `reasoning_content`, `thinking` or `reasoning` is available under the first two names.
+/// Throws DataError that names the missing or invalid member.
 Conversation read_conversation(std::string_view line);
 
 struct Chat {
   std::string text;
-  std::vector<Span> answers;  ///< in their order, none empty
-  std::size_t unended = 0;    ///< answers in which nothing follows the message's own words
+  std::vector<Span> answers;  ///< in order of the text, none empty
+  std::size_t unended = 0;    ///< answers without an ending: nothing follows the words of the message
 };
 
-/// A template, in the subset of Jinja that docs/formats/chat_template.md lists, rendered as by Transformers.
-/// Const functions are safe to call from many threads.
+/// A template in the subset of Jinja that docs/formats/chat_template.md lists, rendered as in Transformers.
+/// Const functions are thread-safe.
 class ChatTemplate {
  public:
-  /// `name` stands in errors. `special`: bos_token, eos_token, ... of the tokenizer. Throws DataError, with
-  /// the line of the template, for what is not understood.
+  /// `name`: for errors. `special`: bos_token, eos_token, ... of the tokenizer. Throws DataError with the
+  /// line of the template for invalid or unsupported Jinja.
   ChatTemplate(std::string name, std::string_view source, Variables special);
 
-  /// Throws DataError, with the line of the template.
+  /// Throws DataError with the line of the template if rendering fails.
   [[nodiscard]] Rendering render(const Conversation& conversation, bool add_generation_prompt) const;
 
-  /// The text and its answers: what the template marks by {% generation %}; without such marks, what
-  /// answers.h finds. Throws DataError, also where there is no answer.
+  /// The text and its answers: the {% generation %} blocks, or without these the answers that answers.h
+  /// finds. Throws DataError if rendering fails or there is no answer.
   [[nodiscard]] Chat chat(const Conversation& conversation) const;
 
   [[nodiscard]] const std::string& source() const { return source_; }
@@ -52,19 +51,20 @@ class ChatTemplate {
   std::string name_, source_;
   Body body_;
   Variables special_;
-  bool marks_ = false;  // whether it has {% generation %}
+  bool has_generation_ = false;  ///< whether it has {% generation %}
 };
 
-/// Which template a run takes.
+/// The choice of a template by flags.
 struct TemplateChoice {
-  std::string model;        ///< --tokenizer-model
-  std::string given;        ///< --chat-template: a file or the text itself; "": the one of the folder
-  std::string format = {};  ///< --sft-tokenizer-prompt-format; "": default
+  std::string model;             ///< --tokenizer-model
+  std::string template_or_path;  ///< --chat-template: a file or the text; empty for that of the folder
+  std::string format = {};       ///< --sft-tokenizer-prompt-format; empty is default
 };
 
-/// Of a folder: chat_template.jinja, or chat_template of tokenizer_config.json (of named ones `default`).
-/// Other formats than `default` are templates of ours that render as Megatron's. Throws ConfigError where
-/// there is none, DataError for a damaged file.
+/// Reads the chosen template. In a folder it is chat_template.jinja, or chat_template of
+/// tokenizer_config.json (the one named `default` of a list). Formats other than `default` are built-in
+/// templates that render as Megatron does. Throws ConfigError if there is no template, DataError for a
+/// damaged file.
 ChatTemplate read_template(const TemplateChoice& choice);
 
 }  // namespace colonnade::chat_template

@@ -9,8 +9,9 @@ namespace colonnade::chat_template {
 namespace {
 
 using Kind = Token::Kind;
-constexpr int kMostDepth = 200;
+constexpr int kMaxDepth = 200;
 
+/// A token in error messages.
 std::string shown(const Token& token) {
   switch (token.kind) {
     case Kind::kEnd:
@@ -26,7 +27,7 @@ std::string shown(const Token& token) {
   }
 }
 
-/// The operator of a comparison that begins at `token`; "not" begins "not in".
+/// The comparison operator at `token`; "not" starts "not in". Empty if it is another token.
 std::string comparison_of(const Token& token) {
   if (token.is_name("in") || token.is_name("not")) return token.text;
   for (const char* op : {"==", "!=", "<", "<=", ">", ">="})
@@ -36,148 +37,149 @@ std::string comparison_of(const Token& token) {
 
 }  // namespace
 
-struct ExpressionParser::Deeper {
-  explicit Deeper(ExpressionParser& parser) : depth(parser.depth_) {
-    if (++depth > kMostDepth)
-      parser.budget_.fail(fmt::format("expressions must lie at most {} deep in each other", kMostDepth),
-                          "more", "write parts of it into variables");
+struct ExpressionParser::DepthGuard {
+  explicit DepthGuard(ExpressionParser& parser) : depth(parser.depth_) {
+    if (++depth > kMaxDepth)
+      parser.budget_.fail(fmt::format("expressions must be nested at most {} deep", kMaxDepth), "more",
+                          "assign parts of it to variables");
   }
-  Deeper(const Deeper&) = delete;
-  Deeper& operator=(const Deeper&) = delete;
-  ~Deeper() { --depth; }
+  DepthGuard(const DepthGuard&) = delete;
+  DepthGuard& operator=(const DepthGuard&) = delete;
+  ~DepthGuard() { --depth; }
   int& depth;
 };
 
 void ExpressionParser::unexpected(const std::string& wanted) const {
-  budget_.line = now().line;
-  budget_.fail(fmt::format("{} must be here", wanted), shown(now()), "mend the template");
+  budget_.line = current().line;
+  budget_.fail(fmt::format("{} must be here", wanted), shown(current()), "fix the template");
 }
 
-void ExpressionParser::refuse(const std::string& construct) const {
-  budget_.line = now().line;
-  budget_.fail(fmt::format("{} is not understood here", construct), "it", "write the template without it");
+void ExpressionParser::reject(const std::string& construct) const {
+  budget_.line = current().line;
+  budget_.fail(fmt::format("{} is not supported", construct), "it", "write the template without it");
 }
 
-bool ExpressionParser::take_if(std::string_view op) {
-  if (!now().is(op)) return false;
-  take();
+bool ExpressionParser::accept(std::string_view op) {
+  if (!current().is(op)) return false;
+  advance();
   return true;
 }
 
 void ExpressionParser::expect(std::string_view op) {
-  if (!take_if(op)) unexpected(fmt::format("'{}'", op));
+  if (!accept(op)) unexpected(fmt::format("'{}'", op));
 }
 
 std::string ExpressionParser::expect_name() {
-  if (now().kind != Kind::kName) unexpected("a name");
-  return take().text;
+  if (current().kind != Kind::kName) unexpected("a name");
+  return advance().text;
 }
 
-NodePtr ExpressionParser::make(What what, std::vector<NodePtr> parts, std::string name) const {
+NodePtr ExpressionParser::make_node(NodeKind kind, std::vector<NodePtr> children, std::string name) const {
   auto node = std::make_unique<Node>();
-  node->what = what;
-  node->line = now().line;
+  node->kind = kind;
+  node->line = current().line;
   node->name = std::move(name);
-  node->parts = std::move(parts);
-  settle(*node);
+  node->children = std::move(children);
+  update_depth(*node);
   return node;
 }
 
-void ExpressionParser::settle(Node& node) const {
+void ExpressionParser::update_depth(Node& node) const {
   int depth = 0;
-  for (const NodePtr& part : node.parts)
+  for (const NodePtr& part : node.children)
     if (part) depth = std::max(depth, part->depth);
-  for (const auto& [name, part] : node.named) depth = std::max(depth, part->depth);
+  for (const auto& [name, part] : node.kwargs) depth = std::max(depth, part->depth);
   for (const Body& body : node.bodies)
     for (const NodePtr& part : body) depth = std::max(depth, part->depth);
   node.depth = depth + 1;
-  if (node.depth > kMostDepth)
-    budget_.fail(fmt::format("parts of a template must lie at most {} deep in each other", kMostDepth),
-                 "more", "write parts of it into variables");
+  if (node.depth > kMaxDepth)
+    budget_.fail(fmt::format("parts of a template must be nested at most {} deep", kMaxDepth), "more",
+                 "assign parts of it to variables");
 }
 
 namespace {
 
-template <typename... Parts>
-std::vector<NodePtr> parts_of(Parts... parts) {
+template <typename... Nodes>
+std::vector<NodePtr> children_of(Nodes... nodes) {
   std::vector<NodePtr> all;
-  (all.push_back(std::move(parts)), ...);
+  (all.push_back(std::move(nodes)), ...);
   return all;
 }
 
 }  // namespace
 
-NodePtr ExpressionParser::tuple(bool choices) {
-  const auto one = [&] { return choices ? expression() : disjunction(); };
+NodePtr ExpressionParser::tuple(bool conditional) {
+  const auto one = [&] { return conditional ? expression() : disjunction(); };
   NodePtr first = one();
-  if (!now().is(",")) return first;
-  NodePtr node = make(What::kList, parts_of(std::move(first)));
+  if (!current().is(",")) return first;
+  NodePtr node = make_node(NodeKind::kList, children_of(std::move(first)));
   node->flag = true;
-  while (take_if(",")) {
-    if (now().kind == Kind::kBlockEnd || now().kind == Kind::kPrintEnd || now().is(")")) break;
-    node->parts.push_back(one());
+  while (accept(",")) {
+    if (current().kind == Kind::kBlockEnd || current().kind == Kind::kPrintEnd || current().is(")")) break;
+    node->children.push_back(one());
   }
-  settle(*node);
+  update_depth(*node);
   return node;
 }
 
 NodePtr ExpressionParser::expression() {
-  const Deeper deeper(*this);
+  const DepthGuard guard(*this);
   NodePtr value = disjunction();
-  while (now().is_name("if")) {
-    take();
+  while (current().is_name("if")) {
+    advance();
     NodePtr condition = disjunction();
     NodePtr otherwise;
-    if (now().is_name("else")) {
-      take();
+    if (current().is_name("else")) {
+      advance();
       otherwise = expression();
     }
-    value = make(What::kChoice, parts_of(std::move(condition), std::move(value), std::move(otherwise)));
+    value = make_node(NodeKind::kConditional,
+                      children_of(std::move(condition), std::move(value), std::move(otherwise)));
   }
   return value;
 }
 
 NodePtr ExpressionParser::disjunction() {
   NodePtr left = conjunction();
-  while (now().is_name("or")) {
-    take();
+  while (current().is_name("or")) {
+    advance();
     NodePtr right = conjunction();
-    left = make(What::kOr, parts_of(std::move(left), std::move(right)));
+    left = make_node(NodeKind::kOr, children_of(std::move(left), std::move(right)));
   }
   return left;
 }
 
 NodePtr ExpressionParser::conjunction() {
   NodePtr left = negation();
-  while (now().is_name("and")) {
-    take();
+  while (current().is_name("and")) {
+    advance();
     NodePtr right = negation();
-    left = make(What::kAnd, parts_of(std::move(left), std::move(right)));
+    left = make_node(NodeKind::kAnd, children_of(std::move(left), std::move(right)));
   }
   return left;
 }
 
 NodePtr ExpressionParser::negation() {
-  if (!now().is_name("not")) return comparison();
-  const Deeper deeper(*this);
-  take();
-  return make(What::kNot, parts_of(negation()));
+  if (!current().is_name("not")) return comparison();
+  const DepthGuard guard(*this);
+  advance();
+  return make_node(NodeKind::kNot, children_of(negation()));
 }
 
 NodePtr ExpressionParser::comparison() {
-  NodePtr node = make(What::kCompare, parts_of(sum()));
-  for (std::string op = comparison_of(now()); !op.empty(); op = comparison_of(now())) {
-    take();
+  NodePtr node = make_node(NodeKind::kCompare, children_of(sum()));
+  for (std::string op = comparison_of(current()); !op.empty(); op = comparison_of(current())) {
+    advance();
     if (op == "not") {
-      if (!now().is_name("in")) unexpected("'in'");
-      take();
+      if (!current().is_name("in")) unexpected("'in'");
+      advance();
       op = "not in";
     }
     node->names.push_back(op);
-    node->parts.push_back(sum());
+    node->children.push_back(sum());
   }
-  if (node->names.empty()) return std::move(node->parts[0]);
-  settle(*node);
+  if (node->names.empty()) return std::move(node->children[0]);
+  update_depth(*node);
   return node;
 }
 
@@ -185,41 +187,42 @@ NodePtr ExpressionParser::chain(NodePtr (ExpressionParser::*operand)(),
                                 std::initializer_list<std::string_view> ops) {
   NodePtr left = (this->*operand)();
   while (true) {
-    const auto op = std::ranges::find_if(ops, [&](std::string_view each) { return now().is(each); });
+    const auto op = std::ranges::find_if(ops, [&](std::string_view each) { return current().is(each); });
     if (op == ops.end()) return left;
-    take();
+    advance();
     NodePtr right = (this->*operand)();
-    left = make(What::kBinary, parts_of(std::move(left), std::move(right)), std::string(*op));
+    left = make_node(NodeKind::kBinary, children_of(std::move(left), std::move(right)), std::string(*op));
   }
 }
 
 NodePtr ExpressionParser::sum() { return chain(&ExpressionParser::concatenation, {"+", "-"}); }
 
 NodePtr ExpressionParser::concatenation() {
-  NodePtr node = make(What::kConcat, parts_of(product()));
-  while (take_if("~")) node->parts.push_back(product());
-  if (node->parts.size() == 1) return std::move(node->parts[0]);
-  settle(*node);
+  NodePtr node = make_node(NodeKind::kConcat, children_of(product()));
+  while (accept("~")) node->children.push_back(product());
+  if (node->children.size() == 1) return std::move(node->children[0]);
+  update_depth(*node);
   return node;
 }
 
 NodePtr ExpressionParser::product() {
   NodePtr left = unary(true);
-  while (now().is("*") || now().is("/") || now().is("//") || now().is("%") || now().is("**")) {
-    if (now().is("**")) refuse("the power operator **");
-    std::string op = take().text;
+  while (current().is("*") || current().is("/") || current().is("//") || current().is("%") ||
+         current().is("**")) {
+    if (current().is("**")) reject("the power operator **");
+    std::string op = advance().text;
     NodePtr right = unary(true);
-    left = make(What::kBinary, parts_of(std::move(left), std::move(right)), std::move(op));
+    left = make_node(NodeKind::kBinary, children_of(std::move(left), std::move(right)), std::move(op));
   }
   return left;
 }
 
 NodePtr ExpressionParser::unary(bool with_filters) {
-  const Deeper deeper(*this);
+  const DepthGuard guard(*this);
   NodePtr node;
-  if (now().is("-") || now().is("+")) {
-    const What what = take().text == "-" ? What::kNegative : What::kPositive;
-    node = make(what, parts_of(unary(false)));
+  if (current().is("-") || current().is("+")) {
+    const NodeKind kind = advance().text == "-" ? NodeKind::kNegative : NodeKind::kPositive;
+    node = make_node(kind, children_of(unary(false)));
   } else {
     node = primary();
   }
@@ -228,34 +231,34 @@ NodePtr ExpressionParser::unary(bool with_filters) {
 }
 
 NodePtr ExpressionParser::primary() {
-  const Token token = now();
+  const Token token = current();
   const auto constant = [&](Value value) {
-    NodePtr node = make(What::kConstant);
+    NodePtr node = make_node(NodeKind::kConstant);
     node->constant = std::move(value);
     return node;
   };
   if (token.kind == Kind::kName) {
-    take();
+    advance();
     if (token.text == "true" || token.text == "True") return constant({true});
     if (token.text == "false" || token.text == "False") return constant({false});
     if (token.text == "none" || token.text == "None") return constant(Value::none());
-    return make(What::kName, {}, token.text);
+    return make_node(NodeKind::kName, {}, token.text);
   }
-  if (token.kind == Kind::kText) {
+  if (token.kind == Kind::kString) {
     std::string text;
-    while (now().kind == Kind::kText) text += take().text;
+    while (current().kind == Kind::kString) text += advance().text;
     return constant(Value::text(text));
   }
-  if (token.kind == Kind::kInteger) return constant(Value::integer(std::stoll(take().text)));
-  if (token.kind == Kind::kFloat) return constant({std::stod(take().text)});
+  if (token.kind == Kind::kInteger) return constant(Value::integer(std::stoll(advance().text)));
+  if (token.kind == Kind::kFloat) return constant({std::stod(advance().text)});
   return bracketed();
 }
 
 NodePtr ExpressionParser::bracketed() {
-  const Deeper deeper(*this);
-  if (take_if("(")) {
-    if (take_if(")")) {
-      NodePtr empty = make(What::kList);
+  const DepthGuard guard(*this);
+  if (accept("(")) {
+    if (accept(")")) {
+      NodePtr empty = make_node(NodeKind::kList);
       empty->flag = true;
       return empty;
     }
@@ -263,49 +266,49 @@ NodePtr ExpressionParser::bracketed() {
     expect(")");
     return inner;
   }
-  if (take_if("[")) return list();
-  if (take_if("{")) return mapping();
+  if (accept("[")) return list();
+  if (accept("{")) return mapping();
   unexpected("an expression");
 }
 
 NodePtr ExpressionParser::list() {
-  NodePtr node = make(What::kList);
-  while (!take_if("]")) {
-    if (!node->parts.empty()) expect(",");
-    if (take_if("]")) break;
-    node->parts.push_back(expression());
+  NodePtr node = make_node(NodeKind::kList);
+  while (!accept("]")) {
+    if (!node->children.empty()) expect(",");
+    if (accept("]")) break;
+    node->children.push_back(expression());
   }
-  settle(*node);
+  update_depth(*node);
   return node;
 }
 
 NodePtr ExpressionParser::mapping() {
-  NodePtr node = make(What::kMapping);
-  while (!take_if("}")) {
-    if (!node->parts.empty()) expect(",");
-    if (take_if("}")) break;
-    node->parts.push_back(expression());
+  NodePtr node = make_node(NodeKind::kMapping);
+  while (!accept("}")) {
+    if (!node->children.empty()) expect(",");
+    if (accept("}")) break;
+    node->children.push_back(expression());
     expect(":");
-    node->parts.push_back(expression());
+    node->children.push_back(expression());
   }
-  settle(*node);
+  update_depth(*node);
   return node;
 }
 
 NodePtr ExpressionParser::postfix(NodePtr node) {
   while (true) {
-    if (take_if(".")) {
-      if (now().kind == Kind::kInteger) {
+    if (accept(".")) {
+      if (current().kind == Kind::kInteger) {
         NodePtr number = primary();
-        node = make(What::kItem, parts_of(std::move(node), std::move(number)));
+        node = make_node(NodeKind::kItem, children_of(std::move(node), std::move(number)));
       } else {
         std::string name = expect_name();
-        node = make(What::kAttribute, parts_of(std::move(node)), std::move(name));
+        node = make_node(NodeKind::kAttribute, children_of(std::move(node)), std::move(name));
       }
-    } else if (take_if("[")) {
+    } else if (accept("[")) {
       node = subscript(std::move(node));
-    } else if (now().is("(")) {
-      node = make(What::kCall, parts_of(std::move(node)));
+    } else if (current().is("(")) {
+      node = make_node(NodeKind::kCall, children_of(std::move(node)));
       arguments(*node);
     } else {
       return node;
@@ -314,31 +317,34 @@ NodePtr ExpressionParser::postfix(NodePtr node) {
 }
 
 NodePtr ExpressionParser::subscript(NodePtr node) {
-  const auto bound = [&]() -> NodePtr { return now().is(":") || now().is("]") ? nullptr : expression(); };
+  const auto bound = [&]() -> NodePtr {
+    return current().is(":") || current().is("]") ? nullptr : expression();
+  };
   NodePtr first = bound();
-  if (!now().is(":")) {
+  if (!current().is(":")) {
     if (!first) unexpected("an expression");
     expect("]");
-    return make(What::kItem, parts_of(std::move(node), std::move(first)));
+    return make_node(NodeKind::kItem, children_of(std::move(node), std::move(first)));
   }
-  take();
+  advance();
   NodePtr stop = bound();
-  NodePtr step = take_if(":") ? bound() : nullptr;
+  NodePtr step = accept(":") ? bound() : nullptr;
   expect("]");
-  return make(What::kSlice, parts_of(std::move(node), std::move(first), std::move(stop), std::move(step)));
+  return make_node(NodeKind::kSlice,
+                   children_of(std::move(node), std::move(first), std::move(stop), std::move(step)));
 }
 
 NodePtr ExpressionParser::filters(NodePtr node) {
   while (true) {
-    if (take_if("|")) {
+    if (accept("|")) {
       std::string name = expect_name();
-      node = make(What::kFilter, parts_of(std::move(node)), std::move(name));
-      if (now().is("(")) arguments(*node);
-    } else if (now().is_name("is")) {
-      take();
+      node = make_node(NodeKind::kFilter, children_of(std::move(node)), std::move(name));
+      if (current().is("(")) arguments(*node);
+    } else if (current().is_name("is")) {
+      advance();
       node = test(std::move(node));
-    } else if (now().is("(")) {
-      node = make(What::kCall, parts_of(std::move(node)));
+    } else if (current().is("(")) {
+      node = make_node(NodeKind::kCall, children_of(std::move(node)));
       arguments(*node);
     } else {
       return node;
@@ -347,45 +353,45 @@ NodePtr ExpressionParser::filters(NodePtr node) {
 }
 
 NodePtr ExpressionParser::test(NodePtr node) {
-  const bool negated = now().is_name("not");
-  if (negated) take();
+  const bool negated = current().is_name("not");
+  if (negated) advance();
   std::string name = expect_name();
-  node = make(What::kTest, parts_of(std::move(node)), std::move(name));
+  node = make_node(NodeKind::kTest, children_of(std::move(node)), std::move(name));
   node->flag = negated;
-  const Token& next = now();
-  const bool value = next.kind == Kind::kName || next.kind == Kind::kText || next.kind == Kind::kInteger ||
+  const Token& next = current();
+  const bool value = next.kind == Kind::kName || next.kind == Kind::kString || next.kind == Kind::kInteger ||
                      next.kind == Kind::kFloat || next.is("[") || next.is("{");
   if (next.is("(")) {
     arguments(*node);
   } else if (value && !next.is_name("else") && !next.is_name("or") && !next.is_name("and")) {
     if (next.is_name("is")) unexpected("no second test");
     NodePtr argument = primary();
-    node->parts.push_back(postfix(std::move(argument)));
-    settle(*node);
+    node->children.push_back(postfix(std::move(argument)));
+    update_depth(*node);
   }
   return node;
 }
 
 void ExpressionParser::arguments(Node& node) {
-  const Deeper deeper(*this);
+  const DepthGuard guard(*this);
   expect("(");
   bool first = true;
-  while (!take_if(")")) {
+  while (!accept(")")) {
     if (!first) expect(",");
-    if (take_if(")")) break;
+    if (accept(")")) break;
     first = false;
-    if (now().is("*") || now().is("**")) refuse("an argument with a star");
+    if (current().is("*") || current().is("**")) reject("an argument with a star");
     NodePtr value = expression();
-    if (value->what == What::kName && take_if("=")) {
+    if (value->kind == NodeKind::kName && accept("=")) {
       std::string name = std::move(value->name);
-      node.named.emplace_back(std::move(name), expression());
-    } else if (!node.named.empty()) {
-      unexpected("a named argument");
+      node.kwargs.emplace_back(std::move(name), expression());
+    } else if (!node.kwargs.empty()) {
+      unexpected("a keyword argument");
     } else {
-      node.parts.push_back(std::move(value));
+      node.children.push_back(std::move(value));
     }
   }
-  settle(node);
+  update_depth(node);
 }
 
 }  // namespace colonnade::chat_template

@@ -1,4 +1,4 @@
-// See library.h: filters by what they are about, and what they share.
+// See library.h: tables of filters and their shared functions.
 #pragma once
 
 #include <map>
@@ -17,9 +17,8 @@ const Filters& number_filters();
 const Filters& order_filters();
 const Filters& text_filters();
 
-/// What a path like "a.0.b" leads to, an integer or none: the value itself. Undefined where its end is not
-/// there; throws DataError where it goes on behind that. `instead`, if any, stands for each step that is not
-/// there.
+/// The value at a path such as "a.0.b" or an integer; none is the value itself. Undefined if the last step is
+/// missing; throws DataError if an earlier step is. `instead`, if given, replaces every missing step.
 Value named_attribute(const Value& value, const Value& path, Arguments& a, const Value* instead = nullptr);
 
 }  // namespace colonnade::chat_template

@@ -13,8 +13,8 @@ namespace {
 
 using Kind = Token::Kind;
 
-/// Every end of line becomes \n; one at the end is cut off.
-std::string plain_lines(std::string_view source) {
+/// The source with \n as line end, and without one trailing newline.
+std::string normalized_newlines(std::string_view source) {
   std::string text;
   text.reserve(source.size());
   for (std::size_t i = 0; i < source.size(); ++i) {
@@ -41,7 +41,7 @@ class Lexer {
  private:
   void add(Kind kind, std::string text) { tokens_.push_back({kind, std::move(text), budget_.line}); }
 
-  [[nodiscard]] bool here(std::string_view what) const {
+  [[nodiscard]] bool starts_with_here(std::string_view what) const {
     return std::string_view(text_).substr(at_).starts_with(what);
   }
 
@@ -52,7 +52,7 @@ class Lexer {
     if (bytes > 0) line_starts_ = text_[at_ - 1] == '\n';
   }
 
-  /// Passes over white space behind a mark with a minus.
+  /// Skips white space after a delimiter with a minus.
   void skip_space() {
     while (at_ < text_.size()) {
       const tokenizers::Decoded c = tokenizers::decode_utf8(text_.data() + at_);
@@ -61,7 +61,7 @@ class Lexer {
     }
   }
 
-  static void cut_space(std::string& text) {
+  static void strip_right(std::string& text) {
     while (!text.empty()) {
       std::size_t last = text.size() - 1;
       while (last > 0 && (static_cast<unsigned char>(text[last]) & 0xC0U) == 0x80) --last;
@@ -70,28 +70,29 @@ class Lexer {
     }
   }
 
-  /// Text up to the next mark, and what the mark opens.
+  /// Reads text up to the next delimiter, and the block that it opens.
   void data() {
-    std::size_t mark = at_;
-    while (mark + 1 < text_.size() &&
-           !(text_[mark] == '{' && std::string_view("{%#").find(text_[mark + 1]) != std::string_view::npos))
-      ++mark;
-    if (mark + 1 >= text_.size()) {
+    std::size_t delimiter = at_;
+    while (delimiter + 1 < text_.size() &&
+           !(text_[delimiter] == '{' &&
+             std::string_view("{%#").find(text_[delimiter + 1]) != std::string_view::npos))
+      ++delimiter;
+    if (delimiter + 1 >= text_.size()) {
       add(Kind::kData, text_.substr(at_));
       return skip(text_.size() - at_);
     }
     const bool started = line_starts_;
     const int line = budget_.line;
-    std::string text = text_.substr(at_, mark - at_);
-    skip(mark - at_);
+    std::string text = text_.substr(at_, delimiter - at_);
+    skip(delimiter - at_);
     const char what = text_[at_ + 1];
     skip(2);
     const char sign = at_ < text_.size() ? text_[at_] : ' ';
     if (sign == '-') {
-      cut_space(text);
+      strip_right(text);
     } else if (sign != '+' && what != '{') {
       const std::size_t begin = text.rfind('\n') + 1;
-      if ((begin > 0 || started) && only_space(std::string_view(text).substr(begin))) text.resize(begin);
+      if ((begin > 0 || started) && is_all_space(std::string_view(text).substr(begin))) text.resize(begin);
     }
     if (!text.empty()) tokens_.push_back({Kind::kData, std::move(text), line});
     if (sign == '-' || sign == '+') skip(1);
@@ -100,7 +101,7 @@ class Lexer {
     expression(what == '{');
   }
 
-  static bool only_space(std::string_view text) {
+  static bool is_all_space(std::string_view text) {
     bool all = true;
     tokenizers::for_each_char(text, [&](char32_t c, std::string_view) { all = all && is_space(c); });
     return all;
@@ -112,37 +113,38 @@ class Lexer {
       budget_.fail("a comment must end with #}", "the end of the template", "close it");
     const char sign = end > at_ ? text_[end - 1] : ' ';
     skip(end + 2 - at_);
-    after_mark(sign);
+    after_delimiter(sign);
   }
 
-  void after_mark(char sign) {
+  void after_delimiter(char sign) {
     if (sign == '-') {
       skip_space();
-    } else if (sign != '+' && here("\n")) {
+    } else if (sign != '+' && starts_with_here("\n")) {
       skip(1);
     }
   }
 
-  /// Whether a mark that closes is here; its sign.
+  /// The sign of a closing delimiter here; nullopt if there is none.
   [[nodiscard]] std::optional<char> closes(bool print) const {
-    const std::string_view mark = print ? "}}" : "%}";
-    if (here(mark)) return ' ';
+    const std::string_view delimiter = print ? "}}" : "%}";
+    if (starts_with_here(delimiter)) return ' ';
     const std::string_view rest = std::string_view(text_).substr(at_);
-    if (rest.size() > 2 && rest.substr(1).starts_with(mark) && (rest[0] == '-' || (rest[0] == '+' && !print)))
+    if (rest.size() > 2 && rest.substr(1).starts_with(delimiter) &&
+        (rest[0] == '-' || (rest[0] == '+' && !print)))
       return rest[0];
     return std::nullopt;
   }
 
   void expression(bool print) {
-    std::string open;  // brackets that wait for their other half
+    std::string open;  // closing brackets still expected
     while (true) {
       if (at_ >= text_.size())
-        budget_.fail(fmt::format("what opens must close with {}", print ? "}}" : "%}"),
+        budget_.fail(fmt::format("a block must close with {}", print ? "}}" : "%}"),
                      "the end of the template", "close it");
       if (const auto sign = open.empty() ? closes(print) : std::nullopt) {
         add(print ? Kind::kPrintEnd : Kind::kBlockEnd, "");
         skip(*sign == ' ' ? 2 : 3);
-        if (!print || *sign == '-') after_mark(*sign);
+        if (!print || *sign == '-') after_delimiter(*sign);
         return;
       }
       token(open);
@@ -191,11 +193,12 @@ class Lexer {
     if (end >= text_.size())
       budget_.fail("a string must end with the quote it begins with", text_.substr(at_, 40), "close it");
     const int line = budget_.line;
-    tokens_.push_back({Kind::kText, unescaped(std::string_view(text_).substr(at_ + 1, end - at_ - 1)), line});
+    tokens_.push_back(
+        {Kind::kString, unescaped(std::string_view(text_).substr(at_ + 1, end - at_ - 1)), line});
     skip(end + 1 - at_);
   }
 
-  /// Python's escapes.
+  /// The value of a string literal with Python's escapes.
   std::string unescaped(std::string_view text) const {
     std::string result;
     for (std::size_t i = 0; i < text.size(); ++i) {
@@ -227,7 +230,7 @@ class Lexer {
                       std::ranges::all_of(hex, [](unsigned char c) { return std::isxdigit(c) != 0; });
     const unsigned long value = good ? std::stoul(hex, nullptr, 16) : 0x110000;
     if (value > 0x10ffff || (value >= 0xd800 && value < 0xe000))
-      budget_.fail("an escape must be a character's hexadecimal digits", hex, "mend it");
+      budget_.fail("an escape must be a character's hexadecimal digits", hex, "fix it");
     tokenizers::append_utf8(result, static_cast<char32_t>(value));
     return digits;
   }
@@ -237,19 +240,19 @@ class Lexer {
         "==", "!=", ">=", "<=", "**", "//", "+", "-", "/", "*", "%", "~", "[",
         "]",  "(",  ")",  "{",  "}",  ">",  "<", "=", ".", ":", "|", ",", ";"};
     for (const std::string_view op : kAll) {
-      if (!here(op)) continue;
+      if (!starts_with_here(op)) continue;
       if (op == "(" || op == "[" || op == "{") open += op == "(" ? ')' : op == "[" ? ']' : '}';
       if (op == ")" || op == "]" || op == "}") {
         if (open.empty() || open.back() != op[0])
           budget_.fail("brackets must close in the order in which they open", fmt::format("'{}'", op),
-                       "mend them");
+                       "fix them");
         open.pop_back();
       }
       add(Kind::kOperator, std::string(op));
       return skip(op.size());
     }
-    budget_.fail("a token of an expression must be there", fmt::format("'{}'", text_[at_]),
-                 "mend the template");
+    budget_.fail("a token of an expression must be here", fmt::format("'{}'", text_[at_]),
+                 "fix the template");
   }
 
   std::string text_;
@@ -261,12 +264,12 @@ class Lexer {
 
 }  // namespace
 
-std::vector<Token> tokens_of(std::string_view source, Budget& budget) {
-  if (!tokenizers::is_utf8(source)) budget.fail("a template must be UTF-8", "other bytes", "mend the file");
+std::vector<Token> tokenize(std::string_view source, Budget& budget) {
+  if (!tokenizers::is_utf8(source)) budget.fail("a template must be UTF-8", "other bytes", "fix the file");
   if (source.size() > std::size_t{1} << 20)
     budget.fail("a template must have at most 1 MB", fmt::format("{} bytes", source.size()),
                 "give another file");
-  return Lexer(plain_lines(source), budget).run();
+  return Lexer(normalized_newlines(source), budget).run();
 }
 
 }  // namespace colonnade::chat_template

@@ -1,4 +1,4 @@
-// A chat template cut into tokens.
+// The lexer of chat templates.
 #pragma once
 
 #include <string>
@@ -17,21 +17,22 @@ struct Token {
     kPrint,
     kPrintEnd,
     kName,
-    kText,
+    kString,
     kInteger,
     kFloat,
     kOperator,
     kEnd
   };
   Kind kind = Kind::kEnd;
-  std::string text;  ///< a string: what it stands for
+  std::string text;  ///< for a string: its value, without escapes
   int line = 1;
   [[nodiscard]] bool is(std::string_view op) const { return kind == Kind::kOperator && text == op; }
   [[nodiscard]] bool is_name(std::string_view name) const { return kind == Kind::kName && text == name; }
 };
 
-/// Tokens of Jinja as Transformers sets it: trim_blocks and lstrip_blocks on, one newline at the end cut off,
-/// `-` and `+` at the marks. The last one is kEnd. `budget` names the template in errors. Throws DataError.
-std::vector<Token> tokens_of(std::string_view source, Budget& budget);
+/// The tokens of a template with the Jinja settings of Transformers: trim_blocks and lstrip_blocks on, one
+/// trailing newline removed, `-` and `+` at the delimiters. The last token is kEnd. `budget` names the
+/// template in errors. Throws DataError.
+std::vector<Token> tokenize(std::string_view source, Budget& budget);
 
 }  // namespace colonnade::chat_template

@@ -1,4 +1,4 @@
-// See library.h: methods of strings, lists and mappings, as Python has them.
+// See library.h: Python's methods of strings and mappings.
 #include <unicode/locid.h>
 #include <unicode/uchar.h>
 #include <unicode/unistr.h>
@@ -28,7 +28,7 @@ Value strip_method(const Value& value, Arguments& a, Side side) {
       value, std::string(stripped(text(value), given->text(), (side & kLeft) != 0, (side & kRight) != 0)));
 }
 
-/// Parts of `value`.
+/// A list of substrings of `value`.
 Value to_list(const Value& value, const std::vector<std::string>& parts, const Budget& budget) {
   std::vector<Value> values;
   for (const std::string& part : parts) values.push_back(Value::like(value, part));
@@ -72,11 +72,11 @@ Value split(const Value& value, Arguments& a) {
   return to_list(value, parts, a.budget);
 }
 
-Value split_from_behind(const Value& value, Arguments& a) {
+Value rsplit(const Value& value, Arguments& a) {
   const Value* given = a.get(0, "sep");
   const std::int64_t most = a.integer(1, "maxsplit", -1);
   if (given == nullptr || given->text() == nullptr || given->text()->empty())
-    a.budget.fail("rsplit needs a separator here", "none", "give it");
+    a.budget.fail("rsplit requires a separator here", "none", "give it");
   a.budget.spend(8 * text(value).size() * (1 + given->text()->size() / 16));
   std::vector<std::string> parts;
   std::string_view rest = text(value);
@@ -94,14 +94,14 @@ Value split_from_behind(const Value& value, Arguments& a) {
 Value split_lines(const Value& value, Arguments& a) {
   const Value* keep = a.get(0, "keepends");
   a.budget.spend(8 * text(value).size());
-  return to_list(value, lines_of(text(value), keep != nullptr && keep->truth()), a.budget);
+  return to_list(value, lines_of(text(value), keep != nullptr && keep->is_truthy()), a.budget);
 }
 
-/// startswith and endswith, of one string or any of a tuple.
-Value borders(const Value& value, Arguments& a, bool front) {
-  const Value& given = a.need(0, "");
+/// startswith and endswith, with one string or a tuple of strings.
+Value has_affix(const Value& value, Arguments& a, bool front) {
+  const Value& given = a.require(0, "");
   std::vector<Value> all{given};
-  if (given.list() != nullptr && given.list()->form == Form::kTuple) all = given.list()->items;
+  if (given.list() != nullptr && given.list()->kind == ListKind::kTuple) all = given.list()->items;
   for (const Value& each : all) {
     if (each.text() == nullptr) a.fail("it must be a string, or a tuple of them", each);
     if (front ? text(value).starts_with(text(each)) : text(value).ends_with(text(each))) return {true};
@@ -109,44 +109,45 @@ Value borders(const Value& value, Arguments& a, bool front) {
   return {false};
 }
 
-const std::string& needed_text(Arguments& a, std::size_t i, std::string_view name) {
-  const Value& given = a.need(i, name);
+/// A required string argument.
+const std::string& required_text(Arguments& a, std::size_t i, std::string_view name) {
+  const Value& given = a.require(i, name);
   if (given.text() == nullptr) a.fail("it must be a string", given);
   return *given.text();
 }
 
 Value replace_method(const Value& value, Arguments& a) {
-  const std::string& old = needed_text(a, 0, "old");
-  const std::string& with = needed_text(a, 1, "new");
-  const bool escapes = value.is_safe() && !a.need(1, "new").is_safe();
+  const std::string& old = required_text(a, 0, "old");
+  const std::string& with = required_text(a, 1, "new");
+  const bool escapes = value.is_safe() && !a.require(1, "new").is_safe();
   return Value::like(value, replaced(text(value), old, escapes ? escaped(with, a.budget) : with,
                                      a.integer(2, "count", -1), a.budget));
 }
 
 Value find_method(const Value& value, Arguments& a) {
-  const std::string& sought = needed_text(a, 0, "");
-  const std::size_t at = find_in(text(value), sought);
+  const std::string& pattern = required_text(a, 0, "");
+  const std::size_t at = find_in(text(value), pattern);
   if (at == std::string_view::npos) return Value::integer(-1);
   return Value::integer(tokenizers::count_chars(std::string_view(text(value)).substr(0, at)));
 }
 
 Value count_method(const Value& value, Arguments& a) {
-  const std::string& sought = needed_text(a, 0, "");
-  if (sought.empty()) return Value::integer(tokenizers::count_chars(text(value)) + 1);
+  const std::string& pattern = required_text(a, 0, "");
+  if (pattern.empty()) return Value::integer(tokenizers::count_chars(text(value)) + 1);
   std::int64_t count = 0;
   std::string_view rest = text(value);
-  for (std::size_t at = find_in(rest, sought); at != std::string_view::npos; at = find_in(rest, sought)) {
+  for (std::size_t at = find_in(rest, pattern); at != std::string_view::npos; at = find_in(rest, pattern)) {
     ++count;
-    rest.remove_prefix(at + sought.size());
+    rest.remove_prefix(at + pattern.size());
   }
   return Value::integer(count);
 }
 
 Value join_method(const Value& value, Arguments& a) {
   std::string joined;
-  const std::vector<Value> items = items_of(a.need(0, ""), a.budget);
+  const std::vector<Value> items = items_of(a.require(0, ""), a.budget);
   for (std::size_t i = 0; i < items.size(); ++i) {
-    if (items[i].text() == nullptr && !value.is_safe()) a.fail("what is joined must be strings", items[i]);
+    if (items[i].text() == nullptr && !value.is_safe()) a.fail("the items to join must be strings", items[i]);
     std::string part = text_of(items[i], a.budget);
     if (value.is_safe() && !items[i].is_safe()) part = escaped(part, a.budget);
     a.budget.spend(part.size() + text(value).size());
@@ -156,40 +157,40 @@ Value join_method(const Value& value, Arguments& a) {
 }
 
 Value get_method(const Value& value, Arguments& a) {
-  const Value& key = a.need(0, "");
-  const Value* otherwise = a.get(1, "");
+  const Value& key = a.require(0, "");
+  const Value* fallback = a.get(1, "");
   a.budget.spend(value.mapping()->items.size());
   const Value* found = key.text() != nullptr ? value.mapping()->find(text(key)) : nullptr;
   if (found != nullptr) return *found;
-  return otherwise != nullptr ? *otherwise : Value::none();
+  return fallback != nullptr ? *fallback : Value::none();
 }
 
 Value values_method(const Value& value, Arguments& a) {
   std::vector<Value> values;
   for (const auto& each : value.mapping()->items) values.push_back(each.second);
   a.budget.spend(4 * values.size());
-  return Value::list(std::move(values), a.budget, Form::kView);
+  return Value::list(std::move(values), a.budget, ListKind::kView);
 }
 
 Value keys_method(const Value& value, Arguments& a) {
-  return Value::list(items_of(value, a.budget), a.budget, Form::kView);
+  return Value::list(items_of(value, a.budget), a.budget, ListKind::kView);
 }
 
 Value items_method(const Value& value, Arguments& a) {
-  return Value::list(pairs_of(*value.mapping(), a.budget), a.budget, Form::kView);
+  return Value::list(pairs_of(*value.mapping(), a.budget), a.budget, ListKind::kView);
 }
 
-Value remove_border(const Value& value, Arguments& a, bool front) {
-  const std::string& border = needed_text(a, 0, "");
+Value remove_affix(const Value& value, Arguments& a, bool front) {
+  const std::string& affix = required_text(a, 0, "");
   std::string_view rest = text(value);
-  if (front && rest.starts_with(border)) rest.remove_prefix(border.size());
-  if (!front && rest.ends_with(border)) rest.remove_suffix(border.size());
+  if (front && rest.starts_with(affix)) rest.remove_prefix(affix.size());
+  if (!front && rest.ends_with(affix)) rest.remove_suffix(affix.size());
   return Value::like(value, std::string(rest));
 }
 
 Value case_method(const Value& value, Case to) { return Value::like(value, cased(text(value), to)); }
 
-/// str.title(): every letter behind what has no case is a capital one.
+/// str.title(): a letter after an uncased character is in title case.
 Value title_method(const Value& value, Arguments& a) {
   const std::vector<std::string_view> all = characters(text(value));
   a.budget.spend(4 * kStep * all.size());
@@ -197,13 +198,13 @@ Value title_method(const Value& value, Arguments& a) {
     return u_hasBinaryProperty(static_cast<UChar32>(tokenizers::decode_utf8(all[i].data()).value),
                                property) != 0;
   };
-  // The sigma that ends a word is another one.
+  // A sigma at the end of a word has another form.
   const auto ends_word = [&](std::size_t i) {
-    std::size_t before = i, behind = i + 1;
+    std::size_t before = i, after = i + 1;
     while (before > 0 && is(before - 1, UCHAR_CASE_IGNORABLE)) --before;
-    while (behind < all.size() && is(behind, UCHAR_CASE_IGNORABLE)) ++behind;
-    a.budget.spend(behind - before);
-    return before > 0 && is(before - 1, UCHAR_CASED) && (behind == all.size() || !is(behind, UCHAR_CASED));
+    while (after < all.size() && is(after, UCHAR_CASE_IGNORABLE)) ++after;
+    a.budget.spend(after - before);
+    return before > 0 && is(before - 1, UCHAR_CASED) && (after == all.size() || !is(after, UCHAR_CASED));
   };
   std::string result;
   bool in_word = false;
@@ -219,18 +220,18 @@ Value title_method(const Value& value, Arguments& a) {
 
 using Method = Value (*)(const Value&, Arguments&);
 
-const std::map<std::string_view, Method>& of_text() {
+const std::map<std::string_view, Method>& text_methods() {
   static const std::map<std::string_view, Method> kAll = {
       {"strip", [](const Value& v, Arguments& a) { return strip_method(v, a, kBoth); }},
       {"lstrip", [](const Value& v, Arguments& a) { return strip_method(v, a, kLeft); }},
       {"rstrip", [](const Value& v, Arguments& a) { return strip_method(v, a, kRight); }},
       {"split", split},
-      {"rsplit", split_from_behind},
+      {"rsplit", rsplit},
       {"splitlines", split_lines},
-      {"startswith", [](const Value& v, Arguments& a) { return borders(v, a, true); }},
-      {"endswith", [](const Value& v, Arguments& a) { return borders(v, a, false); }},
-      {"removeprefix", [](const Value& v, Arguments& a) { return remove_border(v, a, true); }},
-      {"removesuffix", [](const Value& v, Arguments& a) { return remove_border(v, a, false); }},
+      {"startswith", [](const Value& v, Arguments& a) { return has_affix(v, a, true); }},
+      {"endswith", [](const Value& v, Arguments& a) { return has_affix(v, a, false); }},
+      {"removeprefix", [](const Value& v, Arguments& a) { return remove_affix(v, a, true); }},
+      {"removesuffix", [](const Value& v, Arguments& a) { return remove_affix(v, a, false); }},
       {"replace", replace_method},
       {"find", find_method},
       {"count", count_method},
@@ -243,7 +244,7 @@ const std::map<std::string_view, Method>& of_text() {
   return kAll;
 }
 
-const std::map<std::string_view, Method>& of_mapping() {
+const std::map<std::string_view, Method>& mapping_methods() {
   static const std::map<std::string_view, Method> kAll = {
       {"get", get_method}, {"keys", keys_method}, {"values", values_method}, {"items", items_method}};
   return kAll;
@@ -259,18 +260,18 @@ std::size_t find_in(std::string_view text, std::string_view part) {
 }
 
 std::string_view stripped(std::string_view text, const std::string* chars, bool left, bool right) {
-  const auto goes = [&](std::size_t at, std::size_t& size) {
+  const auto is_stripped = [&](std::size_t at, std::size_t& size) {
     const tokenizers::Decoded c = tokenizers::decode_utf8(text.data() + at);
     size = static_cast<std::size_t>(c.size);
     return chars == nullptr ? is_space(c.value)
                             : find_in(*chars, text.substr(at, size)) != std::string_view::npos;
   };
   std::size_t size = 0;
-  while (left && !text.empty() && goes(0, size)) text.remove_prefix(size);
+  while (left && !text.empty() && is_stripped(0, size)) text.remove_prefix(size);
   while (right && !text.empty()) {
     std::size_t last = text.size() - 1;
     while (last > 0 && (static_cast<unsigned char>(text[last]) & 0xC0U) == 0x80) --last;
-    if (!goes(last, size)) break;
+    if (!is_stripped(last, size)) break;
     text.remove_suffix(text.size() - last);
   }
   return text;
@@ -347,16 +348,16 @@ std::vector<std::string> lines_of(std::string_view text, bool with_ends) {
 }
 
 Value method(std::string_view name, const Value& value, Arguments& arguments) {
-  const auto* table = value.text() != nullptr      ? &of_text()
-                      : value.mapping() != nullptr ? &of_mapping()
+  const auto* table = value.text() != nullptr      ? &text_methods()
+                      : value.mapping() != nullptr ? &mapping_methods()
                                                    : nullptr;
-  const auto found = table != nullptr ? table->find(name) : of_text().end();
+  const auto found = table != nullptr ? table->find(name) : text_methods().end();
   if (table == nullptr || found == table->end()) {
     if (is_method(value, name))
-      arguments.budget.fail(fmt::format("the method '{}' of {} is not understood here", name, value.kind()),
-                            "it", "write the template without it");
-    arguments.budget.fail(fmt::format("'.{}()' must be of what has it", name), value.kind(),
-                          "mend the template or the data");
+      arguments.budget.fail(fmt::format("the method '{}' of {} is not supported", name, value.kind()), "it",
+                            "write the template without it");
+    arguments.budget.fail(fmt::format("'.{}()' must be a method of the value", name), value.kind(),
+                          "fix the template or the data");
   }
   if (value.text() != nullptr) arguments.budget.spend(value.text()->size());
   return found->second(value, arguments);

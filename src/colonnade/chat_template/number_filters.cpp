@@ -1,4 +1,4 @@
-// See library.h: filters of numbers, as Jinja and Python have them.
+// See library.h: Jinja's and Python's filters of numbers.
 #include <unicode/uchar.h>
 
 #include <array>
@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kBeyondIntegers = 9223372036854775808.0;
 
-/// Decimal digits of any script as those of ASCII, which is how Python's int() reads them.
+/// The text with decimal digits of any script as ASCII digits, as Python's int() reads them.
 std::string with_ascii_digits(std::string_view text) {
   std::string result;
   tokenizers::for_each_char(text, [&](char32_t c, std::string_view bytes) {
@@ -28,8 +28,8 @@ std::string with_ascii_digits(std::string_view text) {
   return result;
 }
 
-/// float(text), infinite too; nothing where it is no number.
-std::optional<double> parsed(std::string_view text, Arguments& a, const Value& value) {
+/// float(text), which may be infinite; nullopt if it is not a number.
+std::optional<double> parse_float(std::string_view text, Arguments& a, const Value& value) {
   const bool has_sign = text.starts_with('+') || text.starts_with('-');
   const std::string_view digits = text.substr(has_sign ? 1 : 0);
   if (digits.empty() || digits.find_first_of("0123456789") == std::string_view::npos) {
@@ -69,7 +69,7 @@ Value to_integer(const Value& value, Arguments& a) {
     if (error != std::errc()) a.fail("integers must fit 64 bits", value);
     return Value::integer(number);
   }
-  const std::optional<double> real = parsed(text, a, value);
+  const std::optional<double> real = parse_float(text, a, value);
   return real && std::isfinite(*real) ? truncated(*real, a, value) : instead;
 }
 
@@ -79,7 +79,7 @@ Value to_real(const Value& value, Arguments& a) {
   if (value.is_number()) return {value.number()};
   if (value.text() != nullptr) {
     const std::string text = with_ascii_digits(stripped(*value.text(), nullptr, true, true));
-    if (const std::optional<double> real = parsed(text, a, value)) {
+    if (const std::optional<double> real = parse_float(text, a, value)) {
       if (!std::isfinite(*real)) a.fail("a float must be finite here", value);
       return {*real};
     }
@@ -93,7 +93,7 @@ Value absolute(const Value& value, Arguments& a) {
   return Value::integer(std::abs(value.integer()));
 }
 
-/// round(number, digits): to the even one where two are as near.
+/// round(number, digits): rounds half to even.
 double rounded(double number, int digits) {
   std::array<char, 1024> text{};
   const auto end =
@@ -104,17 +104,17 @@ double rounded(double number, int digits) {
 }
 
 Value round(const Value& value, Arguments& a) {
-  constexpr std::int64_t kMostDigits = 22;  // up to which powers of ten are exact
+  constexpr std::int64_t kMaxDigits = 22;  // powers of ten are exact up to 10^22
   const std::int64_t digits = a.integer(0, "precision", 0);
   const std::string method = a.text(1, "method", "common");
-  if (digits < 0 || digits > kMostDigits)
-    a.budget.fail(fmt::format("round: precision must be from 0 to {} here", kMostDigits),
-                  fmt::format("{}", digits), "mend the template");
+  if (digits < 0 || digits > kMaxDigits)
+    a.budget.fail(fmt::format("round: precision must be from 0 to {} here", kMaxDigits),
+                  fmt::format("{}", digits), "fix the template");
   if (!value.is_number() || !std::isfinite(value.number())) a.fail("it must be a finite number", value);
   if (method == "common" && value.is_integer()) return Value::integer(value.integer());
   if (method == "common") return {rounded(value.number(), static_cast<int>(digits))};
   if (method != "ceil" && method != "floor")
-    a.budget.fail("round: method must be common, ceil or floor", fmt::format("'{}'", method), "mend it");
+    a.budget.fail("round: method must be common, ceil or floor", fmt::format("'{}'", method), "fix it");
   constexpr double kExact = 9007199254740992.0;  // 2^53
   const double power = std::pow(10.0, static_cast<double>(digits));
   const double scaled = value.number() * power;
@@ -124,20 +124,20 @@ Value round(const Value& value, Arguments& a) {
   return {(whole == 0 ? 0.0 : whole) / power};
 }
 
-/// Adds floats as Python up to 3.11 does and as it does since: with what was lost.
-class RealSum {
+/// Sums floats in two ways: plainly as Python up to 3.11 does, and with compensation as later versions do.
+class FloatSum {
  public:
   void add(double number) {
     const double next = plain_ + number;
-    const double sum = kept_ + number;
-    lost_ += std::fabs(kept_) >= std::fabs(number) ? (kept_ - sum) + number : (number - sum) + kept_;
-    kept_ = sum;
+    const double sum = sum_ + number;
+    compensation_ += std::fabs(sum_) >= std::fabs(number) ? (sum_ - sum) + number : (number - sum) + sum_;
+    sum_ = sum;
     plain_ = next;
   }
-  [[nodiscard]] bool is_same() const { return plain_ == kept_ + lost_; }
+  [[nodiscard]] bool is_same() const { return plain_ == sum_ + compensation_; }
 
  private:
-  double plain_ = 0, kept_ = 0, lost_ = 0;
+  double plain_ = 0, sum_ = 0, compensation_ = 0;
 };
 
 Value sum(const Value& value, Arguments& a) {
@@ -145,19 +145,19 @@ Value sum(const Value& value, Arguments& a) {
   const Value* start = a.get(1, "start");
   Value total = start != nullptr ? *start : Value::integer(0);
   if (total.text() != nullptr) a.fail("it must not begin with a string", total);
-  RealSum reals;
-  bool has_reals = false;
-  const auto see = [&](const Value& each) {
-    has_reals = has_reals || each.as<double>() != nullptr;
-    if (each.is_number()) reals.add(each.number());
+  FloatSum float_sum;
+  bool has_floats = false;
+  const auto observe = [&](const Value& each) {
+    has_floats = has_floats || each.as<double>() != nullptr;
+    if (each.is_number()) float_sum.add(each.number());
   };
-  see(total);
+  observe(total);
   for (const Value& each : items_of(value, a.budget)) {
     const Value number = path != nullptr ? named_attribute(each, *path, a) : each;
-    see(number);
+    observe(number);
     total = binary("+", total, number, a.budget);
   }
-  if (has_reals && !reals.is_same())
+  if (has_floats && !float_sum.is_same())
     a.budget.fail("a sum of floats must be the same in all versions of Python", "one that is not",
                   "add them one by one");
   return total;

@@ -8,12 +8,13 @@
 namespace colonnade::chat_template {
 namespace {
 
-[[noreturn]] void unfit(std::string_view op, const Value& left, const Value& right, const Budget& budget) {
-  budget.fail(fmt::format("'{}' must have operands that fit", op), left.kind() + " and " + right.kind(),
-              "mend the template or the data");
+[[noreturn]] void reject_operands(std::string_view op, const Value& left, const Value& right,
+                                  const Budget& budget) {
+  budget.fail(fmt::format("'{}' must have operands of matching types", op),
+              left.kind() + " and " + right.kind(), "fix the template or the data");
 }
 
-Value whole(std::string_view op, std::int64_t a, std::int64_t b, const Budget& budget) {
+Value integer_result(std::string_view op, std::int64_t a, std::int64_t b, const Budget& budget) {
   std::int64_t result = 0;
   bool over = false;
   if (op == "+") {
@@ -30,23 +31,24 @@ Value whole(std::string_view op, std::int64_t a, std::int64_t b, const Budget& b
     }
   }
   if (over)
-    budget.fail("integers must fit 64 bits, divisors not be 0", fmt::format("{} {} {}", a, op, b), "mend it");
+    budget.fail("integers must fit 64 bits, and divisors must not be 0", fmt::format("{} {} {}", a, op, b),
+                "fix it");
   return Value::integer(result);
 }
 
-Value real(std::string_view op, double a, double b, const Budget& budget) {
+Value float_result(std::string_view op, double a, double b, const Budget& budget) {
   const auto what = [&] { return fmt::format("{} {} {}", a, op, b); };
   if (op != "+" && op != "-" && op != "*") {
-    if (b == 0) budget.fail("divisors must not be 0", what(), "mend it");
-    if (op != "/") budget.fail(fmt::format("'{}' takes integers here", op), "floats", "write it otherwise");
+    if (b == 0) budget.fail("divisors must not be 0", what(), "fix it");
+    if (op != "/") budget.fail(fmt::format("'{}' accepts only integers here", op), "floats", "rewrite it");
   }
   const double result = op == "+" ? a + b : op == "-" ? a - b : op == "*" ? a * b : a / b;
-  if (std::isnan(result)) budget.fail("floats must be numbers", what(), "mend it");
+  if (std::isnan(result)) budget.fail("floats must be numbers", what(), "fix it");
   return {result};
 }
 
-/// Where one is a safe string the other is made one.
-Value joined(const Value& left, const Value& right, Budget& budget) {
+/// left + right for strings. If one is safe, the other is escaped.
+Value concatenated(const Value& left, const Value& right, Budget& budget) {
   budget.spend(left.text()->size() + right.text()->size());
   if (left.is_safe() == right.is_safe()) return Value::like(left, *left.text() + *right.text());
   return Value::safe((left.is_safe() ? *left.text() : escaped(*left.text(), budget)) +
@@ -62,7 +64,7 @@ std::string repeated(const std::string& text, std::int64_t times, Budget& budget
   return result;
 }
 
-/// The items' order where one differs, or the lengths'.
+/// The order of the first items that differ, else of the lengths.
 int order_of_items(const List& left, const List& right, std::string_view op, Budget& budget) {
   const std::size_t size = std::min(left.items.size(), right.items.size());
   for (std::size_t i = 0; i < size; ++i)
@@ -77,30 +79,30 @@ int order(const Value& left, const Value& right, std::string_view op, Budget& bu
   budget.spend(kStep);
   if (left.is_number() && right.is_number()) return order_of_numbers(left, right);
   if (left.list() != nullptr && right.list() != nullptr && left.list()->is_data() &&
-      left.list()->form == right.list()->form)
+      left.list()->kind == right.list()->kind)
     return order_of_items(*left.list(), *right.list(), op, budget);
-  if (left.text() == nullptr || right.text() == nullptr) unfit(op, left, right, budget);
+  if (left.text() == nullptr || right.text() == nullptr) reject_operands(op, left, right, budget);
   budget.spend(std::min(left.text()->size(), right.text()->size()));
   return left.text()->compare(*right.text());
 }
 
 namespace {
 
-/// Whether a generator still has an item that is `part`; what comes before it is gone then.
-bool still_contains(const Value& part, const List& all, Budget& budget) {
-  const std::size_t gone = all.gone(budget);
-  for (std::size_t i = gone; i < all.items.size(); ++i)
+/// Whether a generator has an item equal to `part`; consumes the items up to it.
+bool consume_until(const Value& part, const List& all, Budget& budget) {
+  const std::size_t consumed = all.num_consumed(budget);
+  for (std::size_t i = consumed; i < all.items.size(); ++i)
     if (equal(part, all.items[i], budget)) {
-      all.take(i + 1, budget);
+      all.consume(i + 1, budget);
       return true;
     }
-  all.take(all.items.size(), budget);
+  all.consume(all.items.size(), budget);
   return false;
 }
 
 bool contains(const Value& part, const Value& all, Budget& budget) {
   if (const std::string* text = all.text()) {
-    if (part.text() == nullptr) unfit("in", part, all, budget);
+    if (part.text() == nullptr) reject_operands("in", part, all, budget);
     budget.spend(text->size() + part.text()->size());
     return memmem(text->data(), text->size(), part.text()->data(), part.text()->size()) != nullptr ||
            part.text()->empty();
@@ -110,48 +112,49 @@ bool contains(const Value& part, const Value& all, Budget& budget) {
     return part.text() != nullptr && mapping->find(*part.text()) != nullptr;
   }
   if (all.is_undefined()) return false;
-  if (all.list() == nullptr) unfit("in", part, all, budget);
-  if (all.list()->form == Form::kOnce) return still_contains(part, *all.list(), budget);
+  if (all.list() == nullptr) reject_operands("in", part, all, budget);
+  if (all.list()->kind == ListKind::kGenerator) return consume_until(part, *all.list(), budget);
   return std::ranges::any_of(all.list()->items, [&](const Value& each) { return equal(part, each, budget); });
 }
 
-Value of_loop(Loop& loop, const std::string& name, const Budget& budget) {
-  if (!loop.more || budget.later > 0)
-    budget.fail(fmt::format("loop.{} must be asked for in its loop, and not by a filter", name), "it",
+/// loop.name
+Value loop_attribute(Loop& loop, const std::string& name, const Budget& budget) {
+  if (!loop.fetch_next || budget.lazy_depth > 0)
+    budget.fail(fmt::format("loop.{} must be read inside its loop, and not by a filter", name), "it",
                 "write the template without it");
   const auto at = [&](std::size_t i) {
-    return loop.reach(i) ? loop.items[i] : Value::undefined("loop." + name);
+    return loop.has_item(i) ? loop.items[i] : Value::undefined("loop." + name);
   };
   const auto index = static_cast<std::int64_t>(loop.index);
   if (name == "index") return Value::integer(index + 1);
   if (name == "index0") return Value::integer(index);
   if (name == "first") return {index == 0};
-  if (name == "last") return {!loop.reach(loop.index + 1)};
+  if (name == "last") return {!loop.has_item(loop.index + 1)};
   if (name == "previtem") return index > 0 ? at(loop.index - 1) : Value::undefined("loop." + name);
   if (name == "nextitem") return at(loop.index + 1);
-  if (name == "depth") return Value::integer(1);  // it counts recursive loops
+  if (name == "depth") return Value::integer(1);  // the depth of recursive loops, which are not supported
   if (name == "depth0") return Value::integer(0);
   if (name == "revindex" || name == "revindex0" || name == "length") {
-    while (loop.more()) {
+    while (loop.fetch_next()) {
     }
     const auto length = static_cast<std::int64_t>(loop.items.size());
     return Value::integer(name == "length" ? length : length - index - (name == "revindex" ? 0 : 1));
   }
-  budget.fail(fmt::format("loop.{} is not understood here", name), "it", "write the template without it");
+  budget.fail(fmt::format("loop.{} is not supported", name), "it", "write the template without it");
 }
 
-/// The attributes of Python's numbers.
-bool is_of_numbers(std::string_view name) {
+/// Whether Python's numbers have an attribute of this name.
+bool is_number_attribute(std::string_view name) {
   static constexpr std::string_view kAll[] = {
       "real",     "imag",       "numerator", "denominator", "conjugate",  "as_integer_ratio", "bit_count",
       "to_bytes", "from_bytes", "hex",       "fromhex",     "bit_length", "is_integer"};
   return std::ranges::find(kAll, name) != std::end(kAll);
 }
 
-std::int64_t bound(const Value* given, std::int64_t otherwise, std::int64_t least, std::int64_t most,
+std::int64_t bound(const Value* given, std::int64_t fallback, std::int64_t least, std::int64_t most,
                    std::int64_t length, const Budget& budget) {
-  if (given == nullptr || given->is_none()) return otherwise;
-  if (!given->is_integer()) budget.fail("bounds of a slice must be integers", given->kind(), "mend it");
+  if (given == nullptr || given->is_none()) return fallback;
+  if (!given->is_integer()) budget.fail("bounds of a slice must be integers", given->kind(), "fix it");
   const std::int64_t at = given->integer();
   return std::clamp(at < 0 ? at + length : at, least, most);
 }
@@ -160,27 +163,25 @@ std::int64_t bound(const Value* given, std::int64_t otherwise, std::int64_t leas
 
 Value attribute(const Value& value, const std::string& name, Budget& budget) {
   if (value.is_undefined())
-    budget.fail(fmt::format("what '.{}' is asked of must be there", name), value.kind(),
-                "mend the template or the data");
+    budget.fail(fmt::format("the value before '.{}' must be defined", name), value.kind(),
+                "fix the template or the data");
   if (name.starts_with("_"))
-    budget.fail("names with _ in front are closed to templates", fmt::format("'{}'", name),
-                "use another name");
-  if (const auto* space = value.as<Space*>()) {
-    if (budget.later > 0)
-      budget.fail("filters must not read a namespace, which may change before Jinja does", "." + name,
-                  "read it outside of the filter");
+    budget.fail("names must not begin with _ in templates", fmt::format("'{}'", name), "use another name");
+  if (const auto* space = value.as<Namespace*>()) {
+    if (budget.lazy_depth > 0)
+      budget.fail("filters must not read a namespace, which may change before Jinja reads it", "." + name,
+                  "read it outside the filter");
     const auto found = (*space)->items.find(name);
     return found != (*space)->items.end() ? found->second : Value::undefined(name);
   }
-  if (const auto* loop = value.as<std::shared_ptr<Loop>>()) return of_loop(**loop, name, budget);
+  if (const auto* loop = value.as<std::shared_ptr<Loop>>()) return loop_attribute(**loop, name, budget);
   if (value.list() != nullptr && !value.list()->is_data())
-    budget.fail(fmt::format("'.{}' of {} is not understood here", name, value.kind()), "it",
-                "make a list of it");
+    budget.fail(fmt::format("'.{}' of {} is not supported", name, value.kind()), "it", "make a list of it");
   if (is_method(value, name))
     budget.fail(fmt::format("'.{}' is a method of {} and must be called", name, value.kind()),
                 "its name alone", fmt::format("write ['{}'] for a key of that name", name));
-  if (value.is_number() && is_of_numbers(name))
-    budget.fail(fmt::format("'.{}' of {} is not understood here", name, value.kind()), "it",
+  if (value.is_number() && is_number_attribute(name))
+    budget.fail(fmt::format("'.{}' of {} is not supported", name, value.kind()), "it",
                 "write the template without it");
   if (const Mapping* mapping = value.mapping()) {
     budget.spend(mapping->items.size());
@@ -191,10 +192,10 @@ Value attribute(const Value& value, const std::string& name, Budget& budget) {
 
 Value item(const Value& value, const Value& key, Budget& budget) {
   if (value.is_undefined())
-    budget.fail(fmt::format("what [{}] is asked of must be there", text_of(key, budget).substr(0, 40)),
-                value.kind(), "mend the template or the data");
+    budget.fail(fmt::format("the value before [{}] must be defined", text_of(key, budget).substr(0, 40)),
+                value.kind(), "fix the template or the data");
   if (key.is_integer() && (value.list() != nullptr || value.text() != nullptr)) {
-    if (value.list() != nullptr && !value.list()->has_numbers()) unfit("[]", value, key, budget);
+    if (value.list() != nullptr && !value.list()->is_indexable()) reject_operands("[]", value, key, budget);
     const std::vector<Value> copied =
         value.list() != nullptr ? std::vector<Value>() : items_of(value, budget);
     const std::vector<Value>& items = value.list() != nullptr ? value.list()->items : copied;
@@ -213,49 +214,50 @@ Value item(const Value& value, const Value& key, Budget& budget) {
 }
 
 Value slice(const Value& value, const Value* first, const Value* stop, const Value* step, Budget& budget) {
-  if ((value.list() == nullptr || !value.list()->has_numbers()) && value.text() == nullptr)
-    budget.fail("a slice must be of a list or a string", value.kind(), "mend the template or the data");
+  if ((value.list() == nullptr || !value.list()->is_indexable()) && value.text() == nullptr)
+    budget.fail("a slice must be of a list or a string", value.kind(), "fix the template or the data");
   const std::vector<Value> items = items_of(value, budget);
   const auto length = static_cast<std::int64_t>(items.size());
   const std::int64_t by = bound(step, 1, -(length + 1), length + 1, 0, budget);
-  if (by == 0) budget.fail("the step of a slice must not be 0", "0", "mend it");
+  if (by == 0) budget.fail("the step of a slice must not be 0", "0", "fix it");
   const bool up = by > 0;
   const std::int64_t from =
       bound(first, up ? 0 : length - 1, up ? 0 : -1, up ? length : length - 1, length, budget);
   const std::int64_t to =
       bound(stop, up ? length : -1, up ? 0 : -1, up ? length : length - 1, length, budget);
-  std::vector<Value> taken;
+  std::vector<Value> selected;
   for (std::int64_t i = from; up ? i < to : i > to; i += by)
-    taken.push_back(items[static_cast<std::size_t>(i)]);
-  if (value.list() != nullptr) return Value::list(std::move(taken), budget, value.list()->form);
+    selected.push_back(items[static_cast<std::size_t>(i)]);
+  if (value.list() != nullptr) return Value::list(std::move(selected), budget, value.list()->kind);
   std::string text;
-  for (const Value& c : taken) text += *c.text();
+  for (const Value& c : selected) text += *c.text();
   return Value::like(value, std::move(text));
 }
 
 Value binary(std::string_view op, const Value& left, const Value& right, Budget& budget) {
   if (left.is_number() && right.is_number()) {
     if (op != "/" && left.is_integer() && right.is_integer())
-      return whole(op, left.integer(), right.integer(), budget);
+      return integer_result(op, left.integer(), right.integer(), budget);
     constexpr double kExact = 9007199254740992.0;  // 2^53
     if (left.is_integer() && right.is_integer() &&
         std::max(std::abs(left.number()), std::abs(right.number())) >= kExact)
       budget.fail("integers that '/' divides must be below 2^53 here", "others", "use //");
-    return real(op, left.number(), right.number(), budget);
+    return float_result(op, left.number(), right.number(), budget);
   }
-  if (op == "+" && left.text() != nullptr && right.text() != nullptr) return joined(left, right, budget);
+  if (op == "+" && left.text() != nullptr && right.text() != nullptr)
+    return concatenated(left, right, budget);
   if (op == "+" && left.list() != nullptr && right.list() != nullptr && left.list()->is_data() &&
-      left.list()->form == right.list()->form) {
+      left.list()->kind == right.list()->kind) {
     std::vector<Value> items = items_of(left, budget);
     const std::vector<Value> more = items_of(right, budget);
     items.insert(items.end(), more.begin(), more.end());
-    return Value::list(std::move(items), budget, left.list()->form);
+    return Value::list(std::move(items), budget, left.list()->kind);
   }
   if (op == "*" && left.text() != nullptr && right.is_integer())
     return Value::like(left, repeated(*left.text(), right.integer(), budget));
   if (op == "*" && right.text() != nullptr && left.is_integer())
     return Value::like(right, repeated(*right.text(), left.integer(), budget));
-  unfit(op, left, right, budget);
+  reject_operands(op, left, right, budget);
 }
 
 bool compare(std::string_view op, const Value& left, const Value& right, Budget& budget) {
@@ -270,23 +272,23 @@ bool compare(std::string_view op, const Value& left, const Value& right, Budget&
 }
 
 Value range(Arguments& all) {
-  constexpr std::int64_t kLongestRange = 100'000;
+  constexpr std::int64_t kMaxRange = 100'000;
   Budget& budget = all.budget;
   std::int64_t first = all.integer(0, "", 0);
   std::int64_t stop = all.integer(1, "", 0);
   const std::int64_t step = all.integer(2, "", 1);
   if (all.values.size() == 1) stop = std::exchange(first, 0);
-  all.finish();
+  all.check_all_read();
   if (all.values.empty() || step == 0)
-    budget.fail("range needs one to three integers, the step not 0", "others", "mend it");
+    budget.fail("range must have one to three integers, the step not 0", "others", "fix it");
   const __int128 length = (static_cast<__int128>(stop) - first + step - (step > 0 ? 1 : -1)) / step;
-  if (length > kLongestRange)
-    budget.fail(fmt::format("a range must have at most {} numbers", kLongestRange), "more", "mend it");
+  if (length > kMaxRange)
+    budget.fail(fmt::format("a range must have at most {} numbers", kMaxRange), "more", "fix it");
   std::vector<Value> numbers;
   for (std::int64_t i = 0; i < static_cast<std::int64_t>(length); ++i)
     numbers.push_back(Value::integer(first + i * step));
   budget.spend(2 * kStep * numbers.size());
-  return Value::list(std::move(numbers), budget, Form::kRange);
+  return Value::list(std::move(numbers), budget, ListKind::kRange);
 }
 
 }  // namespace colonnade::chat_template

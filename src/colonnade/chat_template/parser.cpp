@@ -15,23 +15,23 @@ class Parser : private ExpressionParser {
 
   Body run() {
     Body body = statements({});
-    if (now().kind != Kind::kEnd) unexpected("the end of the template");
+    if (current().kind != Kind::kEnd) unexpected("the end of the template");
     return body;
   }
 
  private:
-  /// Up to one of the `ends`, whose name is taken, or the end of the template.
+  /// Parses statements up to the template's end, or to a tag in `ends`, which stays the current token.
   Body statements(std::initializer_list<std::string_view> ends) {
     Body body;
-    while (now().kind != Kind::kEnd) {
-      budget_.line = now().line;
-      if (now().kind == Kind::kData) {
+    while (current().kind != Kind::kEnd) {
+      budget_.line = current().line;
+      if (current().kind == Kind::kData) {
         body.push_back(text());
-      } else if (now().kind == Kind::kPrint) {
+      } else if (current().kind == Kind::kPrint) {
         body.push_back(print());
       } else {
-        take();
-        const Token& tag = now();
+        advance();
+        const Token& tag = current();
         if (tag.kind != Kind::kName) unexpected("a statement");
         if (std::ranges::find(ends, tag.text) != ends.end()) return body;
         body.push_back(statement());
@@ -42,80 +42,84 @@ class Parser : private ExpressionParser {
   }
 
   NodePtr text() {
-    NodePtr node = make(What::kText);
-    node->constant = Value::text(take().text);
+    NodePtr node = make_node(NodeKind::kText);
+    node->constant = Value::text(advance().text);
     return node;
   }
 
   NodePtr print() {
-    take();
-    std::vector<NodePtr> parts;
-    parts.push_back(tuple());
-    if (now().kind != Kind::kPrintEnd) unexpected("}}");
-    NodePtr node = make(What::kPrint, std::move(parts));
-    take();
+    advance();
+    std::vector<NodePtr> children;
+    children.push_back(tuple());
+    if (current().kind != Kind::kPrintEnd) unexpected("}}");
+    NodePtr node = make_node(NodeKind::kPrint, std::move(children));
+    advance();
     return node;
   }
 
   void end_of_block() {
-    if (now().kind != Kind::kBlockEnd) unexpected("%}");
-    take();
+    if (current().kind != Kind::kBlockEnd) unexpected("%}");
+    advance();
   }
 
   NodePtr statement() {
     if (++nested_ > 100)
-      budget_.fail("statements must lie at most 100 deep in each other", "more", "write a simpler template");
+      budget_.fail("statements must be nested at most 100 deep", "more", "write a simpler template");
     NodePtr node = one_statement();
     --nested_;
-    settle(*node);
+    update_depth(*node);
     return node;
   }
 
   NodePtr one_statement() {
     static const std::map<std::string_view, NodePtr (Parser::*)()> kTags = {
-        {"set", &Parser::set},           {"for", &Parser::loop},   {"if", &Parser::branch},
-        {"macro", &Parser::macro},       {"break", &Parser::jump}, {"continue", &Parser::jump},
-        {"generation", &Parser::answer},
+        {"set", &Parser::set},
+        {"for", &Parser::loop},
+        {"if", &Parser::branch},
+        {"macro", &Parser::macro},
+        {"break", &Parser::jump},
+        {"continue", &Parser::jump},
+        {"generation", &Parser::generation},
     };
-    const auto tag = kTags.find(now().text);
-    if (tag == kTags.end()) refuse(fmt::format("the statement '{}'", now().text));
+    const auto tag = kTags.find(current().text);
+    if (tag == kTags.end()) reject(fmt::format("the statement '{}'", current().text));
     return (this->*tag->second)();
   }
 
   NodePtr jump() {
     if (loops_ == 0) unexpected("a loop around it");
-    NodePtr node = make(now().text == "break" ? What::kBreak : What::kContinue);
-    take();
+    NodePtr node = make_node(current().text == "break" ? NodeKind::kBreak : NodeKind::kContinue);
+    advance();
     end_of_block();
     return node;
   }
 
-  /// The body up to {% `end` %}.
+  /// Parses the body up to {% `end` %}.
   Body body_until(std::string_view end) {
     end_of_block();
     Body body = statements({end});
-    take();
+    advance();
     end_of_block();
     return body;
   }
 
   NodePtr set() {
-    NodePtr node = make(What::kSet);
-    take();
+    NodePtr node = make_node(NodeKind::kSet);
+    advance();
     node->names.push_back(variable());
-    if (take_if(".")) {
+    if (accept(".")) {
       node->name = expect_name();
     } else {
-      while (take_if(",")) node->names.push_back(variable());
+      while (accept(",")) node->names.push_back(variable());
     }
-    if (take_if("=")) {
-      node->parts.push_back(tuple());
+    if (accept("=")) {
+      node->children.push_back(tuple());
       end_of_block();
       return node;
     }
-    if (now().is("|")) refuse("a filter of {% set %}");
+    if (current().is("|")) reject("a filter of {% set %}");
     if (node->names.size() > 1 || !node->name.empty()) unexpected("'='");
-    node->what = What::kSetBlock;
+    node->kind = NodeKind::kSetBlock;
     const int loops = std::exchange(loops_, 0);
     const int inner = inner_++;
     node->bodies.push_back(body_until("endset"));
@@ -125,27 +129,29 @@ class Parser : private ExpressionParser {
   }
 
   std::string variable() {
-    static constexpr std::string_view kTaken[] = {"true", "false", "none", "True", "False", "None", "loop"};
-    if (std::ranges::find(kTaken, now().text) != std::end(kTaken)) unexpected("a name that can be set");
+    static constexpr std::string_view kReserved[] = {"true",  "false", "none", "True",
+                                                     "False", "None",  "loop"};
+    if (std::ranges::find(kReserved, current().text) != std::end(kReserved))
+      unexpected("a name that can be set");
     return expect_name();
   }
 
   NodePtr loop() {
-    NodePtr node = make(What::kFor);
-    take();
-    const bool round = take_if("(");
+    NodePtr node = make_node(NodeKind::kFor);
+    advance();
+    const bool parenthesized = accept("(");
     node->names.push_back(variable());
-    while (take_if(",")) node->names.push_back(variable());
-    if (round) expect(")");
-    if (!now().is_name("in")) unexpected("'in'");
-    take();
-    node->parts.push_back(tuple(false));
-    node->parts.emplace_back();
-    if (now().is_name("if")) {
-      take();
-      node->parts[1] = expression();
+    while (accept(",")) node->names.push_back(variable());
+    if (parenthesized) expect(")");
+    if (!current().is_name("in")) unexpected("'in'");
+    advance();
+    node->children.push_back(tuple(false));
+    node->children.emplace_back();
+    if (current().is_name("if")) {
+      advance();
+      node->children[1] = expression();
     }
-    if (now().is_name("recursive")) refuse("a recursive loop");
+    if (current().is_name("recursive")) reject("a recursive loop");
     end_of_block();
     ++loops_;
     const int inner = inner_++;
@@ -153,7 +159,7 @@ class Parser : private ExpressionParser {
     inner_ = inner;
     --loops_;
     node->bodies.emplace_back();
-    if (take().text == "else") {
+    if (advance().text == "else") {
       node->bodies[1] = body_until("endfor");
     } else {
       end_of_block();
@@ -162,15 +168,15 @@ class Parser : private ExpressionParser {
   }
 
   NodePtr branch() {
-    NodePtr node = make(What::kIf);
+    NodePtr node = make_node(NodeKind::kIf);
     while (true) {
-      take();
-      node->parts.push_back(tuple(false));
+      advance();
+      node->children.push_back(tuple(false));
       end_of_block();
       node->bodies.push_back(statements({"elif", "else", "endif"}));
-      if (now().text != "elif") break;
+      if (current().text != "elif") break;
     }
-    if (take().text == "else") {
+    if (advance().text == "else") {
       node->bodies.push_back(body_until("endif"));
     } else {
       end_of_block();
@@ -179,15 +185,15 @@ class Parser : private ExpressionParser {
   }
 
   NodePtr macro() {
-    if (inner_ > 0) refuse("a macro inside of a loop or another block");
-    NodePtr node = make(What::kMacro);
-    take();
+    if (inner_ > 0) reject("a macro inside of a loop or another block");
+    NodePtr node = make_node(NodeKind::kMacro);
+    advance();
     node->name = expect_name();
     expect("(");
-    while (!take_if(")")) {
+    while (!accept(")")) {
       if (!node->names.empty()) expect(",");
       node->names.push_back(variable());
-      node->parts.push_back(take_if("=") ? expression() : nullptr);
+      node->children.push_back(accept("=") ? expression() : nullptr);
     }
     const int loops = std::exchange(loops_, 0);
     ++inner_;
@@ -197,9 +203,9 @@ class Parser : private ExpressionParser {
     return node;
   }
 
-  NodePtr answer() {
-    NodePtr node = make(What::kGeneration);
-    take();
+  NodePtr generation() {
+    NodePtr node = make_node(NodeKind::kGeneration);
+    advance();
     const int loops = std::exchange(loops_, 0);
     const int inner = inner_++;
     node->bodies.push_back(body_until("endgeneration"));
@@ -208,15 +214,13 @@ class Parser : private ExpressionParser {
     return node;
   }
 
-  int loops_ = 0;  // around here, which break and continue are about
-  int inner_ = 0;  // blocks around here whose variables end with them
+  int loops_ = 0;  // enclosing loops for break and continue
+  int inner_ = 0;  // enclosing blocks with their own scope
   int nested_ = 0;
 };
 
 }  // namespace
 
-Body parse(std::string_view source, Budget& budget) {
-  return Parser(tokens_of(source, budget), budget).run();
-}
+Body parse(std::string_view source, Budget& budget) { return Parser(tokenize(source, budget), budget).run(); }
 
 }  // namespace colonnade::chat_template

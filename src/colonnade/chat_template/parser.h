@@ -1,4 +1,4 @@
-// Expressions of a chat template: a recursive descent. Statements are in parser.cpp.
+// Recursive descent parser of expressions. Statements are in parser.cpp.
 #pragma once
 
 #include <initializer_list>
@@ -14,27 +14,28 @@ class ExpressionParser {
   ExpressionParser(std::vector<Token> tokens, Budget& budget) : budget_(budget), tokens_(std::move(tokens)) {}
 
  protected:
-  /// Values with commas between them are a tuple. `choices`: whether `a if b else c` is taken.
-  NodePtr tuple(bool choices = true);
+  /// One expression, or a tuple of comma-separated ones. `conditional`: whether `a if b else c` is allowed.
+  NodePtr tuple(bool conditional = true);
   NodePtr expression();
   NodePtr disjunction();
 
-  [[nodiscard]] const Token& now() const { return tokens_[at_]; }
-  Token take() { return tokens_[at_ + 1 < tokens_.size() ? at_++ : at_]; }
-  bool take_if(std::string_view op);
+  [[nodiscard]] const Token& current() const { return tokens_[at_]; }
+  Token advance() { return tokens_[at_ + 1 < tokens_.size() ? at_++ : at_]; }
+  bool accept(std::string_view op);
   void expect(std::string_view op);
   std::string expect_name();
   [[noreturn]] void unexpected(const std::string& wanted) const;
-  [[noreturn]] void refuse(const std::string& construct) const;
-  [[nodiscard]] NodePtr make(What what, std::vector<NodePtr> parts = {}, std::string name = {}) const;
-  /// Throws DataError for a tree that is too deep.
-  void settle(Node& node) const;
+  [[noreturn]] void reject(const std::string& construct) const;
+  [[nodiscard]] NodePtr make_node(NodeKind kind, std::vector<NodePtr> children = {},
+                                  std::string name = {}) const;
+  /// Updates `depth` of a node. Throws DataError for a tree that is too deep.
+  void update_depth(Node& node) const;
 
   Budget& budget_;
 
  private:
-  /// Counts how deep the parser is in itself.
-  struct Deeper;
+  /// Counts the recursion depth of the parser.
+  struct DepthGuard;
 
   NodePtr conjunction();
   NodePtr negation();
@@ -52,7 +53,7 @@ class ExpressionParser {
   NodePtr filters(NodePtr node);
   NodePtr test(NodePtr node);
   void arguments(Node& node);
-  /// left op right op ..., of one kind of operand.
+  /// Parses the left-associative chain: operand op operand op ...
   NodePtr chain(NodePtr (ExpressionParser::*operand)(), std::initializer_list<std::string_view> ops);
 
   std::vector<Token> tokens_;

@@ -1,4 +1,4 @@
-// Provenance: which bytes of a string come from which message of the conversation.
+// Provenance: the message of the conversation that each byte of a string comes from.
 #pragma once
 
 #include <cstddef>
@@ -7,24 +7,24 @@
 
 namespace colonnade::chat_template {
 
-/// Bytes [begin, end) of a string that come from message number `message`. An empty range is the place of
-/// an empty string.
+/// Bytes [begin, end) of a string that come from message number `message`. An empty range marks the position
+/// of an empty string.
 struct SourceRange {
   std::size_t begin = 0, end = 0, message = 0;
   friend bool operator==(const SourceRange&, const SourceRange&) = default;
 };
 
-/// Ascending by `begin`.
+/// Ranges in ascending order of `begin`.
 using Provenance = std::vector<SourceRange>;
 
-/// Adds the provenance of a string that is appended to one of `size` bytes.
+/// Appends the provenance of a string that is appended to one of `size` bytes.
 void append(Provenance& to, const Provenance& from, std::size_t size);
 
-/// Provenance of a string of `size` bytes that comes as a whole from all that another one comes from.
-Provenance whole(const Provenance& provenance, std::size_t size);
+/// Provenance of a string of `size` bytes, all from every message of another provenance.
+Provenance spread(const Provenance& provenance, std::size_t size);
 
-/// Provenance of `result`, which a filter or a method made of `given`: exact for a part of it and for a
-/// replacement in one place; between the first and the last change all messages of that range.
+/// Provenance of `result`, which a filter or method made from `given`. Exact for a substring and for a single
+/// replacement; between the first and the last change, all messages of that range.
 Provenance derived_provenance(std::string_view given, const Provenance& provenance, std::string_view result);
 
 }  // namespace colonnade::chat_template

@@ -1,4 +1,4 @@
-// See chat_template.h: where templates come from.
+// See chat_template.h: reads templates from flags and folders.
 #include <algorithm>
 #include <filesystem>
 
@@ -15,7 +15,7 @@ struct Format {
   const char *name, *source;
 };
 
-/// They write what Megatron's of these names write, and mark its answers.
+/// Built-in templates that write the text of Megatron's formats of these names and mark the same answers.
 constexpr Format kFormats[] = {
     {"identity",
      "{%- for m in messages -%}\n"
@@ -42,7 +42,7 @@ constexpr Format kFormats[] = {
      "{%- endfor -%}"},
 };
 
-/// Names and texts of the special tokens of a file.
+/// Names and contents of the special tokens in a file.
 Variables special_in(const tokenizers::JsonView& json, bool is_map) {
   Variables special;
   const auto put = [&](const std::string& name, const tokenizers::JsonView& token) {
@@ -52,12 +52,12 @@ Variables special_in(const tokenizers::JsonView& json, bool is_map) {
   for (const char* role :
        {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"})
     if (const auto token = json.find(role)) put(role, *token);
-  for (const auto& [name, token] : tokenizers::model_tokens(json, is_map)) put(name, token);
+  for (const auto& [name, token] : tokenizers::model_specific_tokens(json, is_map)) put(name, token);
   return special;
 }
 
-/// Those that templates may write. What special_tokens_map.json says counts, unless tokenizer_config.json
-/// lists added tokens.
+/// The special tokens of a folder. special_tokens_map.json takes precedence, unless tokenizer_config.json has
+/// added_tokens_decoder.
 Variables special_of(const fs::path& folder) {
   Variables special;
   bool lists_added = false;
@@ -73,14 +73,15 @@ Variables special_of(const fs::path& folder) {
   return special;
 }
 
+/// The template, or the one named default of a list.
 std::string default_of(const tokenizers::JsonView& templates) {
   if (templates.is_text()) return templates.text();
   for (const tokenizers::JsonView& each : templates.items())
     if (each.text("name") == "default") return each.text("template");
-  templates.refuse("must hold a template named 'default'");
+  templates.reject("must hold a template named 'default'");
 }
 
-ChatTemplate of_folder(const fs::path& folder, const Variables& special) {
+ChatTemplate read_from_folder(const fs::path& folder, const Variables& special) {
   if (const fs::path file = folder / "chat_template.jinja"; fs::is_regular_file(file))
     return {file.string(), read_file(file.string()), special};
   const std::string path = (folder / "tokenizer_config.json").string();
@@ -91,10 +92,10 @@ ChatTemplate of_folder(const fs::path& folder, const Variables& special) {
       return found ? std::optional(default_of(*found)) : std::nullopt;
     });
   if (!text)
-    throw ConfigError(fmt::format(
-        "--chat-template: --tokenizer-model must be a folder with chat_template.jinja, or with chat_template "
-        "in tokenizer_config.json; got {} without one; give it by --chat-template FILE",
-        folder.empty() ? "a path" : folder.string()));
+    throw ConfigError(
+        fmt::format("--tokenizer-model must be a folder with chat_template.jinja, or with chat_template "
+                    "in tokenizer_config.json; got {} without one; give it by --chat-template FILE",
+                    folder.empty() ? "a path" : folder.string()));
   return {path + ": chat_template", *text, special};
 }
 
@@ -113,14 +114,15 @@ ChatTemplate read_template(const TemplateChoice& choice) {
                       choice.format));
     return {fmt::format("format {}", format->name), format->source, special};
   }
-  if (choice.given.empty()) return of_folder(folder, special);
-  std::error_code none;  // a text may be too long for a name
-  if (fs::is_regular_file(choice.given, none)) return {choice.given, read_file(choice.given), special};
-  if (choice.given.find('{') == std::string::npos)
+  if (choice.template_or_path.empty()) return read_from_folder(folder, special);
+  std::error_code ignored;  // the text of a template may be too long for a file name
+  if (fs::is_regular_file(choice.template_or_path, ignored))
+    return {choice.template_or_path, read_file(choice.template_or_path), special};
+  if (choice.template_or_path.find('{') == std::string::npos)
     throw ConfigError(
-        fmt::format("--chat-template must be a file, or the text of a template; got '{}'; correct it",
-                    choice.given.substr(0, 80)));
-  return {"--chat-template", choice.given, special};
+        fmt::format("--chat-template must be a file, or the text of a template; got '{}'; fix it",
+                    choice.template_or_path.substr(0, 80)));
+  return {"--chat-template", choice.template_or_path, special};
 }
 
 }  // namespace colonnade::chat_template

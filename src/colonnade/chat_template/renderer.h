@@ -1,4 +1,4 @@
-// A chat template at work.
+// The renderer of chat templates.
 #pragma once
 
 #include <map>
@@ -17,24 +17,24 @@ struct Span {
   friend bool operator==(const Span&, const Span&) = default;
 };
 
-/// One pass of a loop through its body, and what it wrote.
+/// An iteration of a loop and its output.
 struct Iteration {
-  std::optional<std::size_t> message;  ///< the message that its item is
+  std::optional<std::size_t> message;  ///< number of the message that is its item; nullopt for another item
   Span span;
   std::size_t first_source = 0, end_source = 0;  ///< [first, end) of Rendering::sources
 };
 
 struct Rendering {
   std::string text;
-  std::vector<Span> generation;       ///< what {% generation %} encloses
-  std::vector<Iteration> iterations;  ///< of loops that write to the text itself; outer before inner ones
-  Provenance sources;                 ///< bytes out of messages, other than of `role` and `name`
+  std::vector<Span> generation;       ///< output of {% generation %} blocks
+  std::vector<Iteration> iterations;  ///< of loops that write directly to the text; outer before inner
+  Provenance sources;                 ///< bytes from messages, except from `role` and `name`
 };
 
 using Variables = std::map<std::string, Value, std::less<>>;
 
-/// Renders `body` with these variables. Throws DataError that names the line, also where the template calls
-/// raise_exception.
+/// Renders `body` with these variables. Throws DataError that names the line for an error or a
+/// raise_exception of the template.
 Rendering render(const Body& body, Variables variables, Budget& budget);
 
 }  // namespace colonnade::chat_template

@@ -1,4 +1,4 @@
-// See library.h: filters of strings, as Jinja has them; tojson is Transformers'.
+// See library.h: Jinja's filters of strings; tojson is that of Transformers.
 #include "colonnade/chat_template/filters.h"
 #include "colonnade/chat_template/text_methods.h"
 #include "colonnade/tokenizers/unicode.h"
@@ -18,7 +18,7 @@ Value trim(const Value& value, Arguments& a) {
 Value to_json(const Value& value, Arguments& a) {
   JsonStyle style;
   const Value* ascii = a.get(0, "ensure_ascii");
-  style.ascii = ascii != nullptr && ascii->truth();
+  style.ascii = ascii != nullptr && ascii->is_truthy();
   const Value* indent = a.get(1, "indent");
   if (indent != nullptr && !indent->is_none()) {
     if (!indent->is_integer() || indent->integer() < 0 || indent->integer() > 64)
@@ -36,7 +36,7 @@ Value to_json(const Value& value, Arguments& a) {
     style.colon = *both->items[1].text();
   }
   const Value* sorted = a.get(3, "sort_keys");
-  style.sorted = sorted != nullptr && sorted->truth();
+  style.sorted = sorted != nullptr && sorted->is_truthy();
   return Value::text(json_of(value, style, a.budget));
 }
 
@@ -56,7 +56,8 @@ Value join(const Value& value, Arguments& a) {
 
 Value replace(const Value& value, Arguments& a) {
   const std::string text = text_of(value, a.budget);
-  const std::string old = text_of(a.need(0, "old"), a.budget), with = text_of(a.need(1, "new"), a.budget);
+  const std::string old = text_of(a.require(0, "old"), a.budget),
+                    with = text_of(a.require(1, "new"), a.budget);
   const Value* count = a.get(2, "count");
   const bool all = count == nullptr || count->is_none();
   return Value::text(replaced(text, old, with, all ? -1 : a.integer(2, "count", -1), a.budget));
@@ -66,7 +67,7 @@ Value with_case(const Value& value, Arguments& a, Case to) {
   return Value::like(value, cased(text_of(value, a.budget), to));
 }
 
-/// What words begin behind.
+/// Whether a new word starts after a character.
 bool ends_word(char32_t c) { return c == '-' || c == '(' || c == '{' || c == '[' || c == '<' || is_space(c); }
 
 Value title(const Value& value, Arguments& a) {
@@ -88,7 +89,7 @@ Value title(const Value& value, Arguments& a) {
   return Value::text(std::move(result));
 }
 
-/// Every line moved in, but for the first one and empty ones unless it is asked for.
+/// Indents every line except, unless requested, the first and empty ones.
 Value indent(const Value& value, Arguments& a) {
   if (value.text() == nullptr) a.fail("it must be a string", value);
   const Value* width = a.get(0, "width");
@@ -102,8 +103,8 @@ Value indent(const Value& value, Arguments& a) {
     a.budget.spend(static_cast<std::size_t>(spaces));
     gap.assign(static_cast<std::size_t>(spaces), ' ');
   }
-  const bool empty_too = blank != nullptr && blank->truth();
-  std::string text = first != nullptr && first->truth() ? gap : "";
+  const bool empty_too = blank != nullptr && blank->is_truthy();
+  std::string text = first != nullptr && first->is_truthy() ? gap : "";
   a.budget.spend(8 * value.text()->size());
   bool is_first = true;
   for (const std::string& line : lines_of(*value.text() + "\n", false)) {
@@ -115,7 +116,7 @@ Value indent(const Value& value, Arguments& a) {
   return Value::like(value, std::move(text));
 }
 
-Value soft(const Value& value, Arguments& a) { return Value::like(value, text_of(value, a.budget)); }
+Value to_string(const Value& value, Arguments& a) { return Value::like(value, text_of(value, a.budget)); }
 
 Value safe(const Value& value, Arguments& a) { return Value::safe(text_of(value, a.budget)); }
 
@@ -124,7 +125,7 @@ Value escape(const Value& value, Arguments& a) {
   return Value::safe(value.is_safe() ? text : escaped(text, a.budget));
 }
 
-Value escape_again(const Value& value, Arguments& a) {
+Value force_escape(const Value& value, Arguments& a) {
   return Value::safe(escaped(text_of(value, a.budget), a.budget));
 }
 
@@ -141,11 +142,11 @@ const Filters& text_filters() {
       {"capitalize", [](const Value& v, Arguments& a) { return with_case(v, a, Case::kCapital); }},
       {"title", title},
       {"indent", indent},
-      {"string", soft},
+      {"string", to_string},
       {"safe", safe},
       {"escape", escape},
       {"e", escape},
-      {"forceescape", escape_again},
+      {"forceescape", force_escape},
   };
   return kAll;
 }

@@ -1,4 +1,4 @@
-// Strings as Python's methods see them; all of it valid UTF-8.
+// Python's string methods on valid UTF-8.
 #pragma once
 
 #include <cstdint>
@@ -10,16 +10,16 @@
 
 namespace colonnade::chat_template {
 
-/// Where `part` begins, in linear time; npos: nowhere.
+/// Offset of `part`, in linear time; npos if it does not occur.
 std::size_t find_in(std::string_view text, std::string_view part);
-/// Without white space, or without the characters of `chars`, at its ends.
+/// The text without white space, or without the characters in `chars`, at the given ends.
 std::string_view stripped(std::string_view text, const std::string* chars, bool left, bool right);
-/// `old` becomes `with`, `most` times; below 0: everywhere.
+/// The text with `old` replaced by `with` at most `most` times; everywhere if `most` < 0.
 std::string replaced(std::string_view text, std::string_view old, std::string_view with, std::int64_t most,
                      Budget& budget);
 enum class Case { kLower, kUpper, kCapital };
 std::string cased(std::string_view text, Case to);
-/// Lines without what ends them, or with it; the last one only where it is not empty.
+/// The lines of a text, with or without their line ends; an empty last line is dropped.
 std::vector<std::string> lines_of(std::string_view text, bool with_ends);
 
 }  // namespace colonnade::chat_template

@@ -12,16 +12,16 @@
 namespace colonnade::chat_template {
 namespace {
 
-constexpr int kMostDepth = 100;
+constexpr int kMaxDepth = 100;
 
-int checked(int depth, const Budget& budget) {
-  if (depth > kMostDepth)
-    budget.fail(fmt::format("lists and mappings must lie at most {} deep in each other", kMostDepth),
-                fmt::format("{}", depth), "mend the template or the data");
+int checked_depth(int depth, const Budget& budget) {
+  if (depth > kMaxDepth)
+    budget.fail(fmt::format("lists and mappings must be nested at most {} deep", kMaxDepth),
+                fmt::format("{}", depth), "fix the template or the data");
   return depth;
 }
 
-/// repr(number): a whole number keeps its ".0".
+/// repr(number): integral floats keep their ".0".
 std::string text_of_number(double number) {
   if (std::isnan(number)) return "nan";
   if (std::isinf(number)) return number < 0 ? "-inf" : "inf";
@@ -117,8 +117,8 @@ class Writer {
     if (value.text() != nullptr) return text_part(value);
     if (const List* list = value.list(); list != nullptr && list->is_data()) return list_of(*list, level);
     if (const Mapping* mapping = value.mapping()) return mapping_of(*mapping, level);
-    budget_.fail(json ? "tojson takes what JSON has" : "only data can be written", value.kind(),
-                 "write its parts");
+    budget_.fail(json ? "tojson accepts only JSON data" : "only data can be written", value.kind(),
+                 "write its items");
   }
 
   [[nodiscard]] std::string text_part(const Value& value) const {
@@ -141,12 +141,12 @@ class Writer {
   }
 
   std::string list_of(const List& list, int level) {
-    const bool round = list.form == Form::kTuple && json_ == nullptr;
-    std::string text(1, round ? '(' : '[');
+    const bool is_tuple = list.kind == ListKind::kTuple && json_ == nullptr;
+    std::string text(1, is_tuple ? '(' : '[');
     for (std::size_t i = 0; i < list.items.size(); ++i)
       text += (i > 0 ? between(level + 1) : gap(level + 1)) + write(list.items[i], level + 1);
     if (!list.items.empty()) text += gap(level);
-    return text + (round ? (list.items.size() == 1 ? ",)" : ")") : "]");
+    return text + (is_tuple ? (list.items.size() == 1 ? ",)" : ")") : "]");
   }
 
   std::string mapping_of(const Mapping& mapping, int level) {
@@ -176,40 +176,39 @@ const Value* Mapping::find(std::string_view key) const {
   return nullptr;
 }
 
-std::size_t List::gone(const Budget& budget) const {
-  if (taken == kBroken)
-    budget.fail(
-        "a generator must not be used after a filter, or a loop that has not come to its end, took it", "it",
-        "make a list of it first: | list");
-  return taken;
+std::size_t List::num_consumed(const Budget& budget) const {
+  if (consumed == kUnknown)
+    budget.fail("a generator must not be used after a filter or an unfinished loop has consumed it", "it",
+                "make a list of it first: | list");
+  return consumed;
 }
 
-void List::take(std::size_t count, const Budget& budget) const {
-  if (taken != count) taken = budget.later > 0 ? kBroken : count;
+void List::consume(std::size_t count, const Budget& budget) const {
+  if (consumed != count) consumed = budget.lazy_depth > 0 ? kUnknown : count;
 }
 
-bool Loop::reach(std::size_t i) {
-  while (items.size() <= i && more()) {
+bool Loop::has_item(std::size_t i) {
+  while (items.size() <= i && fetch_next()) {
   }
   return i < items.size();
 }
 
-Value Value::list(std::vector<Value> items, const Budget& budget, Form form) {
+Value Value::list(std::vector<Value> items, const Budget& budget, ListKind kind) {
   int depth = 0;
   for (const Value& item : items) depth = std::max(depth, item.depth());
-  return {std::make_shared<const List>(List{std::move(items), form, checked(depth + 1, budget)})};
+  return {std::make_shared<const List>(List{std::move(items), kind, checked_depth(depth + 1, budget)})};
 }
 
 Value Value::mapping(std::vector<std::pair<std::string, Value>> items, const Budget& budget) {
   int depth = 0;
   for (const auto& item : items) depth = std::max(depth, item.second.depth());
-  return {std::make_shared<const Mapping>(Mapping{std::move(items), checked(depth + 1, budget)})};
+  return {std::make_shared<const Mapping>(Mapping{std::move(items), checked_depth(depth + 1, budget)})};
 }
 
 Value Value::like(const Value& model, std::string text) {
   const std::size_t size = text.size();
   const Value plain = model.is_safe() ? safe(std::move(text)) : Value::text(std::move(text));
-  return model.provenance_ != nullptr ? plain.with(whole(*model.provenance_, size)) : plain;
+  return model.provenance_ != nullptr ? plain.with(spread(*model.provenance_, size)) : plain;
 }
 
 const Provenance& Value::provenance() const {
@@ -256,11 +255,11 @@ int Value::depth() const {
   return 0;
 }
 
-bool Value::truth() const {
+bool Value::is_truthy() const {
   if (is_undefined() || is_none()) return false;
   if (is_number()) return number() != 0;
   if (const std::string* characters = text()) return !characters->empty();
-  if (const List* items = list()) return items->form == Form::kOnce || !items->items.empty();
+  if (const List* items = list()) return items->kind == ListKind::kGenerator || !items->items.empty();
   if (const Mapping* items = mapping()) return !items->items.empty();
   return true;
 }
@@ -273,9 +272,9 @@ std::string Value::kind() const {
     return missing->name.empty() ? "an undefined value"
                                  : fmt::format("'{}', which is undefined", missing->name);
   if (const List* items = list(); items != nullptr && !items->is_data())
-    return items->form == Form::kOnce   ? "a generator"
-           : items->form == Form::kView ? "a view of a mapping"
-                                        : "a range";
+    return items->kind == ListKind::kGenerator ? "a generator"
+           : items->kind == ListKind::kView    ? "a view of a mapping"
+                                               : "a range";
   return kNames.at(data_.index());
 }
 
@@ -295,9 +294,9 @@ std::string json_of(const Value& value, const JsonStyle& style, Budget& budget) 
 namespace {
 
 bool equal_items(const List& left, const List& right, Budget& budget) {
-  if (left.form != right.form) return false;
-  if (left.form == Form::kOnce) return &left == &right;
-  if (left.form == Form::kView)
+  if (left.kind != right.kind) return false;
+  if (left.kind == ListKind::kGenerator) return &left == &right;
+  if (left.kind == ListKind::kView)
     budget.fail("views of mappings cannot be compared here", "two", "make lists of them");
   if (left.items.size() != right.items.size()) return false;
   for (std::size_t i = 0; i < left.items.size(); ++i)
@@ -339,24 +338,25 @@ bool equal(const Value& left, const Value& right, Budget& budget) {
   if (left.data().index() != right.data().index()) return false;
   if (const List* items = left.list()) return equal_items(*items, *right.list(), budget);
   if (const Mapping* items = left.mapping()) return equal_items(*items, *right.mapping(), budget);
-  if (const auto* space = left.as<Space*>()) return *space == *right.as<Space*>();
+  if (const auto* space = left.as<Namespace*>()) return *space == *right.as<Namespace*>();
   if (left.is_none() || left.is_undefined()) return true;
-  budget.fail("loops and functions cannot be compared here", left.kind(), "mend the template");
+  budget.fail("loops and functions cannot be compared here", left.kind(), "fix the template");
 }
 
 std::vector<Value> items_of(const Value& value, Budget& budget) {
   std::vector<Value> items;
   if (value.is_undefined()) return items;
   if (const List* list = value.list()) {
-    items.assign(list->items.begin() + static_cast<std::ptrdiff_t>(list->gone(budget)), list->items.end());
-    if (list->form == Form::kOnce) list->take(list->items.size(), budget);
+    items.assign(list->items.begin() + static_cast<std::ptrdiff_t>(list->num_consumed(budget)),
+                 list->items.end());
+    if (list->kind == ListKind::kGenerator) list->consume(list->items.size(), budget);
   } else if (const Mapping* mapping = value.mapping()) {
     for (const auto& item : mapping->items) items.push_back(Value::text(item.first));
   } else if (const std::string* text = value.text()) {
     budget.spend(4 * kStep * text->size());
     for (const std::string_view c : characters(*text)) items.push_back(Value::text(std::string(c)));
   } else {
-    budget.fail("a list, a mapping or a string must be there", value.kind(), "mend the template");
+    budget.fail("a list, a mapping or a string must be here", value.kind(), "fix the template");
   }
   budget.spend(2 * kStep * items.size());
   return items;

@@ -1,4 +1,4 @@
-// What a chat template computes with: Python's values, as far as templates meet them.
+// The values of a chat template: the subset of Python's values that templates use.
 #pragma once
 
 #include <cstdint>
@@ -19,89 +19,90 @@ namespace colonnade::chat_template {
 struct Node;
 class Value;
 
-/// What a step of a template costs, in bytes that could be copied meanwhile.
+/// Cost of one step of a template, in bytes that could be copied in the same time.
 constexpr std::size_t kStep = 16;
 
-/// What a rendering may still spend, and where it is. One unit is a byte that is made.
+/// The remaining cost limit of a rendering, and its current line. One unit is one byte of output.
 class Budget {
  public:
   explicit Budget(std::string name) : name_(std::move(name)) {}
-  /// Throws DataError when all is spent.
+  /// Spends units. Throws DataError when the budget is exhausted.
   void spend(std::size_t units) {
     if (units > left_)
-      fail("must end within 200 million bytes, or 12 million steps", "more", "mend the template");
+      fail("rendering must end within 200 million bytes, or 12 million steps", "more", "fix the template");
     left_ -= units;
   }
-  /// "NAME: line N: <rule>; got <got>; <way out>"
-  [[noreturn]] void fail(const std::string& rule, const std::string& got, const std::string& way_out) const {
-    throw DataError(fmt::format("{}: line {}: {}; got {}; {}", name_, line, rule, got, way_out));
+  /// Throws DataError "NAME: line N: <rule>; got <got>; <fix>".
+  [[noreturn]] void fail(const std::string& rule, const std::string& got, const std::string& fix) const {
+    throw DataError(fmt::format("{}: line {}: {}; got {}; {}", name_, line, rule, got, fix));
   }
   int line = 1;
-  int later = 0;  ///< of Later: how many there are
+  int lazy_depth = 0;  ///< number of live LazyScopes
 
  private:
   std::string name_;
   std::size_t left_ = 200'000'000;
 };
 
-/// While it lives, what is done is done later in Jinja, whose map, select and unique take an item when they
-/// are asked for one: what could have another outcome then is refused.
-class Later {
+/// Marks evaluation that is lazy in Jinja, whose map, select and unique process an item only when it is
+/// requested. While it lives, operations whose result could differ because of that are rejected.
+class LazyScope {
  public:
-  explicit Later(Budget& budget) : budget_(budget) { ++budget_.later; }
-  Later(const Later&) = delete;
-  Later& operator=(const Later&) = delete;
-  ~Later() { --budget_.later; }
+  explicit LazyScope(Budget& budget) : budget_(budget) { ++budget_.lazy_depth; }
+  LazyScope(const LazyScope&) = delete;
+  LazyScope& operator=(const LazyScope&) = delete;
+  ~LazyScope() { --budget_.lazy_depth; }
 
  private:
   Budget& budget_;
 };
 
-/// What of Python a list stands for.
-enum class Form : std::uint8_t {
+/// The Python type of a list.
+enum class ListKind : std::uint8_t {
   kList,
   kTuple,
-  kRange,  ///< range(): cannot be written
-  kView,   ///< keys(), values(), items(): without numbers, cannot be written
-  kOnce,   ///< a generator: always true, without length and numbers, gone through once
+  kRange,      ///< range(): cannot be written
+  kView,       ///< keys(), values(), items(): no indices, cannot be written
+  kGenerator,  ///< single pass: always true, no length and no indices
 };
 
 struct List {
   std::vector<Value> items;
-  Form form = Form::kList;
-  int depth = 1;                  ///< lists and mappings within each other
-  mutable std::size_t taken = 0;  ///< of a generator: items that are gone; kBroken: nobody can tell
-  static constexpr std::size_t kBroken = ~std::size_t{0};
-  /// Of a generator: how many items are gone. Throws DataError where nobody can tell.
-  std::size_t gone(const Budget& budget) const;
-  /// Of a generator: `count` items are gone from now on.
-  void take(std::size_t count, const Budget& budget) const;
-  [[nodiscard]] bool has_numbers() const { return form <= Form::kRange; }
-  [[nodiscard]] bool is_data() const { return form <= Form::kTuple; }
+  ListKind kind = ListKind::kList;
+  int depth = 1;                     ///< nesting depth of lists and mappings
+  mutable std::size_t consumed = 0;  ///< consumed items of a generator; kUnknown if Jinja's number may differ
+  static constexpr std::size_t kUnknown = ~std::size_t{0};
+  /// Number of consumed items of a generator. Throws DataError if it is unknown.
+  std::size_t num_consumed(const Budget& budget) const;
+  /// Sets the number of consumed items of a generator.
+  void consume(std::size_t count, const Budget& budget) const;
+  [[nodiscard]] bool is_indexable() const { return kind <= ListKind::kRange; }
+  [[nodiscard]] bool is_data() const { return kind <= ListKind::kTuple; }
 };
 
-/// Keys are strings, in the order in which they came.
+/// A dict with string keys in insertion order.
 struct Mapping {
   std::vector<std::pair<std::string, Value>> items;
   int depth = 1;
   [[nodiscard]] const Value* find(std::string_view key) const;
 };
 
-/// namespace(): the one value that changes. Owned by the rendering.
-struct Space {
+/// A namespace(), the only mutable value. Owned by the rendering.
+struct Namespace {
   std::map<std::string, Value, std::less<>> items;
 };
 
-/// The variable `loop`. Items are asked for one by one, since the body may change what the condition reads.
+/// The variable `loop`. Items are fetched one by one, because the body may change variables of the loop's
+/// condition.
 struct Loop {
   std::size_t index = 0;
-  std::vector<Value> items;    ///< that came so far
-  std::function<bool()> more;  ///< puts one more there, or gives false; empty: the loop is over
-  /// Whether there is an item `i`.
-  bool reach(std::size_t i);
+  std::vector<Value> items;          ///< items fetched so far
+  std::function<bool()> fetch_next;  ///< appends an item, or returns false at the end; empty after the loop
+  /// Whether there is an item `i`; fetches up to it.
+  bool has_item(std::size_t i);
 };
 
-/// What can be called: a macro, or a function by its name.
+/// A macro, or a function by its name.
 struct Callable {
   const Node* macro = nullptr;
   std::string name;
@@ -110,17 +111,18 @@ struct Callable {
 class Value {
  public:
   struct Undefined {
-    std::string name;  ///< what was not there
+    std::string name;  ///< name of the missing variable or attribute
   };
   struct None {};
   using Text = std::shared_ptr<const std::string>;
-  /// A string that `safe` or `escape` made, Jinja's Markup: `+`, `join()` and `replace()` escape what they
-  /// put into it.
+  /// A string from `safe` or `escape`, Jinja's Markup: `+`, `join()` and `replace()` escape the strings they
+  /// insert.
   struct Safe {
     Text text;
   };
-  using Data = std::variant<Undefined, None, bool, std::int64_t, double, Text, std::shared_ptr<const List>,
-                            std::shared_ptr<const Mapping>, Space*, std::shared_ptr<Loop>, Callable, Safe>;
+  using Data =
+      std::variant<Undefined, None, bool, std::int64_t, double, Text, std::shared_ptr<const List>,
+                   std::shared_ptr<const Mapping>, Namespace*, std::shared_ptr<Loop>, Callable, Safe>;
 
   Value() = default;
   Value(Data data) : data_(std::move(data)) {}  // NOLINT(google-explicit-constructor): a value is its data
@@ -128,11 +130,11 @@ class Value {
   static Value none() { return {None{}}; }
   static Value text(std::string text) { return {std::make_shared<const std::string>(std::move(text))}; }
   static Value safe(std::string text) { return {Safe{std::make_shared<const std::string>(std::move(text))}}; }
-  /// A string of the kind of `model`, out of the same messages.
+  /// A string with the type (plain or safe) and the messages of `model`.
   static Value like(const Value& model, std::string text);
   static Value integer(std::int64_t number) { return {number}; }
-  /// Throws DataError when they lie more than 100 deep in each other.
-  static Value list(std::vector<Value> items, const Budget& budget, Form form = Form::kList);
+  /// Throws DataError for more than 100 levels of nesting.
+  static Value list(std::vector<Value> items, const Budget& budget, ListKind kind = ListKind::kList);
   static Value mapping(std::vector<std::pair<std::string, Value>> items, const Budget& budget);
 
   [[nodiscard]] const Data& data() const { return data_; }
@@ -142,24 +144,24 @@ class Value {
   }
   [[nodiscard]] bool is_undefined() const { return as<Undefined>() != nullptr; }
   [[nodiscard]] bool is_none() const { return as<None>() != nullptr; }
-  /// Null: it is something else. A safe string has a text too.
+  /// The text of a plain or safe string; null for another type.
   [[nodiscard]] const std::string* text() const;
   [[nodiscard]] bool is_safe() const { return as<Safe>() != nullptr; }
   [[nodiscard]] const List* list() const;
   [[nodiscard]] const Mapping* mapping() const;
-  /// Of an integer, true or false.
+  /// Integers and booleans, as in Python.
   [[nodiscard]] bool is_integer() const { return as<std::int64_t>() != nullptr || as<bool>() != nullptr; }
   [[nodiscard]] std::int64_t integer() const;
   [[nodiscard]] bool is_number() const { return is_integer() || as<double>() != nullptr; }
   [[nodiscard]] double number() const;
   [[nodiscard]] int depth() const;
 
-  /// The messages that a string, a number or a boolean comes from; empty: none.
+  /// The messages that a string, number or boolean comes from; empty if it comes from none.
   [[nodiscard]] const Provenance& provenance() const;
   /// The same value with another provenance.
   [[nodiscard]] Value with(Provenance provenance) const;
 
-  [[nodiscard]] bool truth() const;
+  [[nodiscard]] bool is_truthy() const;
   /// "a string", "an undefined value ('tools')", for messages.
   [[nodiscard]] std::string kind() const;
 
@@ -170,27 +172,28 @@ class Value {
 
 /// str(value), as `{{ value }}` writes it.
 std::string text_of(const Value& value, Budget& budget);
-/// json.dumps(value); `indent` below 0: on one line.
+/// Style of json.dumps(); `indent` < 0 writes one line.
 struct JsonStyle {
   bool ascii = false, sorted = false;
   int indent = -1;
   std::string between = ", ", colon = ": ";
 };
+/// json.dumps(value)
 std::string json_of(const Value& value, const JsonStyle& style, Budget& budget);
-/// Below 0, 0 or above it: the order of two numbers, exact for an integer and a float too.
+/// Three-way comparison (< 0, 0, > 0) of two numbers, exact for an integer and a float too.
 int order_of_numbers(const Value& left, const Value& right);
 /// left == right
 bool equal(const Value& left, const Value& right, Budget& budget);
-/// What a loop goes through: items, keys, or characters; those of a generator are gone then. Throws DataError
-/// for what has none.
+/// The items that a loop iterates over: items, keys, or characters. Consumes a generator. Throws DataError
+/// for a value that is not iterable.
 std::vector<Value> items_of(const Value& value, Budget& budget);
 /// The characters of a string.
 std::vector<std::string_view> characters(std::string_view text);
-/// With HTML's names of & < > ' and ".
+/// The text with HTML entities for & < > ' and ".
 std::string escaped(std::string_view text, Budget& budget);
 /// Python's str.isspace of one character.
 bool is_space(char32_t c);
-/// The attributes of Python's strings, lists and mappings, which shadow keys after a dot.
+/// Whether `name` is a method of Python's strings, lists or dicts; these shadow keys after a dot.
 bool is_method(const Value& value, std::string_view name);
 
 }  // namespace colonnade::chat_template

@@ -1,4 +1,4 @@
-// See library.h: tests, as Jinja has them.
+// See library.h: Jinja's tests.
 #include <map>
 
 #include "colonnade/chat_template/library.h"
@@ -10,29 +10,28 @@ using Test = bool (*)(const Value&, Arguments&);
 
 template <const char* kOp>
 bool compared(const Value& value, Arguments& a) {
-  return compare(kOp, value, a.need(0, ""), a.budget);
+  return compare(kOp, value, a.require(0, ""), a.budget);
 }
 constexpr char kEqual[] = "==", kUnequal[] = "!=", kLess[] = "<", kAtMost[] = "<=", kMore[] = ">",
                kAtLeast[] = ">=", kIn[] = "in";
 
-bool remainder(const Value& value, std::int64_t by, std::int64_t wanted, Arguments& a) {
+bool has_remainder(const Value& value, std::int64_t by, std::int64_t wanted, Arguments& a) {
   return compare("==", binary("%", value, Value::integer(by), a.budget), Value::integer(wanted), a.budget);
 }
 
-/// Of true, false and none, whose identity is their value.
+/// The test sameas for true, false and none, whose identity is their value.
 bool same_as(const Value& value, Arguments& a) {
-  const Value& other = a.need(0, "other");
+  const Value& other = a.require(0, "other");
   if (other.is_none()) return value.is_none();
   const bool* truth = other.as<bool>();
   if (truth == nullptr)
-    a.budget.fail("the test 'sameas' is understood with true, false and none here", other.kind(),
-                  "write == for it");
+    a.budget.fail("the test 'sameas' is supported only for true, false and none", other.kind(), "use ==");
   return value.as<bool>() != nullptr && *value.as<bool>() == *truth;
 }
 
 bool is_sequence(const Value& value) {
   return value.text() != nullptr || value.mapping() != nullptr ||
-         (value.list() != nullptr && value.list()->has_numbers()) || value.is_undefined();
+         (value.list() != nullptr && value.list()->is_indexable()) || value.is_undefined();
 }
 
 const std::map<std::string_view, Test>& all_tests() {
@@ -48,12 +47,12 @@ const std::map<std::string_view, Test>& all_tests() {
       {"integer", [](const Value& v, Arguments&) { return v.as<std::int64_t>() != nullptr; }},
       {"float", [](const Value& v, Arguments&) { return v.as<double>() != nullptr; }},
       {"boolean", [](const Value& v, Arguments&) { return v.as<bool>() != nullptr; }},
-      {"true", [](const Value& v, Arguments&) { return v.as<bool>() != nullptr && v.truth(); }},
-      {"false", [](const Value& v, Arguments&) { return v.as<bool>() != nullptr && !v.truth(); }},
-      {"odd", [](const Value& v, Arguments& a) { return remainder(v, 2, 1, a); }},
-      {"even", [](const Value& v, Arguments& a) { return remainder(v, 2, 0, a); }},
+      {"true", [](const Value& v, Arguments&) { return v.as<bool>() != nullptr && v.is_truthy(); }},
+      {"false", [](const Value& v, Arguments&) { return v.as<bool>() != nullptr && !v.is_truthy(); }},
+      {"odd", [](const Value& v, Arguments& a) { return has_remainder(v, 2, 1, a); }},
+      {"even", [](const Value& v, Arguments& a) { return has_remainder(v, 2, 0, a); }},
       {"divisibleby",
-       [](const Value& v, Arguments& a) { return remainder(v, a.integer(0, "num", 0), 0, a); }},
+       [](const Value& v, Arguments& a) { return has_remainder(v, a.integer(0, "num", 0), 0, a); }},
       {"eq", compared<kEqual>},
       {"equalto", compared<kEqual>},
       {"==", compared<kEqual>},
@@ -81,10 +80,10 @@ const std::map<std::string_view, Test>& all_tests() {
 bool test(std::string_view name, const Value& value, Arguments& arguments) {
   const auto found = all_tests().find(name);
   if (found == all_tests().end())
-    arguments.budget.fail(fmt::format("the test '{}' is not understood here", name), "it",
+    arguments.budget.fail(fmt::format("the test '{}' is not supported", name), "it",
                           "write the template without it");
   const bool result = found->second(value, arguments);
-  arguments.finish();
+  arguments.check_all_read();
   return result;
 }
 

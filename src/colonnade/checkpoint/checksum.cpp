@@ -38,14 +38,14 @@ std::string checksum_of(std::string_view text) {
   return sum.hex();
 }
 
-// Reads instead of mapping: a file that shrinks meanwhile, or a bad disk, is an error and not a fault.
-FileSum sum_of_file(const std::filesystem::path& path) {
+// Uses read instead of a memory map: a shrinking file or a bad disk is then an error, not a SIGBUS.
+FileChecksum file_checksum(const std::filesystem::path& path) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (fd < 0) throw DataError(fmt::format("{}: cannot be opened; {}", path.string(), std::strerror(errno)));
   ::posix_fadvise(fd, 0, 0, POSIX_FADV_SEQUENTIAL);
   std::vector<char> chunk(std::size_t{1} << 20);
   Checksum sum;
-  FileSum result;
+  FileChecksum result;
   for (;;) {
     const ssize_t n = ::read(fd, chunk.data(), chunk.size());
     if (n < 0 && errno == EINTR) continue;
@@ -53,7 +53,7 @@ FileSum sum_of_file(const std::filesystem::path& path) {
     if (n <= 0) ::close(fd);
     if (n < 0) throw DataError(fmt::format("{}: cannot be read; {}", path.string(), std::strerror(reason)));
     if (n == 0) break;
-    progress().alive();
+    progress().heartbeat();
     sum.update(chunk.data(), static_cast<std::size_t>(n));
     result.bytes += static_cast<std::uint64_t>(n);
   }

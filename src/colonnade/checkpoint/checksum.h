@@ -1,4 +1,4 @@
-// XXH3-128 checksums of files, as the manifest keeps them.
+// XXH3-128 checksums of files, as in the manifest.
 #pragma once
 
 #include <cstddef>
@@ -12,13 +12,13 @@
 namespace colonnade::checkpoint {
 
 /// Size and XXH3-128 checksum (32 hexadecimal digits) of a file.
-struct FileSum {
+struct FileChecksum {
   std::uint64_t bytes = 0;
   std::string xxh3_128;
-  bool operator==(const FileSum&) const = default;
+  bool operator==(const FileChecksum&) const = default;
 };
 
-/// A checksum that grows with the bytes given to it.
+/// Incremental checksum of bytes.
 class Checksum {
  public:
   Checksum();
@@ -33,9 +33,10 @@ class Checksum {
   std::unique_ptr<State> state_;
 };
 
+/// XXH3-128 of `text` as 32 hexadecimal digits.
 std::string checksum_of(std::string_view text);
 
-/// Reads the whole file. Throws DataError.
-FileSum sum_of_file(const std::filesystem::path& path);
+/// Size and checksum of a file. Throws DataError when it cannot be read.
+FileChecksum file_checksum(const std::filesystem::path& path);
 
 }  // namespace colonnade::checkpoint

@@ -1,4 +1,4 @@
-// Which checkpoint to load: the newest whole one, agreed on by all ranks.
+// Chooses the checkpoint to load: the newest intact one, agreed on by all ranks.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -15,14 +15,14 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-/// What rank 0 sees at the path: candidates in the order in which they are tried.
+/// Step folders that rank 0 finds at the path, in the order in which they are tried.
 struct Candidates {
   std::vector<std::string> folders;
-  bool only_first = false;  ///< it was asked for: no other will do
+  bool only_first = false;  ///< explicitly requested: no other is tried
   std::string problem;
 };
 
-/// `latest` first, then older ones, then what is newer than `latest` (a run that was set back).
+/// `latest` first, then older steps, then steps newer than `latest` (of a run that was reset).
 std::vector<std::string> in_order(const fs::path& checkpoints, std::map<std::int64_t, fs::path> steps) {
   std::vector<std::string> order;
   std::vector<std::string> newer;
@@ -35,7 +35,7 @@ std::vector<std::string> in_order(const fs::path& checkpoints, std::map<std::int
 }
 
 Candidates candidates(const fs::path& path, std::optional<std::int64_t> step) {
-  if (const std::error_code fault = closed(path); fault)
+  if (const std::error_code fault = access_error(path); fault)
     return {{},
             true,
             fmt::format("{}: the folder must be readable; got {}; correct the path or its permissions",
@@ -50,7 +50,7 @@ Candidates candidates(const fs::path& path, std::optional<std::int64_t> step) {
     for (const auto& [number, folder] : steps) there.push_back(number);
     return {{},
             true,
-            fmt::format("{} must hold the checkpoint of step {}; got steps [{}]; ask for one of them",
+            fmt::format("{} must hold the checkpoint of step {}; got steps [{}]; choose one of them",
                         checkpoints.string(), *step, fmt::join(there, ", "))};
   }
   return {{steps.at(*step).string()}, true};
@@ -60,11 +60,12 @@ std::string to_text(const Candidates& all) {
   return json{{"folders", all.folders}, {"only_first", all.only_first}, {"problem", all.problem}}.dump();
 }
 
-Candidates rank_zeros(const fs::path& path, std::optional<std::int64_t> step, const comm::Group& world) {
+Candidates agreed_candidates(const fs::path& path, std::optional<std::int64_t> step,
+                             const comm::Group& world) {
   std::string text;
   if (world.rank() == 0) {
     try {
-      text = to_text(candidates(as_folder(path), step));
+      text = to_text(candidates(strip_trailing_slash(path), step));
     } catch (const std::exception& e) {
       text = to_text(Candidates{.problem = e.what()});
     }
@@ -74,7 +75,7 @@ Candidates rank_zeros(const fs::path& path, std::optional<std::int64_t> step, co
           agreed.at("problem").get<std::string>()};
 }
 
-/// What is wrong with `folder`, found by all ranks together; empty: it is whole.
+/// Damage of `folder`, found by all ranks together; empty when it is intact.
 std::string damage_text(const fs::path& folder, const comm::Group& world, Check check) {
   const std::vector<Damage> mine = damages(folder, check, world.rank(), world.size());
   for (const std::string& text :
@@ -85,26 +86,26 @@ std::string damage_text(const fs::path& folder, const comm::Group& world, Check 
 
 }  // namespace
 
-std::optional<Found> find_checkpoint(const fs::path& path, std::optional<std::int64_t> step,
-                                     const comm::Group& world, Check check) {
-  const Candidates all = rank_zeros(path, step, world);
+std::optional<FoundCheckpoint> find_checkpoint(const fs::path& path, std::optional<std::int64_t> step,
+                                               const comm::Group& world, Check check) {
+  const Candidates all = agreed_candidates(path, step, world);
   if (!all.problem.empty()) throw DataError(all.problem);
   if (all.folders.empty()) return std::nullopt;
-  Found found;
+  FoundCheckpoint found;
   for (const std::string& folder : all.folders) {
     const std::string damage = damage_text(folder, world, check);
     if (damage.empty()) {
       found.folder = folder;
       found.step = read_manifest(folder).step;
-      if (!found.skipped.empty() && world.rank() == 0) log::warning("{}: is loaded instead", folder);
+      if (!found.skipped.empty() && world.rank() == 0) log::warning("{} is loaded instead", folder);
       return found;
     }
     if (all.only_first) throw DataError(damage);
-    if (world.rank() == 0) log::warning("a checkpoint is damaged and not loaded: {}", damage);
+    if (world.rank() == 0) log::warning("a damaged checkpoint is skipped: {}", damage);
     found.skipped.push_back(damage);
   }
   throw DataError(fmt::format(
-      "{} must hold a whole checkpoint; got {} damaged ones, the first: {}; see `checkpoint verify`",
+      "{} must hold an intact checkpoint; got {} damaged ones, the first: {}; see `checkpoint verify`",
       path.string(), found.skipped.size(), found.skipped.front()));
 }
 

@@ -27,21 +27,21 @@ fs::path with_ending(const fs::path& path, std::string_view ending) {
   return path.string() + std::string(ending);
 }
 
-/// False when the file system cannot exchange two folders.
+/// Swaps two folders atomically; false when the file system does not support it.
 bool exchange(const fs::path& a, const fs::path& b) {
   return ::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0;
 }
 
 }  // namespace
 
-fs::path as_folder(const fs::path& typed) {
+fs::path strip_trailing_slash(const fs::path& typed) {
   return typed.has_filename() || !typed.has_relative_path() ? typed : typed.parent_path();
 }
 
-std::error_code closed(const fs::path& folder) {
+std::error_code access_error(const fs::path& folder) {
   std::error_code fault;
-  const bool around = fs::exists(folder / "checkpoints", fault);
-  const fs::path listed = around ? folder / "checkpoints" : folder;
+  const bool is_run_folder = fs::exists(folder / "checkpoints", fault);
+  const fs::path listed = is_run_folder ? folder / "checkpoints" : folder;
   if (!fault) std::ignore = fs::exists(listed / "latest", fault);
   if (!fault && fs::is_directory(listed)) std::ignore = fs::directory_iterator(listed, fault);
   return fault;

@@ -25,14 +25,14 @@ constexpr std::string_view kWeights = "model.safetensors";
 constexpr std::string_view kIndex = "model.safetensors.index.json";
 
 bool has(const fs::path& folder, std::string_view name) {
-  std::error_code closed;
-  return fs::exists(folder / name, closed);
+  std::error_code unreadable;
+  return fs::exists(folder / name, unreadable);
 }
 
-/// Weights that are not read, by the names of their files.
+/// Unsupported weight formats, recognized by file names.
 struct Format {
-  std::string_view begin, end;  ///< of the file's name
-  bool beside_config;           ///< the name says it only beside config.json
+  std::string_view begin, end;  ///< of the file name
+  bool beside_config;           ///< recognized only next to config.json
   std::string_view kind;
   std::string_view fix;
 };
@@ -51,14 +51,14 @@ constexpr Format kFormats[] = {
     {"flax_model", ".msgpack", false, "Flax weights", kResave},
     {"", ".gguf", false, "a GGUF file",
      "save them as safetensors: load it with Transformers' gguf_file=... and call save_pretrained(NEW_FOLDER)"},
-    {"consolidated", ".pth", false, "the original form of its authors", kGetHuggingFace},
-    {"consolidated", ".safetensors", false, "the original form of its authors", kGetHuggingFace},
+    {"consolidated", ".pth", false, "the original format of its authors", kGetHuggingFace},
+    {"consolidated", ".safetensors", false, "the original format of its authors", kGetHuggingFace},
     {"model-", ".safetensors", false, "a shard without model.safetensors.index.json",
      "download the index too, or save the model again"},
     {"model_", ".safetensors", false, "a shard without model.safetensors.index.json",
      "download the index too, or save the model again"},
     {"", ".safetensors", true, "weights under another name",
-     "name the file model.safetensors if it holds the whole model"},
+     "name the file model.safetensors if it holds the full model"},
     {"", ".nemo", false, "a NeMo archive", "export it to Hugging Face with NeMo"},
     {"", ".onnx", false, "an ONNX graph", kGetHuggingFace},
     {"", ".bin", true, "a PyTorch pickle", kResave},
@@ -69,7 +69,7 @@ constexpr Format kFormats[] = {
     {"", ".npz", true, "NumPy arrays", kResave},
 };
 
-/// The fault of the first file that holds weights of a form that is not read; "" without one.
+/// Fault of the first file with weights in an unsupported format; "" without one.
 std::string format_fault(const fs::path& folder, const std::vector<std::string>& names) {
   const bool with_config = has(folder, kConfig);
   for (const Format& format : kFormats) {
@@ -78,19 +78,19 @@ std::string format_fault(const fs::path& folder, const std::vector<std::string>&
              name.ends_with(format.end);
     });
     if (found == names.end() || (format.beside_config && !with_config)) continue;
-    return fmt::format("{}: weights must be in model.safetensors; got {}, {}, which is not read; {}",
+    return fmt::format("{}: weights must be in model.safetensors; got {}, {}, which is not supported; {}",
                        folder.string(), *found, format.kind, format.fix);
   }
   return "";
 }
 
-/// A folder with safetensors weights in `folder`, or one level deeper as in a download cache; "" where there
-/// is none.
+/// A subfolder of `folder` with safetensors weights, or one level deeper as in a download cache; "" where
+/// there is none.
 std::string inner_folder(const fs::path& folder, int levels = 2) {
   for (const std::string& name : names_in(folder)) {
-    std::error_code closed;
+    std::error_code unreadable;
     const fs::path inner = folder / name;
-    if (!fs::is_directory(inner, closed) || has(inner, kManifestName)) continue;
+    if (!fs::is_directory(inner, unreadable) || has(inner, kManifestName)) continue;
     if (has(inner, kWeights) || has(inner, kIndex)) return inner.string();
     if (levels > 1)
       if (std::string deeper = inner_folder(inner, levels - 1); !deeper.empty()) return deeper;
@@ -98,7 +98,7 @@ std::string inner_folder(const fs::path& folder, int levels = 2) {
   return "";
 }
 
-/// `path` is a file: its folder may be the one that is meant.
+/// Fault of a `path` that is a file; names its folder where that holds a model.
 std::string file_fault(const fs::path& path) {
   char begin[1024];
   std::ifstream file(path, std::ios::binary);
@@ -110,7 +110,7 @@ std::string file_fault(const fs::path& path) {
                      is_hugging_face_folder(folder) ? fmt::format(", {}", folder.string()) : "");
 }
 
-/// The file of every tensor, out of an index.
+/// The file of every tensor, from an index.
 std::map<std::string, std::string> weight_map(const fs::path& path) {
   try {
     auto map = read_json(path).at("weight_map").get<std::map<std::string, std::string>>();
@@ -119,8 +119,8 @@ std::map<std::string, std::string> weight_map(const fs::path& path) {
         throw DataError(fmt::format("{}: file names must be plain; got '{}'", path.string(), file));
     return map;
   } catch (const json::exception& e) {
-    throw DataError(
-        fmt::format("{} must hold a weight_map of texts; got {}; copy it anew", path.string(), reason_of(e)));
+    throw DataError(fmt::format("{} must hold a weight_map of strings; got {}; copy it again", path.string(),
+                                reason_of(e)));
   }
 }
 
@@ -145,21 +145,21 @@ bool is_hugging_face_folder(const fs::path& path) {
   return has(path, kConfig) && !has(path, kManifestName) && (has(path, kWeights) || has(path, kIndex));
 }
 
-std::string foreign_weights_fault(const fs::path& path) {
-  std::error_code closed;
-  if (fs::is_regular_file(path, closed)) return file_fault(path);
+std::string unsupported_weights_fault(const fs::path& path) {
+  std::error_code unreadable;
+  if (fs::is_regular_file(path, unreadable)) return file_fault(path);
   if (is_hugging_face_folder(path)) return "";
   if (!has(path, kConfig) && (has(path, kWeights) || has(path, kIndex)))
-    return fmt::format("{}: weights must lie beside config.json; got none; download it into the folder",
+    return fmt::format("{}: weights must be next to their config.json; got none; download it into the folder",
                        path.string());
   if (std::string fault = format_fault(path, names_in(path)); !fault.empty()) return fault;
   if (const std::string inner = inner_folder(path); !inner.empty())
-    return fmt::format("{}: config.json and model.safetensors must lie in the folder; got weights in {}; {}",
+    return fmt::format("{}: config.json and model.safetensors must be in the folder; got weights in {}; {}",
                        path.string(), inner,
                        is_hugging_face_folder(inner) ? "name that folder" : "put both into one folder");
   if (has(path, kConfig))
     return fmt::format(
-        "{}: model.safetensors must lie beside config.json; got no weights; download them into the folder",
+        "{}: model.safetensors must be next to config.json; got no weights; download them into the folder",
         path.string());
   return "";
 }
@@ -176,8 +176,7 @@ Shards shards_of(const fs::path& folder) {
     if (!has(folder, file)) missing.push_back(file);
   if (!missing.empty())
     throw DataError(
-        fmt::format("{}: every file that {} names must be there; got {} of {} missing: {}; download "
-                    "them again",
+        fmt::format("{}: every file in {} must exist; got {} of {} missing: {}; download them again",
                     folder.string(), kIndex, missing.size(), shards.files.size(), first_names(missing)));
   for (const std::string& name : names_in(folder))
     if (name.starts_with("model-") && name.ends_with(".safetensors") && !shards.files.contains(name))
@@ -187,21 +186,20 @@ Shards shards_of(const fs::path& folder) {
 
 json read_json(const fs::path& path) {
   const std::string text = read_file(path);
-  std::vector<std::set<std::string>> keys;  // of the objects that are open
+  std::vector<std::set<std::string>> keys;  // of the open objects
   const auto check = [&](int, json::parse_event_t event, const json& parsed) {
     if (event == json::parse_event_t::object_start) keys.emplace_back();
     if (event == json::parse_event_t::object_end) keys.pop_back();
     if (event == json::parse_event_t::key && !keys.back().insert(parsed.get<std::string>()).second)
-      throw DataError(
-          fmt::format("{} must name each key once; got {} twice; remove the one that does not hold",
-                      path.string(), parsed.dump()));
+      throw DataError(fmt::format("{} must have each key once; got {} twice; remove the wrong one",
+                                  path.string(), parsed.dump()));
     return true;
   };
   try {
     return json::parse(text, check);
   } catch (const json::exception& e) {
     const std::string_view kind = file_kind(std::string_view(text).substr(0, 1024));
-    throw DataError(fmt::format("{} must be JSON; got {}; write or copy it anew", path.string(),
+    throw DataError(fmt::format("{} must be JSON; got {}; write or copy it again", path.string(),
                                 kind.empty() ? reason_of(e) : std::string(kind)));
   }
 }

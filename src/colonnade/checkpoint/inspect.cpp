@@ -1,4 +1,4 @@
-// See verify.h: what is in a checkpoint, where two differ, and all of it as text.
+// See verify.h: contents of a checkpoint, differences of two, and these results as text.
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -29,12 +29,12 @@ Sizes unravel(std::int64_t flat, const Sizes& shape) {
   return index;
 }
 
-/// A float tensor as it is or wider, any other as it is: what can be compared.
+/// A floating-point tensor in float64, any other unchanged, for comparison.
 at::Tensor comparable(const at::Tensor& tensor) {
   return at::isFloatingType(tensor.scalar_type()) ? tensor.to(at::kDouble) : tensor;
 }
 
-/// What differs between two tensors of equal shape; null: nothing.
+/// Difference of the values of two tensors of equal shape; null when they are equal.
 json value_difference(const at::Tensor& a, const at::Tensor& b) {
   const at::Tensor x = comparable(a).flatten();
   const at::Tensor y = comparable(b).flatten();
@@ -51,7 +51,7 @@ json value_difference(const at::Tensor& a, const at::Tensor& b) {
           {"first", unravel(first, a.sizes().vec())}};
 }
 
-json tensor_difference(const Source& a, const Source& b, const std::string& name) {
+json tensor_difference(const CheckpointReader& a, const CheckpointReader& b, const std::string& name) {
   const TensorInfo x = a.info(name);
   const TensorInfo y = b.info(name);
   json result{{"name", name}};
@@ -68,7 +68,7 @@ json tensor_difference(const Source& a, const Source& b, const std::string& name
 }  // namespace
 
 json inspect(const fs::path& path) {
-  const Source source = Source::open(path, std::nullopt, {}, Check::kSizes);
+  const CheckpointReader source = CheckpointReader::open(path, std::nullopt, {}, Check::kSizes);
   std::map<std::string, std::size_t> chunks;
   json files = json::object();
   std::map<std::string, std::string> kinds;
@@ -109,8 +109,8 @@ json inspect(const fs::path& path) {
 }
 
 json diff(const fs::path& a, const fs::path& b) {
-  const Source first = Source::open(a);
-  const Source second = Source::open(b);
+  const CheckpointReader first = CheckpointReader::open(a);
+  const CheckpointReader second = CheckpointReader::open(b);
   json result{{"a", first.folder().string()},
               {"b", second.folder().string()},
               {"only_a", json::array()},
@@ -133,7 +133,7 @@ std::string verify_text(const json& result) {
   std::string text;
   for (const json& one : result.at("checkpoints")) {
     const bool ok = one.at("ok").get<bool>();
-    text += fmt::format("{:<8} {}", ok ? "whole" : "damaged", one.at("folder").get<std::string>());
+    text += fmt::format("{:<8} {}", ok ? "intact" : "damaged", one.at("folder").get<std::string>());
     text += one.contains("bytes") ? fmt::format("  {}\n", size_text(one.at("bytes").get<double>())) : "\n";
     for (const json& damage : one.at("damages"))
       text += fmt::format("  {}\n", damage.at("text").get<std::string>());
@@ -165,7 +165,7 @@ std::string inspect_text(const json& result) {
 }
 
 std::string diff_text(const json& result) {
-  if (result.at("equal").get<bool>()) return "equal: every tensor has the same type, shape and values\n";
+  if (result.at("equal").get<bool>()) return "equal: every tensor has the same dtype, shape and values\n";
   std::string text;
   for (const json& name : result.at("only_a"))
     text += fmt::format("only in the first   {}\n", name.get<std::string>());
@@ -173,7 +173,7 @@ std::string diff_text(const json& result) {
     text += fmt::format("only in the second  {}\n", name.get<std::string>());
   for (const json& tensor : result.at("tensors")) {
     text += tensor.at("name").get<std::string>();
-    if (tensor.contains("dtypes")) text += fmt::format("  types {}", tensor.at("dtypes").dump());
+    if (tensor.contains("dtypes")) text += fmt::format("  dtypes {}", tensor.at("dtypes").dump());
     if (tensor.contains("shapes")) text += fmt::format("  shapes {}", tensor.at("shapes").dump());
     if (tensor.contains("differing"))
       text += fmt::format("  {} elements differ by up to {}, first at {}",

@@ -1,4 +1,4 @@
-// See load.h: the sources that boxes of tensors are read from.
+// See load.h.
 #include "colonnade/checkpoint/load.h"
 
 #include <sys/mman.h>
@@ -35,16 +35,16 @@ Sizes shape_of(const View& view, Sizes stored) {
 
 }  // namespace
 
-struct Source::State {
+struct CheckpointReader::State {
   fs::path folder;
   std::int64_t step = -1;
   std::map<std::string, GlobalTensor> tensors;
-  std::map<std::string, FileSum> sums;  ///< native: the sizes that files must have
+  std::map<std::string, FileChecksum> sums;  ///< native: expected file sizes
   json state;
   json hf_config;
   std::mutex mutex;
   std::map<std::string, std::shared_ptr<const SafetensorsFile>> files;
-  std::map<std::string, View> views;  ///< of tensors that are parts of stored ones
+  std::map<std::string, View> views;  ///< tensors that are views of stored ones
   std::vector<std::string> unlisted;
 
   std::shared_ptr<const SafetensorsFile> file(const std::string& name) {
@@ -56,7 +56,7 @@ struct Source::State {
       const auto size = fs::file_size(folder / name, missing);
       if (missing || size != sum->second.bytes)
         throw DataError(fmt::format(
-            "{} must have the {} bytes that the manifest names; got {}; see `checkpoint verify`",
+            "{} must have {} bytes as in the manifest; got {}; see `checkpoint verify`",
             (folder / name).string(), sum->second.bytes, missing ? missing.message() : std::to_string(size)));
     }
     return open = std::make_shared<SafetensorsFile>(folder / name);
@@ -86,7 +86,7 @@ struct Source::State {
 
 namespace {
 
-/// Asks the system to bring in the pages of `view` at once instead of one fault each.
+/// Asks the kernel to load the pages of `view` at once instead of by single page faults.
 void prefetch(const at::Tensor& view) {
   constexpr std::uintptr_t kPage = 4096;
   if (!view.is_contiguous() || view.nbytes() < 64 * kPage) return;
@@ -99,7 +99,7 @@ void prefetch(const at::Tensor& view) {
 #endif
 }
 
-void check_wanted(const Slice& slice, const GlobalTensor& tensor, const fs::path& folder) {
+void check_slice(const Slice& slice, const GlobalTensor& tensor, const fs::path& folder) {
   if (slice.global_shape != tensor.shape)
     throw DataError(fmt::format(
         "{}: '{}' must have the shape of this model, [{}]; got [{}]; check the model settings",
@@ -121,7 +121,7 @@ void check_wanted(const Slice& slice, const GlobalTensor& tensor, const fs::path
 
 }  // namespace
 
-Source Source::open_native(const fs::path& step_folder) {
+CheckpointReader CheckpointReader::open_native(const fs::path& step_folder) {
   Manifest manifest = read_manifest(step_folder);
   auto state = std::make_shared<State>();
   state->folder = step_folder;
@@ -130,38 +130,38 @@ Source Source::open_native(const fs::path& step_folder) {
   state->sums = std::move(manifest.files);
   state->state = std::move(manifest.state);
   if (state->sums.contains("config.json")) state->hf_config = read_json(step_folder / "config.json");
-  return Source(std::move(state));
+  return CheckpointReader(std::move(state));
 }
 
-Source Source::open_hugging_face(const fs::path& folder) {
+CheckpointReader CheckpointReader::open_hugging_face(const fs::path& folder) {
   auto state = std::make_shared<State>();
   state->folder = folder;
   state->hf_config = read_json(folder / "config.json");
   Shards shards = shards_of(folder);
   state->unlisted = std::move(shards.unlisted);
-  for (const auto& [file, promised] : shards.files) {
+  for (const auto& [file, listed] : shards.files) {
     const auto open = state->file(file);
-    for (const std::string& name : promised)
+    for (const std::string& name : listed)
       if (!open->has(name))
         throw DataError(
-            fmt::format("{} must hold the tensor '{}', as model.safetensors.index.json says; got {} "
+            fmt::format("{} must hold the tensor '{}', as in model.safetensors.index.json; got {} "
                         "others; download both again",
                         (folder / file).string(), name, open->tensors().size()));
     for (const auto& [name, info] : open->tensors()) {
-      const Chunk whole{file, name, {Sizes(info.shape.size(), 0), info.shape}};
+      const Chunk full{file, name, {Sizes(info.shape.size(), 0), info.shape}};
       const auto [before, is_new] =
-          state->tensors.emplace(name, GlobalTensor{"model", info.dtype, info.shape, {whole}});
+          state->tensors.emplace(name, GlobalTensor{"model", info.dtype, info.shape, {full}});
       if (!is_new)
         throw DataError(
-            fmt::format("{}: every tensor must lie in one shard; got '{}' in {} and {}; download the "
+            fmt::format("{}: every tensor must be in one shard; got '{}' in {} and {}; download the "
                         "folder again",
                         folder.string(), name, before->second.chunks[0].file, file));
     }
   }
-  return Source(std::move(state));
+  return CheckpointReader(std::move(state));
 }
 
-Source Source::with_views(const std::map<std::string, View>& views) const {
+CheckpointReader CheckpointReader::with_views(const std::map<std::string, View>& views) const {
   auto state = std::make_shared<State>();
   state->folder = state_->folder;
   state->hf_config = state_->hf_config;
@@ -173,29 +173,30 @@ Source Source::with_views(const std::map<std::string, View>& views) const {
   for (const auto& [name, view] : views) {
     const GlobalTensor& stored = state_->tensor(view.stored);
     COL_CHECK(stored.chunks.size() == 1 && stored.chunks[0].box.shape == stored.shape,
-              "with_views: '{}' must be stored whole; got {} chunks", view.stored, stored.chunks.size());
+              "with_views: '{}' must be stored in one chunk; got {} chunks", view.stored,
+              stored.chunks.size());
     const Sizes shape = shape_of(view, stored.shape);
     GlobalTensor& tensor = state->tensors[name] = stored;
     tensor.shape = shape;
     tensor.chunks[0].box = {Sizes(shape.size(), 0), shape};
     state->views[name] = view;
   }
-  return Source(std::move(state));
+  return CheckpointReader(std::move(state));
 }
 
-Source Source::open_config(const fs::path& folder) {
+CheckpointReader CheckpointReader::open_config(const fs::path& folder) {
   auto state = std::make_shared<State>();
   state->folder = folder;
   state->hf_config = read_json(folder / "config.json");
-  return Source(std::move(state));
+  return CheckpointReader(std::move(state));
 }
 
-Source Source::open(const fs::path& path, std::optional<std::int64_t> step, const comm::Group& world,
-                    Check check) {
+CheckpointReader CheckpointReader::open(const fs::path& path, std::optional<std::int64_t> step,
+                                        const comm::Group& world, Check check) {
   if (is_hugging_face_folder(path)) return open_hugging_face(path);
   const auto found = find_checkpoint(path, step, world, check);
   if (!found) {
-    const std::string fault = foreign_weights_fault(path);
+    const std::string fault = unsupported_weights_fault(path);
     throw DataError(!fault.empty() ? fault
                                    : fmt::format("{} must be a run folder, a step folder or a Hugging Face "
                                                  "folder; got none of them; check the path",
@@ -204,48 +205,48 @@ Source Source::open(const fs::path& path, std::optional<std::int64_t> step, cons
   return open_native(found->folder);
 }
 
-std::vector<std::string> Source::names() const {
+std::vector<std::string> CheckpointReader::names() const {
   std::vector<std::string> names;
   for (const auto& [name, tensor] : state_->tensors) names.push_back(name);
   return names;
 }
 
-bool Source::has(const std::string& name) const { return state_->tensors.contains(name); }
+bool CheckpointReader::has(const std::string& name) const { return state_->tensors.contains(name); }
 
-TensorInfo Source::info(const std::string& name) const {
+TensorInfo CheckpointReader::info(const std::string& name) const {
   const GlobalTensor& tensor = state_->tensor(name);
-  const bool whole = tensor.chunks.size() == 1 && tensor.chunks[0].box.shape == tensor.shape;
-  if (whole && !state_->views.contains(name))
+  const bool is_one_chunk = tensor.chunks.size() == 1 && tensor.chunks[0].box.shape == tensor.shape;
+  if (is_one_chunk && !state_->views.contains(name))
     return state_->file(tensor.chunks[0].file)->info(tensor.chunks[0].key);
   return {.dtype = tensor.dtype, .shape = tensor.shape};
 }
 
-void Source::read_into(const Slice& slice) const {
+void CheckpointReader::read_into(const Slice& slice) const {
   const GlobalTensor& tensor = state_->tensor(slice.name);
-  check_wanted(slice, tensor, state_->folder);
+  check_slice(slice, tensor, state_->folder);
   const Box wanted = slice.box();
-  for (const Chunk& chunk : tensor.chunks) {  // they cover the tensor exactly once: open_native has proved it
+  for (const Chunk& chunk : tensor.chunks) {  // they cover the tensor exactly once, as open_native checks
     const std::optional<Box> common = overlap(chunk.box, wanted);
     if (!common) continue;
     const Slice stored{slice.name, tensor.shape, chunk.box.offset, state_->view(slice.name, tensor, chunk)};
-    const at::Tensor source = part_of(stored, *common);
-    prefetch(source);
-    part_of(slice, *common).copy_(source);
+    const at::Tensor stored_part = subview(stored, *common);
+    prefetch(stored_part);
+    subview(slice, *common).copy_(stored_part);
   }
 }
 
-at::Tensor Source::read(const std::string& name) const {
+at::Tensor CheckpointReader::read(const std::string& name) const {
   const GlobalTensor& tensor = state_->tensor(name);
-  Slice whole{name, tensor.shape, Sizes(tensor.shape.size(), 0),
-              at::empty(tensor.shape, at::TensorOptions().dtype(tensor.dtype))};
-  read_into(whole);
-  return whole.data;
+  Slice full{name, tensor.shape, Sizes(tensor.shape.size(), 0),
+             at::empty(tensor.shape, at::TensorOptions().dtype(tensor.dtype))};
+  read_into(full);
+  return full.data;
 }
 
-const json& Source::state() const { return state_->state; }
-const json& Source::hf_config() const { return state_->hf_config; }
-std::int64_t Source::step() const { return state_->step; }
-const fs::path& Source::folder() const { return state_->folder; }
-const std::vector<std::string>& Source::unlisted_files() const { return state_->unlisted; }
+const json& CheckpointReader::state() const { return state_->state; }
+const json& CheckpointReader::hf_config() const { return state_->hf_config; }
+std::int64_t CheckpointReader::step() const { return state_->step; }
+const fs::path& CheckpointReader::folder() const { return state_->folder; }
+const std::vector<std::string>& CheckpointReader::unlisted_files() const { return state_->unlisted; }
 
 }  // namespace colonnade::checkpoint

@@ -30,7 +30,7 @@ json to_json(const GlobalTensor& tensor) {
           {"chunks", chunks}};
 }
 
-/// One line per tensor, chunk list included: a manifest of thousands of tensors stays readable.
+/// One line per tensor with its chunks: a manifest of thousands of tensors stays readable.
 std::string lines_of(const json& object) {
   std::vector<std::string> lines;
   for (const auto& [key, value] : object.items())
@@ -55,16 +55,16 @@ GlobalTensor tensor_of(const json& value) {
   return tensor;
 }
 
-/// The text before the checksum. Throws unless the checksum ends the file and agrees.
+/// The text before the checksum. Throws unless the checksum is at the end and matches.
 std::string_view checked_body(std::string_view text) {
   const std::size_t tail = kSumBegin.size() + kSumDigits + kSumEnd.size();
   if (text.size() < tail) throw DataError(fmt::format("{} bytes, too few for a checksum", text.size()));
   const std::string_view body = text.substr(0, text.size() - tail);
   const std::string_view rest = text.substr(body.size());
-  if (!rest.starts_with(kSumBegin) || !rest.ends_with(kSumEnd)) throw DataError("no checksum at its end");
-  const std::string_view kept = rest.substr(kSumBegin.size(), kSumDigits);
-  if (const std::string found = checksum_of(body); found != kept)
-    throw DataError(fmt::format("checksum {} where {} was written", found, kept));
+  if (!rest.starts_with(kSumBegin) || !rest.ends_with(kSumEnd)) throw DataError("no checksum at the end");
+  const std::string_view expected = rest.substr(kSumBegin.size(), kSumDigits);
+  if (const std::string found = checksum_of(body); found != expected)
+    throw DataError(fmt::format("checksum {} in place of {}", found, expected));
   return body;
 }
 
@@ -72,7 +72,7 @@ Manifest manifest_in(const json& document) {
   if (document.at("format") != kFormat)
     throw DataError(fmt::format("format {}", document.at("format").dump()));
   if (document.at("version") != kFormatVersion)
-    throw DataError(fmt::format("format version {} where this program reads {}",
+    throw DataError(fmt::format("format version {}, while this program reads {}",
                                 document.at("version").dump(), kFormatVersion));
   Manifest manifest{.step = document.at("step").get<std::int64_t>(), .state = document.at("state")};
   for (const auto& [name, value] : document.at("files").items()) {
@@ -111,9 +111,8 @@ Manifest parse_manifest(std::string_view text, const std::filesystem::path& path
   try {
     return manifest_in(json::parse(std::string(checked_body(text)) + "}"));
   } catch (const std::exception& e) {
-    throw DataError(
-        fmt::format("{} must be a whole manifest of a checkpoint; got {}; load another checkpoint",
-                    path.string(), reason_of(e)));
+    throw DataError(fmt::format("{} must be a valid checkpoint manifest; got {}; load another checkpoint",
+                                path.string(), reason_of(e)));
   }
 }
 

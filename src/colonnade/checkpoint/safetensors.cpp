@@ -1,4 +1,4 @@
-// Reading and writing safetensors files; the header's rules are in safetensors_header.cpp.
+// Reading and writing safetensors files; safetensors_header.cpp parses the header.
 #include "colonnade/checkpoint/safetensors.h"
 
 #include <fcntl.h>
@@ -64,12 +64,12 @@ struct SafetensorsWriter::State {
 
   [[noreturn]] void stop() const { throw_write_error(path, errno); }
 
-  // Pieces of 16 MB: the checksum reads what the system copies next, and the disk starts early.
+  // Writes in pieces of 16 MB: the checksum warms the cache for the copy, and the disk starts early.
   void append(const void* data, std::size_t bytes) {
     constexpr std::size_t kPiece = std::size_t{16} << 20;
     const char* at = static_cast<const char*>(data);
     while (bytes > 0) {
-      progress().alive();
+      progress().heartbeat();
       const std::size_t piece = std::min(bytes, kPiece);
       sum.update(at, piece);
       for (std::size_t done = 0; done < piece;) {
@@ -101,7 +101,7 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
   std::uint64_t end = 0;
   for (std::size_t i = 0; i < tensors.size(); ++i) {
     COL_CHECK(i == 0 || file_order(tensors[i - 1], tensors[i]),
-              "{}: tensors must be given in file order and once; got '{}' before '{}'", path.string(),
+              "{}: tensors must be unique and in file order; got '{}' before '{}'", path.string(),
               tensors[i - 1].name, tensors[i].name);
     const std::uint64_t begin = end;
     end += static_cast<std::uint64_t>(c10::multiply_integers(tensors[i].shape)) *
@@ -123,19 +123,19 @@ SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path,
 SafetensorsWriter::~SafetensorsWriter() = default;
 
 void SafetensorsWriter::write(const at::Tensor& tensor) {
-  COL_CHECK(state_->next < state_->tensors.size(), "{}: {} tensors were announced; got one more",
+  COL_CHECK(state_->next < state_->tensors.size(), "{}: must get the {} tensors of its header; got one more",
             state_->path.string(), state_->tensors.size());
   const TensorSpec& spec = state_->tensors[state_->next++];
   COL_CHECK(tensor.scalar_type() == spec.dtype && tensor.sizes() == at::IntArrayRef(spec.shape),
             "{}: '{}' must be {} of [{}]; got {} of [{}]", state_->path.string(), spec.name,
             dtype_name(spec.dtype), fmt::join(spec.shape, ", "), c10::toString(tensor.scalar_type()),
             fmt::join(tensor.sizes(), ", "));
-  const at::Tensor whole = tensor.detach().cpu().contiguous();
-  state_->append(whole.const_data_ptr(), whole.nbytes());
+  const at::Tensor host = tensor.detach().cpu().contiguous();
+  state_->append(host.const_data_ptr(), host.nbytes());
 }
 
-FileSum SafetensorsWriter::finish() {
-  COL_CHECK(state_->next == state_->tensors.size(), "{}: {} tensors were announced; got {}",
+FileChecksum SafetensorsWriter::finish() {
+  COL_CHECK(state_->next == state_->tensors.size(), "{}: must get the {} tensors of its header; got {}",
             state_->path.string(), state_->tensors.size(), state_->next);
   if (::fsync(state_->fd) != 0) state_->stop();
   if (::close(std::exchange(state_->fd, -1)) != 0) state_->stop();

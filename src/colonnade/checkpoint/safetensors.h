@@ -1,4 +1,4 @@
-// Safetensors files: read through a memory map after linear-time checks, written as a stream.
+// Safetensors files: read through a memory map after linear-time validation, written as a stream.
 // Layout: u64 little-endian header length, a JSON header {name: {dtype, shape, data_offsets}}, data.
 // Source: github.com/huggingface/safetensors, README "Format".
 #pragma once
@@ -20,12 +20,12 @@
 
 namespace colonnade::checkpoint {
 
-/// "F32" for at::kFloat and so on. Throws Error for a type that safetensors has no name for.
+/// "F32" for at::kFloat and so on. Throws Error for a dtype that safetensors does not have.
 std::string_view dtype_name(at::ScalarType type);
-/// The inverse; nothing for an unknown name.
+/// Inverse of dtype_name; nothing for an unknown name.
 std::optional<at::ScalarType> dtype_of(std::string_view name);
 
-/// Where a tensor lies: `bytes` bytes from byte `offset` of the file `file`.
+/// Location of a tensor: `bytes` bytes at byte `offset` of the file `file`.
 struct TensorInfo {
   at::ScalarType dtype = at::kFloat;
   std::vector<std::int64_t> shape;
@@ -36,31 +36,31 @@ struct TensorInfo {
 
 using Metadata = std::map<std::string, std::string>;
 
-/// What a header says, checked: the header has at most 100 MB and no unknown or doubled key, every
-/// dtype is known, the bytes of every tensor are what its shape asks for, and the tensors cover the
-/// data part without overlap, hole or rest. Offsets are counted from the beginning of the file.
+/// A validated header: at most 100 MB, no unknown or duplicate key, known dtypes, the bytes of every tensor
+/// match its shape, and the tensors cover the data without overlap, gap or rest. Offsets are from the start
+/// of the file.
 struct SafetensorsHeader {
   std::map<std::string, TensorInfo> tensors;
   Metadata metadata;
 };
 
-/// Parses and checks the header of a whole file that lies at `bytes`; `path` is for messages and
-/// TensorInfo::file. Throws DataError that says which rule is broken, for any bytes.
+/// Parses and validates the header of a full file in `bytes`; `path` is for error messages and
+/// TensorInfo::file. Throws DataError with the broken rule, for any bytes.
 SafetensorsHeader parse_safetensors(std::span<const std::byte> bytes, const std::filesystem::path& path);
 
-/// An open file. A value: copies and the tensors handed out share the map.
+/// An open file. A value: copies and the returned tensors share the map.
 class SafetensorsFile {
  public:
-  /// Maps and checks `path`. Throws DataError.
+  /// Maps and validates `path`. Throws DataError.
   explicit SafetensorsFile(const std::filesystem::path& path);
 
   [[nodiscard]] const std::map<std::string, TensorInfo>& tensors() const { return header_.tensors; }
   [[nodiscard]] const Metadata& metadata() const { return header_.metadata; }
   [[nodiscard]] bool has(const std::string& name) const { return header_.tensors.contains(name); }
-  /// Throws DataError naming the file when there is no such tensor.
+  /// Throws DataError with the file's name when there is no such tensor.
   [[nodiscard]] const TensorInfo& info(const std::string& name) const;
-  /// The tensor in the map, without a copy (a copy only where the file does not align it to its
-  /// element size). Read only: writing to it is a fault. It keeps the map alive.
+  /// A tensor in the map, without a copy (with one where the file does not align it to its element size).
+  /// Read only: writing to it faults. It keeps the map alive.
   [[nodiscard]] at::Tensor view(const std::string& name) const;
 
  private:
@@ -69,20 +69,20 @@ class SafetensorsFile {
   SafetensorsHeader header_;
 };
 
-/// A tensor to be written: the header is known before any data.
+/// A tensor to write: the header is written before any data.
 struct TensorSpec {
   std::string name;
   at::ScalarType dtype = at::kFloat;
   std::vector<std::int64_t> shape;
 };
 
-/// True when `a` comes before `b` in a file: larger elements first, then by name, so that every
-/// tensor is aligned to its element size.
+/// Order of tensors in a file: larger elements first, then by name, so that every tensor is aligned to its
+/// element size.
 bool file_order(const TensorSpec& a, const TensorSpec& b);
 
-/// Writes one file front to back. Disk space is taken when it is made, so a full disk shows early.
-/// Errors (full disk, read-only folder, file too large): Error naming path and reason; a file begun is
-/// left for the caller to remove.
+/// Writes one file sequentially. Disk space is allocated at construction, so a full disk fails early. Errors
+/// (full disk, read-only folder, file too large) throw Error with path and reason; the caller removes a
+/// partial file.
 class SafetensorsWriter {
  public:
   /// Creates `path` (truncating it) and writes the header. `tensors` in file_order.
@@ -92,17 +92,18 @@ class SafetensorsWriter {
   SafetensorsWriter(const SafetensorsWriter&) = delete;
   SafetensorsWriter& operator=(const SafetensorsWriter&) = delete;
 
-  /// Writes the next tensor: any device and strides; contiguous CPU memory goes out without a copy.
+  /// Writes the next tensor, on any device and with any strides; contiguous CPU memory is written without a
+  /// copy.
   void write(const at::Tensor& tensor);
   /// Syncs and closes. Every tensor must have been written.
-  FileSum finish();
+  FileChecksum finish();
 
  private:
   struct State;
   std::unique_ptr<State> state_;
 };
 
-/// Writes a small set of tensors to `path` in one call (logits, test data): staged and renamed.
+/// Writes a small set of tensors to `path` in one call (logits, test data), atomically by a rename.
 void write_safetensors(const std::filesystem::path& path, const std::map<std::string, at::Tensor>& tensors,
                        const Metadata& metadata = {{"format", "pt"}});
 

@@ -1,4 +1,4 @@
-// See save.h. The order of lines is the guarantee: plan, stage, write, agree, publish, name.
+// See save.h. The order of steps is the guarantee: plan, stage, write, agree, publish, update `latest`.
 #include "colonnade/checkpoint/save.h"
 
 #include <fmt/format.h>
@@ -19,18 +19,19 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-/// What a rank tells the others: its problem or the files it has written.
-std::string report(const Problem& problem, const FileSums& files) {
+/// A rank's report to the others: its problem, or the files it has written.
+std::string report(const Problem& problem, const FileChecksums& files) {
   json list = json::object();
   for (const auto& [name, sum] : files) list[name] = {sum.bytes, sum.xxh3_128};
   return json{{"problem", problem.text}, {"code", problem.code}, {"files", list}}.dump(
       -1, ' ', false, json::error_handler_t::replace);
 }
 
-/// All ranks' reports joined; `problem` becomes the first one's, with its rank.
-FileSums agree(const comm::Group& world, Problem& problem, const FileSums& files, std::string_view what) {
+/// Joins all ranks' reports; `problem` becomes the first one's, with its rank.
+FileChecksums agree(const comm::Group& world, Problem& problem, const FileChecksums& files,
+                    std::string_view what) {
   const std::vector<std::string> reports = world.all_gather_text(report(problem, files), what);
-  FileSums all;
+  FileChecksums all;
   problem = {};
   for (std::size_t rank = 0; rank < reports.size(); ++rank) {
     const json one = json::parse(reports[rank]);
@@ -48,7 +49,7 @@ GlobalTensor in_manifest(const PlannedTensor& tensor) {
   return {.dtype = tensor.dtype, .shape = tensor.shape};
 }
 
-Manifest manifest_of(const SavePlan& plan, std::int64_t step, const FileSums& files, const json& state) {
+Manifest manifest_of(const SavePlan& plan, std::int64_t step, const FileChecksums& files, const json& state) {
   Manifest manifest{.step = step, .files = files, .state = state};
   for (const PlannedTensor& tensor : plan.model) {
     GlobalTensor& entry = manifest.tensors[tensor.name] = in_manifest(tensor);
@@ -60,14 +61,14 @@ Manifest manifest_of(const SavePlan& plan, std::int64_t step, const FileSums& fi
   for (const PlannedTensor& tensor : plan.optimizer) {
     GlobalTensor& entry = manifest.tensors[tensor.name] = in_manifest(tensor);
     entry.kind = "optimizer";
-    for (const Piece& piece : tensor.pieces)
+    for (const PlannedSlice& slice : tensor.slices)
       entry.chunks.push_back(
-          {optimizer_file(piece.rank), chunk_key(tensor.name, tensor.shape, piece.box), piece.box});
+          {optimizer_file(slice.rank), chunk_key(tensor.name, tensor.shape, slice.box), slice.box});
   }
   return manifest;
 }
 
-/// model.safetensors.index.json, as Hugging Face tools read it.
+/// model.safetensors.index.json in the format of Hugging Face.
 std::string index_text(const SavePlan& plan) {
   json weights = json::object();
   std::int64_t bytes = 0;
@@ -78,15 +79,17 @@ std::string index_text(const SavePlan& plan) {
   return json{{"metadata", {{"total_size", bytes}}}, {"weight_map", weights}}.dump(2) + "\n";
 }
 
-void write_text(const fs::path& folder, const std::string& name, const std::string& text, FileSums& files) {
+void write_text(const fs::path& folder, const std::string& name, const std::string& text,
+                FileChecksums& files) {
   write_file_atomically(folder / name, text);
   files[name] = {text.size(), checksum_of(text)};
 }
 
 /// One save on one rank.
-class Saving {
+class SaveProcess {
  public:
-  Saving(const fs::path& run_folder, std::int64_t step, const comm::Group& world, const SaveOptions& options)
+  SaveProcess(const fs::path& run_folder, std::int64_t step, const comm::Group& world,
+              const SaveOptions& options)
       : checkpoints_(run_folder / "checkpoints"), step_(step), world_(world), options_(options) {
     result_.folder = checkpoints_ / step_folder_name(step);
     staging_ = result_.folder.string() + ".staging";
@@ -104,63 +107,63 @@ class Saving {
 
  private:
   void reach(std::string_view point) const {
-    if (options_.at) options_.at(point);
+    if (options_.on_point) options_.on_point(point);
   }
-  [[nodiscard]] bool first() const { return world_.rank() == 0; }
+  [[nodiscard]] bool is_leader() const { return world_.rank() == 0; }
 
   void stage() {
     Problem problem;
     attempt(problem, [&] {
       reach("begin");
-      if (first()) make_staging(checkpoints_, step_);
+      if (is_leader()) make_staging(checkpoints_, step_);
     });
-    settle(problem, {}, "checkpoint: staging folder");
+    share_result(problem, {}, "checkpoint: staging folder");
   }
 
   void write(const SavePlan& plan, const Snapshot& snapshot) {
     Problem problem;
     attempt(problem, [&] { reach("staged"); });
-    FileSums files = write_model(plan, snapshot.model, world_, staging_, problem);
+    FileChecksums files = write_model(plan, snapshot.model, world_, staging_, problem);
     attempt(problem, [&] {
       reach("writing");
       files.merge(write_optimizer(plan, snapshot.optimizer, world_.rank(), staging_));
       sync_path(staging_);
       reach("written");
     });
-    files_ = settle(problem, files, "checkpoint: files");
+    files_ = share_result(problem, files, "checkpoint: files");
     for (const auto& [name, sum] : files_) result_.bytes += sum.bytes;
   }
 
   void commit(const SavePlan& plan, const Snapshot& snapshot) {
     Problem problem;
-    if (first()) {
+    if (is_leader()) {
       attempt(problem, [&] { complete(plan, snapshot); });
       attempt(problem, [&] {
         reach("rename");
         publish(staging_, result_.folder);
       });
-      if (problem.empty()) name_it(problem);
+      if (problem.empty()) update_latest(problem);
     }
-    settle(problem, {}, "checkpoint: published");
+    share_result(problem, {}, "checkpoint: published");
   }
 
-  /// Index, config, further files and manifest: with them the staging folder is whole.
+  /// Writes index, config, further files and manifest, which complete the staging folder.
   void complete(const SavePlan& plan, const Snapshot& snapshot) {
     reach("manifest");
     for (const auto& [name, sum] : files_) {
       std::error_code missing;
       if (fs::file_size(staging_ / name, missing) != sum.bytes || missing)
-        throw Error(
-            fmt::format("{} must be visible to rank 0 with {} bytes; got another size or none; save into a "
-                        "folder that all ranks share",
-                        (staging_ / name).string(), sum.bytes));
+        throw Error(fmt::format(
+            "{} must be visible to rank 0 with {} bytes; got another size or no file; save into a "
+            "folder shared by all ranks",
+            (staging_ / name).string(), sum.bytes));
     }
     if (has_shards(plan)) write_text(staging_, "model.safetensors.index.json", index_text(plan), files_);
     if (!snapshot.hf_config.is_null())
       write_text(staging_, "config.json", snapshot.hf_config.dump(2) + "\n", files_);
     for (const auto& [name, bytes] : snapshot.files) {
       COL_CHECK(is_plain_name(name) && !files_.contains(name) && name != kManifestName,
-                "save: further files must have plain names of their own; got '{}'", name);
+                "save: further files must have unique plain names; got '{}'", name);
       write_text(staging_, name, bytes, files_);
     }
     write_file_atomically(staging_ / kManifestName,
@@ -172,7 +175,7 @@ class Saving {
            plan.model_files[static_cast<std::size_t>(plan.model[0].writer)] != "model.safetensors";
   }
 
-  void name_it(Problem& problem) {
+  void update_latest(Problem& problem) {
     attempt(problem, [&] {
       reach("renamed");
       set_latest(checkpoints_, step_);
@@ -180,19 +183,19 @@ class Saving {
       retain(checkpoints_, step_, options_.retain_interval);
     });
     if (!problem.empty())
-      problem.text =
-          fmt::format("{} is whole, but `latest` may not name it: {}", result_.folder.string(), problem.text);
+      problem.text = fmt::format("{} is complete, but `latest` may not point to it: {}",
+                                 result_.folder.string(), problem.text);
   }
 
-  /// Shares problems and files. With a problem the staging folder goes and the save is over.
-  FileSums settle(Problem problem, const FileSums& files, std::string_view what) {
-    FileSums all = agree(world_, problem, files, what);
+  /// Shares problems and files among all ranks. A problem removes the staging folder and ends the save.
+  FileChecksums share_result(Problem problem, const FileChecksums& files, std::string_view what) {
+    FileChecksums all = agree(world_, problem, files, what);
     if (problem.empty()) return all;
     result_.ok = false;
     result_.problem = problem.text;
     result_.code = problem.code;
     std::error_code ignored;
-    if (first()) fs::remove_all(staging_, ignored);
+    if (is_leader()) fs::remove_all(staging_, ignored);
     return all;
   }
 
@@ -202,7 +205,7 @@ class Saving {
   comm::Group world_;
   const SaveOptions& options_;
   SaveResult result_;
-  FileSums files_;
+  FileChecksums files_;
 };
 
 }  // namespace
@@ -210,7 +213,7 @@ class Saving {
 SaveResult save(const fs::path& run_folder, std::int64_t step, const Snapshot& snapshot,
                 const comm::Group& world, const SaveOptions& options) {
   COL_CHECK(step >= 0, "save: the step must be 0 or more; got {}", step);
-  return Saving(run_folder, step, world, options).run(snapshot);
+  return SaveProcess(run_folder, step, world, options).run(snapshot);
 }
 
 }  // namespace colonnade::checkpoint

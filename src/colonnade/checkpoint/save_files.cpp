@@ -18,15 +18,15 @@
 namespace colonnade::checkpoint {
 namespace {
 
-constexpr std::int64_t kMaxUnderWay = std::int64_t{256} << 20;
+constexpr std::int64_t kMaxInFlight = std::int64_t{256} << 20;
 
-/// Messages on their way; waits for the oldest while there are too many bytes.
+/// Messages in flight; waits for the oldest while there are too many bytes.
 class Outbox {
  public:
   void add(at::Tensor message, comm::Work work) {
     bytes_ += message.numel();
     sent_.emplace_back(std::move(message), std::move(work));
-    while (bytes_ > kMaxUnderWay) finish_oldest();
+    while (bytes_ > kMaxInFlight) finish_oldest();
   }
   void finish() {
     while (!sent_.empty()) finish_oldest();
@@ -42,66 +42,68 @@ class Outbox {
   std::deque<std::pair<at::Tensor, comm::Work>> sent_;
 };
 
-/// The slices of one rank of one tensor, one behind the other: what travels as one message of bytes.
+/// One rank's slices of one tensor, concatenated and sent as one message of bytes.
 struct Message {
   const PlannedTensor& tensor;
-  std::vector<const Piece*> pieces;
+  std::vector<const PlannedSlice*> slices;
   at::Tensor bytes;
 
   Message(const PlannedTensor& of, int rank) : tensor(of) {
     std::int64_t numel = 0;
-    for (const Piece& piece : of.pieces) {
-      if (piece.rank != rank) continue;
-      pieces.push_back(&piece);
-      numel += piece.box.numel();
+    for (const PlannedSlice& slice : of.slices) {
+      if (slice.rank != rank) continue;
+      slices.push_back(&slice);
+      numel += slice.box.numel();
     }
     bytes = at::empty({numel * static_cast<std::int64_t>(c10::elementSize(of.dtype))}, at::kByte);
   }
 
-  /// Calls use(piece, its part of the message).
+  /// Calls use(slice, its view of the message).
   template <typename Use>
   void each(const Use& use) {
     auto* at = static_cast<std::byte*>(bytes.data_ptr());
-    for (const Piece* piece : pieces) {
-      use(*piece, at::from_blob(at, piece->box.shape, at::TensorOptions().dtype(tensor.dtype)));
-      at += piece->box.numel() * static_cast<std::int64_t>(c10::elementSize(tensor.dtype));
+    for (const PlannedSlice* slice : slices) {
+      use(*slice, at::from_blob(at, slice->box.shape, at::TensorOptions().dtype(tensor.dtype)));
+      at += slice->box.numel() * static_cast<std::int64_t>(c10::elementSize(tensor.dtype));
     }
   }
 };
 
 std::vector<int> ranks_of(const PlannedTensor& tensor) {
   std::vector<int> ranks;
-  for (const Piece& piece : tensor.pieces)
-    if (ranks.empty() || ranks.back() != piece.rank) ranks.push_back(piece.rank);
+  for (const PlannedSlice& slice : tensor.slices)
+    if (ranks.empty() || ranks.back() != slice.rank) ranks.push_back(slice.rank);
   return ranks;
 }
 
-/// The whole tensor on its writer: this rank's slice itself where that is all, else put together.
+/// The full tensor on its writer: this rank's slice where that is all of it, else assembled from messages.
 at::Tensor collect(const PlannedTensor& tensor, int tag, const std::vector<Slice>& slices,
                    const comm::Group& world) {
   const std::string what = "checkpoint: " + tensor.name;
-  if (tensor.pieces.size() == 1 && tensor.writer == world.rank() && tensor.pieces[0].rank == world.rank())
-    return slices[tensor.pieces[0].index].data.detach();
-  Slice whole{tensor.name, tensor.shape, Sizes(tensor.shape.size(), 0),
-              at::empty(tensor.shape, at::TensorOptions().dtype(tensor.dtype))};
+  if (tensor.slices.size() == 1 && tensor.writer == world.rank() && tensor.slices[0].rank == world.rank())
+    return slices[tensor.slices[0].index].data.detach();
+  Slice full{tensor.name, tensor.shape, Sizes(tensor.shape.size(), 0),
+             at::empty(tensor.shape, at::TensorOptions().dtype(tensor.dtype))};
   for (const int rank : ranks_of(tensor)) {
     if (rank == world.rank()) {
-      for (const Piece& piece : tensor.pieces)
-        if (piece.rank == rank) part_of(whole, piece.box).copy_(slices[piece.index].data.detach());
+      for (const PlannedSlice& slice : tensor.slices)
+        if (slice.rank == rank) subview(full, slice.box).copy_(slices[slice.index].data.detach());
       continue;
     }
     Message message(tensor, rank);
     world.recv(message.bytes, rank, tag, what).wait();
-    message.each([&](const Piece& piece, const at::Tensor& part) { part_of(whole, piece.box).copy_(part); });
+    message.each(
+        [&](const PlannedSlice& slice, const at::Tensor& data) { subview(full, slice.box).copy_(data); });
   }
-  return whole.data;
+  return full.data;
 }
 
-void send_pieces(const PlannedTensor& tensor, int tag, const std::vector<Slice>& slices,
+void send_slices(const PlannedTensor& tensor, int tag, const std::vector<Slice>& slices,
                  const comm::Group& world, Outbox& outbox) {
   Message message(tensor, world.rank());
-  if (message.pieces.empty()) return;
-  message.each([&](const Piece& piece, at::Tensor part) { part.copy_(slices[piece.index].data.detach()); });
+  if (message.slices.empty()) return;
+  message.each(
+      [&](const PlannedSlice& slice, at::Tensor data) { data.copy_(slices[slice.index].data.detach()); });
   outbox.add(message.bytes, world.send(message.bytes, tensor.writer, tag, "checkpoint: " + tensor.name));
 }
 
@@ -116,8 +118,8 @@ Problem problem_of(const std::exception& error) {
   return {text, settings ? kExitSettings : kExitFailed};
 }
 
-FileSums write_model(const SavePlan& plan, const std::vector<Slice>& slices, const comm::Group& world,
-                     const std::filesystem::path& folder, Problem& problem) {
+FileChecksums write_model(const SavePlan& plan, const std::vector<Slice>& slices, const comm::Group& world,
+                          const std::filesystem::path& folder, Problem& problem) {
   const std::string& file = plan.model_files[static_cast<std::size_t>(world.rank())];
   std::vector<TensorSpec> mine;
   for (const PlannedTensor& tensor : plan.model)
@@ -129,30 +131,30 @@ FileSums write_model(const SavePlan& plan, const std::vector<Slice>& slices, con
   for (std::size_t i = 0; i < plan.model.size(); ++i) {
     const PlannedTensor& tensor = plan.model[i];
     if (tensor.writer != world.rank()) {
-      send_pieces(tensor, static_cast<int>(i), slices, world, outbox);
+      send_slices(tensor, static_cast<int>(i), slices, world, outbox);
       continue;
     }
-    const at::Tensor whole = collect(tensor, static_cast<int>(i), slices, world);
-    attempt(problem, [&] { writer->write(whole); });
+    const at::Tensor full = collect(tensor, static_cast<int>(i), slices, world);
+    attempt(problem, [&] { writer->write(full); });
   }
   outbox.finish();
-  FileSums sums;
+  FileChecksums sums;
   if (!file.empty()) attempt(problem, [&] { sums[file] = writer->finish(); });
   return sums;
 }
 
-FileSums write_optimizer(const SavePlan& plan, const std::vector<Slice>& slices, int rank,
-                         const std::filesystem::path& folder) {
+FileChecksums write_optimizer(const SavePlan& plan, const std::vector<Slice>& slices, int rank,
+                              const std::filesystem::path& folder) {
   struct Chunk {
     TensorSpec spec;
     std::size_t index;
   };
   std::vector<Chunk> chunks;
   for (const PlannedTensor& tensor : plan.optimizer)
-    for (const Piece& piece : tensor.pieces)
-      if (piece.rank == rank)
+    for (const PlannedSlice& slice : tensor.slices)
+      if (slice.rank == rank)
         chunks.push_back(
-            {{chunk_key(tensor.name, tensor.shape, piece.box), tensor.dtype, piece.box.shape}, piece.index});
+            {{chunk_key(tensor.name, tensor.shape, slice.box), tensor.dtype, slice.box.shape}, slice.index});
   if (chunks.empty()) return {};
   std::sort(chunks.begin(), chunks.end(),
             [](const Chunk& a, const Chunk& b) { return file_order(a.spec, b.spec); });

@@ -1,4 +1,4 @@
-// The files of one rank: model tensors travel to their writer, optimizer chunks stay where they are.
+// The files of one rank: model tensors are sent to their writer, optimizer chunks are written where they are.
 #pragma once
 
 #include <filesystem>
@@ -13,20 +13,20 @@
 namespace colonnade::checkpoint {
 
 /// Sizes and checksums of the files that a rank has written, by name.
-using FileSums = std::map<std::string, FileSum>;
+using FileChecksums = std::map<std::string, FileChecksum>;
 
-/// Why a save cannot go on; empty while it can.
+/// Reason why a save fails; empty while it does not.
 struct Problem {
   std::string text;
-  int code = kExitDone;  ///< the exit code that it is worth: kExitSettings where there is no room
+  int code = kExitDone;  ///< exit code: kExitSettings for a full disk
   [[nodiscard]] bool empty() const { return text.empty(); }
 };
 
-/// The problem that an exception is.
+/// Converts an exception to a problem.
 Problem problem_of(const std::exception& error);
 
-/// Runs `step` unless `problem` already says what went wrong; a failure becomes the problem. A lost
-/// rank (CommError) passes through.
+/// Runs `step` unless `problem` is already set; a failure becomes the problem. A lost rank (CommError) is
+/// rethrown.
 template <typename Step>
 void attempt(Problem& problem, const Step& step) {
   if (!problem.empty()) return;
@@ -39,14 +39,14 @@ void attempt(Problem& problem, const Step& step) {
   }
 }
 
-/// Collective: sends and receives slices in the order of plan.model and writes this rank's model file
-/// into `folder`. A rank whose `problem` is set (before or while writing) still sends and receives, so
-/// that the others can finish.
-FileSums write_model(const SavePlan& plan, const std::vector<Slice>& slices, const comm::Group& world,
-                     const std::filesystem::path& folder, Problem& problem);
+/// Sends and receives slices in the order of plan.model and writes this rank's model file into `folder`. A
+/// rank with a `problem` (set before or while writing) still sends and receives, so that the others can
+/// finish. Collective.
+FileChecksums write_model(const SavePlan& plan, const std::vector<Slice>& slices, const comm::Group& world,
+                          const std::filesystem::path& folder, Problem& problem);
 
 /// Writes this rank's optimizer chunks into `folder`; no communication.
-FileSums write_optimizer(const SavePlan& plan, const std::vector<Slice>& slices, int rank,
-                         const std::filesystem::path& folder);
+FileChecksums write_optimizer(const SavePlan& plan, const std::vector<Slice>& slices, int rank,
+                              const std::filesystem::path& folder);
 
 }  // namespace colonnade::checkpoint

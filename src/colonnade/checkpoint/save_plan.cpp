@@ -35,25 +35,25 @@ void add(Tensors& tensors, int rank, const json& slice) {
   const auto [found, fresh] = tensors.try_emplace(name, PlannedTensor{name, dtype, shape});
   PlannedTensor& tensor = found->second;
   COL_CHECK(tensor.dtype == dtype && tensor.shape == shape,
-            "checkpoint tensor '{}': all slices must have one type and global shape; got {} of [{}] and, on "
+            "checkpoint tensor '{}': all slices must have one dtype and global shape; got {} of [{}] and, on "
             "rank {}, {} of [{}]",
             name, dtype_name(tensor.dtype), fmt::join(tensor.shape, ", "), rank, dtype_name(dtype),
             fmt::join(shape, ", "));
-  tensor.pieces.push_back(
+  tensor.slices.push_back(
       {rank, slice[5].get<std::size_t>(), {slice[3].get<Sizes>(), slice[4].get<Sizes>()}});
 }
 
-/// The tensors in file order, after the proof that each is owned exactly once.
+/// The tensors in file order, after checking that every element is owned exactly once.
 std::vector<PlannedTensor> checked(Tensors tensors) {
   std::vector<PlannedTensor> list;
   for (auto& [name, tensor] : tensors) {
     std::vector<Box> boxes;
-    for (const Piece& piece : tensor.pieces) boxes.push_back(piece.box);
+    for (const PlannedSlice& slice : tensor.slices) boxes.push_back(slice.box);
     if (const auto problem = coverage_problem(tensor.shape, boxes))
       throw Error(fmt::format(
           "checkpoint tensor '{}': every element must be owned by one rank; got {}; nothing was written",
           name, *problem));
-    std::erase_if(tensor.pieces, [](const Piece& piece) { return piece.box.numel() == 0; });
+    std::erase_if(tensor.slices, [](const PlannedSlice& slice) { return slice.box.numel() == 0; });
     list.push_back(std::move(tensor));
   }
   std::sort(list.begin(), list.end(), [](const PlannedTensor& a, const PlannedTensor& b) {
@@ -68,7 +68,7 @@ std::int64_t bytes_of_tensor(const PlannedTensor& tensor) {
 
 int largest_holder(const PlannedTensor& tensor) {
   std::map<int, std::int64_t> held;
-  for (const Piece& piece : tensor.pieces) held[piece.rank] += piece.box.numel();
+  for (const PlannedSlice& slice : tensor.slices) held[slice.rank] += slice.box.numel();
   if (held.empty()) return 0;
   return std::max_element(held.begin(), held.end(), [](auto& a, auto& b) { return a.second < b.second; })
       ->first;
@@ -83,21 +83,21 @@ void choose_writers(std::vector<PlannedTensor>& tensors, int ranks) {
   std::int64_t total = 0;
   for (const PlannedTensor& tensor : tensors) total += bytes_of_tensor(tensor);
   std::vector<std::int64_t> load(static_cast<std::size_t>(ranks), 0);
-  const auto give = [&](std::size_t i, std::size_t writer) {
+  const auto assign = [&](std::size_t i, std::size_t writer) {
     load[writer] += bytes_of_tensor(tensors[i]);
     tensors[i].writer = static_cast<int>(writer);
   };
-  std::vector<std::size_t> away;
+  std::vector<std::size_t> remaining;
   for (const std::size_t i : order) {
-    const auto home = static_cast<std::size_t>(largest_holder(tensors[i]));
-    if (load[home] + bytes_of_tensor(tensors[i]) <= total / ranks) {
-      give(i, home);
+    const auto holder = static_cast<std::size_t>(largest_holder(tensors[i]));
+    if (load[holder] + bytes_of_tensor(tensors[i]) <= total / ranks) {
+      assign(i, holder);
     } else {
-      away.push_back(i);
+      remaining.push_back(i);
     }
   }
-  for (const std::size_t i : away)
-    give(i, static_cast<std::size_t>(std::min_element(load.begin(), load.end()) - load.begin()));
+  for (const std::size_t i : remaining)
+    assign(i, static_cast<std::size_t>(std::min_element(load.begin(), load.end()) - load.begin()));
 }
 
 std::vector<std::string> name_model_files(const std::vector<PlannedTensor>& tensors, int ranks) {
@@ -129,7 +129,7 @@ SavePlan plan_save(const std::vector<std::string>& descriptions) {
   }
   for (const auto& [name, tensor] : optimizer)
     COL_CHECK(!model.contains(name),
-              "checkpoint tensor '{}': names must be unique; got it as model and as optimizer tensor", name);
+              "checkpoint tensor '{}': names must be unique; got a model and an optimizer tensor", name);
   const int ranks = static_cast<int>(descriptions.size());
   SavePlan plan{.model = checked(std::move(model)), .optimizer = checked(std::move(optimizer))};
   choose_writers(plan.model, ranks);

@@ -13,14 +13,14 @@
 namespace colonnade::checkpoint {
 namespace {
 
-/// `a` without `hole`, as disjoint boxes appended to `out`.
+/// Appends `a` without `hole` to `out`, as disjoint boxes.
 void subtract(Box a, const Box& hole, std::vector<Box>& out) {
   const std::optional<Box> common = overlap(a, hole);
   if (!common) {
     out.push_back(std::move(a));
     return;
   }
-  for (std::size_t d = 0; d < a.shape.size(); ++d) {  // peel what lies before and after the hole
+  for (std::size_t d = 0; d < a.shape.size(); ++d) {  // split off the parts before and after the hole
     const std::int64_t end = a.offset[d] + a.shape[d];
     const std::int64_t common_end = common->offset[d] + common->shape[d];
     for (const auto& [from, to] : {std::pair{a.offset[d], common->offset[d]}, std::pair{common_end, end}}) {
@@ -55,8 +55,8 @@ bool inside(const Box& box, const Sizes& shape) {
   return true;
 }
 
-/// The common part of some two boxes. Sweeps over dimension 0, so that chunks of flat ranges, which
-/// meet few others there, cost little.
+/// The intersection of some two boxes. Sweeps over dimension 0, which is fast for chunks of flat ranges: few
+/// of them overlap there.
 std::optional<Box> first_overlap(std::vector<Box> boxes) {
   std::sort(boxes.begin(), boxes.end(), [](const Box& a, const Box& b) { return a.offset < b.offset; });
   std::vector<const Box*> open;
@@ -155,10 +155,10 @@ std::optional<std::string> coverage_problem(const Sizes& shape, const std::vecto
   return std::nullopt;
 }
 
-at::Tensor part_of(const Slice& slice, const Box& part) {
+at::Tensor subview(const Slice& slice, const Box& box) {
   at::Tensor view = slice.data.detach();
-  for (std::size_t d = 0; d < part.shape.size(); ++d)
-    view = view.narrow(static_cast<std::int64_t>(d), part.offset[d] - slice.offset[d], part.shape[d]);
+  for (std::size_t d = 0; d < box.shape.size(); ++d)
+    view = view.narrow(static_cast<std::int64_t>(d), box.offset[d] - slice.offset[d], box.shape[d]);
   return view;
 }
 

@@ -1,4 +1,4 @@
-// See verify.h: damage.
+// See verify.h: damage of checkpoints.
 #include "colonnade/checkpoint/verify.h"
 
 #include <fmt/format.h>
@@ -15,26 +15,27 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-/// The chunks that must lie in each file, by key.
-using Wanted = std::map<std::string, std::map<std::string, std::pair<at::ScalarType, Sizes>>>;
+/// Expected chunks of each file, by key.
+using ExpectedChunks = std::map<std::string, std::map<std::string, std::pair<at::ScalarType, Sizes>>>;
 
-Wanted wanted_chunks(const Manifest& manifest) {
-  Wanted wanted;
+ExpectedChunks expected_chunks(const Manifest& manifest) {
+  ExpectedChunks expected;
   for (const auto& [name, tensor] : manifest.tensors)
-    for (const Chunk& chunk : tensor.chunks) wanted[chunk.file][chunk.key] = {tensor.dtype, chunk.box.shape};
-  return wanted;
+    for (const Chunk& chunk : tensor.chunks)
+      expected[chunk.file][chunk.key] = {tensor.dtype, chunk.box.shape};
+  return expected;
 }
 
-void check_header(const fs::path& path, const std::map<std::string, std::pair<at::ScalarType, Sizes>>& wanted,
+void check_header(const fs::path& path, const ExpectedChunks::mapped_type& chunks,
                   std::vector<Damage>& found) {
   const SafetensorsFile file(path);
   const std::string name = path.filename().string();
-  for (const auto& [key, expected] : wanted) {
+  for (const auto& [key, expected] : chunks) {
     const auto stored = file.tensors().find(key);
     if (stored == file.tensors().end()) {
       found.push_back(
           {"tensor", name,
-           fmt::format("{}: the manifest's tensor '{}' must be there; got none", path.string(), key)});
+           fmt::format("{}: the manifest's tensor '{}' must exist; got none", path.string(), key)});
     } else if (stored->second.dtype != expected.first || stored->second.shape != expected.second) {
       found.push_back({"tensor", name,
                        fmt::format("{}: '{}' must be {} of [{}]; got {} of [{}]", path.string(), key,
@@ -43,17 +44,18 @@ void check_header(const fs::path& path, const std::map<std::string, std::pair<at
     }
   }
   for (const auto& [key, info] : file.tensors())
-    if (!wanted.contains(key))
-      found.push_back({"tensor", name,
-                       fmt::format("{}: the manifest must know every tensor; got '{}'", path.string(), key)});
+    if (!chunks.contains(key))
+      found.push_back(
+          {"tensor", name,
+           fmt::format("{}: every tensor must be in the manifest; got '{}'", path.string(), key)});
 }
 
-void check_file(const fs::path& path, const FileSum& sum, const Wanted& wanted, Check check,
+void check_file(const fs::path& path, const FileChecksum& sum, const ExpectedChunks& expected, Check check,
                 std::vector<Damage>& found) {
   const std::string name = path.filename().string();
   std::error_code missing;
   if (!fs::is_regular_file(path, missing)) {
-    found.push_back({"missing", name, fmt::format("{} must be there; got no such file", path.string())});
+    found.push_back({"missing", name, fmt::format("{} must exist; got no such file", path.string())});
     return;
   }
   if (const auto size = fs::file_size(path); size != sum.bytes) {
@@ -64,16 +66,16 @@ void check_file(const fs::path& path, const FileSum& sum, const Wanted& wanted, 
   const std::size_t before = found.size();
   if (path.extension() == ".safetensors") {
     try {
-      const auto chunks = wanted.find(name);
-      check_header(path, chunks == wanted.end() ? Wanted::mapped_type{} : chunks->second, found);
+      const auto chunks = expected.find(name);
+      check_header(path, chunks == expected.end() ? ExpectedChunks::mapped_type{} : chunks->second, found);
     } catch (const DataError& e) {
       found.push_back({"header", name, reason_of(e)});
     }
   }
   if (check == Check::kSizes || found.size() != before) return;
-  if (const FileSum got = sum_of_file(path); got != sum)
+  if (const FileChecksum got = file_checksum(path); got != sum)
     found.push_back({"checksum", name,
-                     fmt::format("{}: its bytes have changed; XXH3 checksum must be {}; got {}",
+                     fmt::format("{}: its contents have changed; XXH3 checksum must be {}; got {}",
                                  path.string(), sum.xxh3_128, got.xxh3_128)});
 }
 
@@ -97,7 +99,7 @@ json verify_step(const fs::path& folder) {
     for (const auto& entry : fs::directory_iterator(folder)) {
       const std::string name = entry.path().filename().string();
       if (name != kManifestName && !manifest.files.contains(name))
-        notes.push_back(fmt::format("{}: is no file of the checkpoint", entry.path().string()));
+        notes.push_back(fmt::format("{} is not a file of the checkpoint", entry.path().string()));
     }
   } catch (const std::exception&) {  // already among the damages
   }
@@ -109,20 +111,20 @@ json notes_of(const fs::path& checkpoints, const std::map<std::int64_t, fs::path
   json notes = json::array();
   for (const fs::path& leftover : leftovers(checkpoints))
     notes.push_back(
-        fmt::format("{}: left by an interrupted save; the next save removes it", leftover.string()));
+        fmt::format("{} is left over from an interrupted save; the next save removes it", leftover.string()));
   const auto latest = latest_step(checkpoints);
   if (!latest)
-    notes.push_back(fmt::format("{}: names no checkpoint; the newest whole one is loaded",
+    notes.push_back(fmt::format("{} names no checkpoint; the newest intact one is loaded",
                                 (checkpoints / "latest").string()));
   else if (!steps.contains(*latest))
-    notes.push_back(fmt::format("{}: names step {}, which is not there; the newest whole one is loaded",
+    notes.push_back(fmt::format("{} names step {}, which does not exist; the newest intact one is loaded",
                                 (checkpoints / "latest").string(), *latest));
   return notes;
 }
 
 }  // namespace
 
-std::vector<Damage> damages(const fs::path& step_folder, Check check, int part, int parts) {
+std::vector<Damage> damages(const fs::path& step_folder, Check check, int rank, int ranks) {
   std::vector<Damage> found;
   try {
     const Manifest manifest = read_manifest(step_folder);
@@ -130,10 +132,10 @@ std::vector<Damage> damages(const fs::path& step_folder, Check check, int part, 
       found.push_back({"manifest", std::string(kManifestName),
                        fmt::format("{} must hold step {} as its name says; got {}", step_folder.string(),
                                    *step, manifest.step)});
-    const Wanted wanted = wanted_chunks(manifest);
+    const ExpectedChunks expected = expected_chunks(manifest);
     int number = 0;
     for (const auto& [name, sum] : manifest.files)
-      if (number++ % parts == part) check_file(step_folder / name, sum, wanted, check, found);
+      if (number++ % ranks == rank) check_file(step_folder / name, sum, expected, check, found);
   } catch (const std::exception& e) {
     found.push_back({"manifest", std::string(kManifestName), reason_of(e)});
   }
@@ -141,7 +143,7 @@ std::vector<Damage> damages(const fs::path& step_folder, Check check, int part, 
 }
 
 json verify(const fs::path& typed) {
-  const fs::path path = as_folder(typed);
+  const fs::path path = strip_trailing_slash(typed);
   json result{{"path", path.string()}, {"checkpoints", json::array()}, {"notes", json::array()}};
   if (fs::exists(path / kManifestName) ||
       (step_of_name(path.filename().string()) && fs::is_directory(path))) {

@@ -1,4 +1,4 @@
-// Looking at checkpoints: what is in them, whether they are whole, where two of them differ.
+// Examining checkpoints: contents, damage, differences.
 #pragma once
 
 #include <filesystem>
@@ -11,25 +11,26 @@
 
 namespace colonnade::checkpoint {
 
-/// One thing that is wrong. `kind` is "manifest" (unreadable, changed, chunks that do not cover a tensor
-/// once), "missing", "size", "header", "tensor" (absent, unknown, other type or shape) or "checksum";
-/// `where` a file name, `text` a sentence with path and values.
+/// One fault. `kind` is "manifest" (unreadable, changed, chunks that do not cover a tensor once), "missing",
+/// "size", "header", "tensor" (missing, unknown, other dtype or shape) or "checksum"; `where` is a file name,
+/// `text` a sentence with path and values.
 struct Damage {
   std::string kind;
   std::string where;
   std::string text;
 };
 
-/// Every damage of one step folder; empty: whole. kSizes reads the manifest, file sizes and headers;
-/// kChecksums reads every byte. Never throws for damage. With `parts` > 1 only every parts-th file,
-/// beginning with number `part`, is opened (the ranks of a job share the work).
-std::vector<Damage> damages(const std::filesystem::path& step_folder, Check check, int part = 0,
-                            int parts = 1);
+/// Every damage of one step folder; empty when it is intact. kSizes reads the manifest, file sizes and
+/// headers; kChecksums reads every byte. Never throws for damage. With `ranks` > 1 only every ranks-th file
+/// is opened, starting with file `rank` (the ranks of a job share the work).
+std::vector<Damage> damages(const std::filesystem::path& step_folder, Check check, int rank = 0,
+                            int ranks = 1);
 
-/// `path` is a step folder or a run folder, whose every checkpoint is checked byte by byte.
+/// Verifies a step folder, or every checkpoint of a run folder, by checksums.
 /// {"path", "ok", "checkpoints": [{"folder", "step", "ok", "bytes", "damages": [{kind, where, text}],
-///  "notes"}], "notes"}: notes are sentences about what harms nothing: files that do not belong there,
-/// leftovers of interrupted saves, a `latest` that names no checkpoint.
+///  "notes"}], "notes"}: notes are sentences about harmless findings: unrelated files, leftovers of
+///  interrupted
+/// saves, a `latest` that names no checkpoint.
 /// Throws DataError when there is nothing to check.
 nlohmann::json verify(const std::filesystem::path& path);
 
@@ -42,7 +43,7 @@ nlohmann::json inspect(const std::filesystem::path& path);
 /// equals NaN.
 nlohmann::json diff(const std::filesystem::path& a, const std::filesystem::path& b);
 
-/// The three results as text for a terminal.
+/// The three results as text for the terminal.
 std::string verify_text(const nlohmann::json& result);
 std::string inspect_text(const nlohmann::json& result);
 std::string diff_text(const nlohmann::json& result);

@@ -1,5 +1,5 @@
-// What carries a Group: gloo and nccl between processes, shared memory between threads, nothing in a
-// dry run. Group checks the arguments and translates the errors, so a backend does neither.
+// Backends of a Group: gloo and nccl between processes, shared memory between threads, none in a dry run.
+// Group checks arguments and translates errors, so a backend does neither.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -14,23 +14,24 @@
 
 namespace colonnade::comm {
 
-/// One use of a group, as an error shows it.
+/// One call on a group, as shown in errors.
 struct Call {
   std::string_view operation;  ///< "all_reduce", ...; a literal
-  std::string what;            ///< the caller's name for it: "layer 3 / attention.proj / sum"
-  std::string axes;            ///< of the group: "tp"
-  std::int64_t bytes = 0;      ///< of this rank's larger tensor
-  Progress* page = nullptr;    ///< where `ticket` is the operation's line
+  std::string what;            ///< name given by the caller: "layer 3 / attention.proj / sum"
+  std::string axes;            ///< axes of the group: "tp"
+  std::int64_t bytes = 0;      ///< size of this rank's larger tensor
+  Progress* page = nullptr;    ///< progress page on which `ticket` was issued
   CollectiveTicket ticket;
-  /// Set by a backend whose Work::wait() returns before the operation is over: it ends the ticket itself.
-  mutable bool ends_later = false;
+  /// Set by a backend whose Work::wait() returns before the operation completes; it then ends the ticket
+  /// itself.
+  mutable bool backend_ends_ticket = false;
 };
 
-/// Operations have Group's meaning. Arguments are checked: contiguous, matching shapes, size() > 1,
-/// peers in range. Any std::exception means that a peer or the connection is lost.
+/// Operations have the semantics of Group. Arguments are already checked: contiguous, matching shapes,
+/// size() > 1, peers in range. Any std::exception means that a peer or the connection is lost.
 class Backend {
  public:
-  /// `ranks`: the members' ranks in the world; this one is ranks[rank].
+  /// `ranks`: global ranks of the members; this one is ranks[rank].
   Backend(std::vector<int> ranks, int rank) : ranks_(std::move(ranks)), rank_(rank) {}
   virtual ~Backend() = default;
   Backend(const Backend&) = delete;
@@ -40,7 +41,7 @@ class Backend {
   [[nodiscard]] int size() const { return static_cast<int>(ranks_.size()); }
   [[nodiscard]] const std::vector<int>& ranks() const { return ranks_; }
   [[nodiscard]] virtual std::string_view name() const = 0;  ///< "gloo", ...
-  /// Where Group puts tensors of its own (texts).
+  /// Device for Group's own tensors (gathered texts).
   [[nodiscard]] virtual at::Device device() const { return at::Device(at::kCPU); }
 
   virtual Work all_reduce(at::Tensor tensor, Reduce op, const Call& call) = 0;
@@ -57,7 +58,7 @@ class Backend {
   int rank_;
 };
 
-/// "0, 1, 2, 3"; of long lists the first and the last: "0, 1, 2, ..., 1023".
+/// "0, 1, 2, 3"; a long list is abbreviated: "0, 1, 2, ..., 1023".
 std::string list_ranks(const std::vector<int>& ranks);
 
 }  // namespace colonnade::comm

@@ -1,5 +1,5 @@
-// The two backends between processes, both of c10d. For rendezvous.cpp only: this header and its
-// sources are the ones that see c10d.
+// The two backends between processes, gloo and NCCL, both through c10d. Internal to comm/: only this header,
+// its sources and rendezvous.cpp include c10d.
 #pragma once
 
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -11,27 +11,28 @@
 #include <vector>
 
 #include "colonnade/comm/backend.h"
-#include "colonnade/comm/flights.h"
+#include "colonnade/comm/device_op_watchdog.h"
 #include "colonnade/comm/rendezvous.h"
 
 namespace colonnade::comm {
 
-/// What a new process group needs to know. `store` is the group's own part of the job's store.
-struct GroupSeat {
+/// Parameters of a new process group. `store` is the job's store under a prefix of this group.
+struct GroupSpec {
   c10::intrusive_ptr<c10d::Store> store;
-  std::vector<int> ranks;  ///< the members' ranks in the world
-  int index = 0;           ///< of this rank among them
+  std::vector<int> ranks;  ///< global ranks of the members
+  int index = 0;           ///< position of this rank among them
   std::chrono::milliseconds timeout{};
-  bool one_machine = false;               ///< all ranks of the world are on this machine
-  int device_index = 0;                   ///< CUDA device of this rank
-  std::shared_ptr<Flights> flights = {};  ///< of the process; nccl only, which makes one where it is missing
+  bool one_machine = false;  ///< all ranks of the world are on this machine
+  int device_index = 0;      ///< CUDA device of this rank
+  /// Watchdog of the process, for NCCL only; make_nccl() creates one if it is null.
+  std::shared_ptr<DeviceOpWatchdog> watchdog = {};
 };
 
-/// What all seats of a rank have in common.
-GroupSeat seat_of(const launch::Place& place, const ConnectOptions& options);
+/// The parameters that all groups of a rank share.
+GroupSpec base_group_spec(const launch::RankEnvironment& place, const ConnectOptions& options);
 
-/// An operation that c10d has started.
-using Started = c10::intrusive_ptr<c10d::Work>;
+/// A c10d operation in progress.
+using C10dWork = c10::intrusive_ptr<c10d::Work>;
 
 inline c10d::AllreduceOptions reduce_options(Reduce op) {
   c10d::AllreduceOptions options;
@@ -47,20 +48,20 @@ inline c10d::BroadcastOptions root_options(int root) {
   return options;
 }
 
-/// CPU tensors over TCP, without copies of whole ones; CUDA tensors are staged through host copies. Sums in
-/// reduce_scatter are taken in rank order. Connects to all members; throws what c10d throws.
-std::shared_ptr<Backend> make_gloo(const GroupSeat& seat);
+/// CPU tensors over TCP, without a full-size copy; CUDA tensors are staged through host copies.
+/// reduce_scatter sums in rank order. Connects to all members; c10d's exceptions pass through.
+std::shared_ptr<Backend> make_gloo(const GroupSpec& spec);
 
-/// Watches the operations of NCCL in this process and ends it with exit code 4 when one is lost.
-std::shared_ptr<Flights> nccl_flights(std::chrono::milliseconds timeout);
+/// Watchdog for NCCL operations of this process; it exits with code 4 when one is lost.
+std::shared_ptr<DeviceOpWatchdog> make_nccl_watchdog(std::chrono::milliseconds timeout);
 
 /// CUDA tensors. bfloat16 sums are rounded at every step of NCCL's algorithm. Messages of one tag and
-/// direction between two ranks are a lane: a communicator of its own, which keeps the order of sending.
-/// The first use of a communicator holds up the host until all its members come, so lanes are opened in an
-/// order that cannot deadlock (pipeline::Executor::open_lanes). A build without CUDA throws ConfigError.
+/// direction between two ranks use a communicator of their own, which preserves their order.
+/// The first use of a communicator blocks the host until all its members join, so these communicators are
+/// created in an order that cannot deadlock (pipeline::Executor::warm_up_p2p). Without CUDA: ConfigError.
 ///
-/// Lost peers are noticed by `seat.flights`. c10d's own watchdog, which would end the process with another
-/// exit code, is turned off by its environment variables, unless they are set already.
-std::shared_ptr<Backend> make_nccl(const GroupSeat& seat);
+/// `spec.watchdog` detects lost peers. c10d's own watchdog, which would exit with another code, is disabled
+/// through its environment variables unless they are already set.
+std::shared_ptr<Backend> make_nccl(const GroupSpec& spec);
 
 }  // namespace colonnade::comm

@@ -1,4 +1,4 @@
-// What ranks of a dry run would have said to each other, and whether they would have understood each other.
+// Communication recorded in a dry run, and checks that the ranks' calls match.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -15,29 +15,29 @@
 
 namespace colonnade::comm {
 
-/// One call of a group.
+/// One recorded call on a group.
 struct LoggedCall {
-  std::shared_ptr<const std::vector<int>> ranks;  ///< the group's members in the world
-  std::string axes;                               ///< of the group: "tp"
+  std::shared_ptr<const std::vector<int>> ranks;  ///< global ranks of the members
+  std::string axes;                               ///< axes of the group: "tp"
   std::string operation;                          ///< "all_reduce", ...
-  std::string what;                               ///< the caller's name for it
-  std::vector<std::int64_t> shape;                ///< of what goes in; of a receive: of what comes
+  std::string what;                               ///< name given by the caller
+  std::vector<std::int64_t> shape;  ///< shape of the input; of a receive, of the received tensor
   at::ScalarType dtype = at::kFloat;
-  std::int64_t bytes = 0;  ///< of the larger tensor, not what crosses the wire
-  Rows rows;               ///< of all_to_all
-  int peer = -1;           ///< index in `ranks` of a message's other end or of a broadcast's root
+  std::int64_t bytes = 0;  ///< size of the larger tensor, not the bytes on the wire
+  Rows rows;               ///< row counts of an all_to_all
+  int peer = -1;           ///< index in `ranks` of a message's peer or of a broadcast's root
   int tag = 0;
-  bool agreed = false;  ///< ranks agree on the size at run time: texts, and sums whose names were texts
+  bool dynamic_size = false;  ///< size agreed on at run time: texts, and sums keyed by gathered names
 };
 
-/// The calls of one rank, in its order. Safe to use from several threads.
+/// Calls of one rank in issue order. Thread-safe.
 class CallLog {
  public:
   struct Entry {
     std::int64_t calls = 0;
     std::int64_t bytes = 0;
   };
-  /// Key: axes of the group and operation, {"tp", "all_reduce"}.
+  /// Key: (axes of the group, operation), such as {"tp", "all_reduce"}.
   using Table = std::map<std::pair<std::string, std::string>, Entry>;
 
   void add(LoggedCall call);
@@ -49,18 +49,18 @@ class CallLog {
   std::vector<LoggedCall> calls_;
 };
 
-/// Logs by rank in the world.
-using CallsOfRanks = std::map<int, std::vector<LoggedCall>>;
+/// Call logs by global rank.
+using CallLogs = std::map<int, std::vector<LoggedCall>>;
 
-/// What would go wrong if these ranks ran together, a sentence each; empty when all fits. Of every group,
-/// those of its members that are given make the same calls with the same shapes in the same order; what one
-/// rank sends another of them receives, in the same order for each tag; and no two of them wait for each
-/// other in collectives of different groups.
-std::vector<std::string> misfits(const CallsOfRanks& ranks);
+/// Mismatches that would make these ranks fail or hang when run together, one sentence each; empty if none.
+/// Checked for the given ranks: members of a group make the same calls with the same shapes in the same
+/// order; every send has a matching receive, in order for each tag; collectives of different groups cannot
+/// deadlock.
+std::vector<std::string> call_mismatches(const CallLogs& ranks);
 
-/// Where two ranks that stand for the same kind of rank (a stage, seen from other data or tensor ranks)
-/// differ: by axes, whoever the members are, the collectives, what is sent and what is received, each in one
-/// order; which of these comes first is a rank's own choice. Empty when they are alike.
+/// Differences between two ranks of the same stage (other data or tensor rank). Collectives, sends and
+/// receives are compared per axes in their own order, whoever the members are; their interleaving is free.
+/// Empty if the ranks match.
 std::vector<std::string> differences(int rank, const std::vector<LoggedCall>& calls, int other,
                                      const std::vector<LoggedCall>& other_calls);
 

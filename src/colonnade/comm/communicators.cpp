@@ -1,4 +1,4 @@
-// Groups of a mesh, made at first use and kept.
+// Groups of a mesh, created at first use and cached.
 #include "colonnade/comm/communicators.h"
 
 #include <fmt/format.h>
@@ -13,32 +13,32 @@ namespace colonnade::comm {
 
 Communicators::Communicators(layout::Mesh mesh, int rank, std::shared_ptr<GroupFactory> factory)
     : mesh_(std::move(mesh)), rank_(rank), factory_(std::move(factory)) {
-  COL_CHECK(rank >= 0 && rank < mesh_.world_size(),
-            "Communicators: the rank must be in the world; got {} of {}", rank, mesh_.world_size());
+  COL_CHECK(rank >= 0 && rank < mesh_.world_size(), "rank must be in the world; got rank {} of {}", rank,
+            mesh_.world_size());
 }
 
 Group Communicators::group(layout::AxisSet axes) {
   return make(mesh_.peers(rank_, axes), layout::name(axes));
 }
 
-Group Communicators::run(layout::AxisSet axes, int size) {
+Group Communicators::inner_group(layout::AxisSet axes, int size) {
   const std::vector<int> all = mesh_.peers(rank_, axes);
   COL_CHECK(size >= 1 && all.size() % static_cast<std::size_t>(size) == 0,
-            "Communicators: runs of a group must be equal; got {} of {} ranks", size, all.size());
+            "size of subgroups must divide the group; got {} of {} ranks", size, all.size());
   if (static_cast<int>(all.size()) == size) return group(axes);
   const auto first = all.begin() + mesh_.index(rank_, axes) / size * size;
-  return make({first, first + size}, fmt::format("{}.{}.run", layout::name(axes), size));
+  return make({first, first + size}, fmt::format("{}.{}.inner", layout::name(axes), size));
 }
 
-std::pair<Group, Group> Communicators::levels(layout::AxisSet axes, int inner) {
+std::pair<Group, Group> Communicators::inner_outer_groups(layout::AxisSet axes, int inner) {
   if (inner == 1) return {Group(), group(axes)};
-  Group own = run(axes, inner);
+  Group own = inner_group(axes, inner);
   const std::vector<int> all = mesh_.peers(rank_, axes);
   if (inner == static_cast<int>(all.size())) return {std::move(own), Group()};
-  std::vector<int> places;
+  std::vector<int> outer;
   for (int i = mesh_.index(rank_, axes) % inner; i < static_cast<int>(all.size()); i += inner)
-    places.push_back(all[static_cast<std::size_t>(i)]);
-  return {std::move(own), make(places, fmt::format("{}.{}.places", layout::name(axes), inner))};
+    outer.push_back(all[static_cast<std::size_t>(i)]);
+  return {std::move(own), make(outer, fmt::format("{}.{}.outer", layout::name(axes), inner))};
 }
 
 Group Communicators::world() {
@@ -47,26 +47,26 @@ Group Communicators::world() {
   return make(ranks, "world");
 }
 
-Group Communicators::stages(const std::vector<int>& places, const std::string& name) {
-  if (std::ranges::count(places, coord(layout::Axis::kPp)) == 0) return {};
+Group Communicators::pipeline_group(const std::vector<int>& pipeline_ranks, const std::string& name) {
+  if (std::ranges::count(pipeline_ranks, coord(layout::Axis::kPp)) == 0) return {};
   const std::vector<int> all = mesh_.peers(rank_, {layout::Axis::kPp});
   std::vector<int> members;
-  for (const int place : places) members.push_back(all.at(static_cast<std::size_t>(place)));
+  for (const int pp : pipeline_ranks) members.push_back(all.at(static_cast<std::size_t>(pp)));
   return make(members, name);
 }
 
 Group Communicators::make(const std::vector<int>& ranks, const std::string& name) {
-  const auto known = made_.find(name);
-  if (known != made_.end()) return known->second;
+  const auto known = groups_.find(name);
+  if (known != groups_.end()) return known->second;
   Group group;
   if (ranks.size() > 1) {
-    // The hash tells groups of two meshes in one job apart that share a name and a first member.
+    // The hash separates groups of two meshes in one job that share a name and a first member.
     const std::uint64_t members = stable_hash(fmt::format("{}", fmt::join(ranks, ",")));
     const auto index = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank_) - ranks.begin());
     group =
         Group(factory_->make(ranks, index, fmt::format("{}.{}.{:016x}", name, ranks.front(), members)), name);
   }
-  return made_.emplace(name, std::move(group)).first->second;
+  return groups_.emplace(name, std::move(group)).first->second;
 }
 
 }  // namespace colonnade::comm

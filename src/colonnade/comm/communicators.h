@@ -1,5 +1,5 @@
-// A mesh turned into groups, lazily and only for members. Passed by hand: there is no global
-// parallel state, so two meshes in one process just work.
+// Process groups of a mesh, created lazily. Passed explicitly: there is no global parallel state, so one
+// process can use two meshes.
 #pragma once
 
 #include <map>
@@ -13,8 +13,8 @@
 
 namespace colonnade::comm {
 
-/// Makes the group of `ranks` (ascending, this rank among them). `name` is equal on all members and
-/// unique in the job. Implemented by the world's backend (gloo and nccl over a TCPStore, threads).
+/// Creates the group of `ranks` (ascending, including this rank). `name` is equal on all members and unique
+/// in the job. Implementations: gloo and nccl over a TCPStore, threads, null.
 class GroupFactory {
  public:
   virtual ~GroupFactory() = default;
@@ -28,30 +28,30 @@ class Communicators {
 
   [[nodiscard]] const layout::Mesh& mesh() const { return mesh_; }
   [[nodiscard]] int rank() const { return rank_; }
-  /// For a second mesh over the same ranks.
+  /// Factory for a second mesh over the same ranks.
   [[nodiscard]] const std::shared_ptr<GroupFactory>& factory() const { return factory_; }
   [[nodiscard]] int coord(layout::Axis axis) const { return mesh_.coord(rank_, axis); }
-  /// This rank's group over `axes`. Collective over its members the first time.
+  /// This rank's group over `axes`. The first call is collective over its members.
   Group group(layout::AxisSet axes);
-  /// The members of group(axes) in order, cut into runs of `size`, which divides them: this rank's run.
-  /// Collective as group().
-  Group run(layout::AxisSet axes, int size);
-  /// The members of group(axes) in order, cut into runs of `inner`: this rank's run, and the members at its
-  /// place in all runs; one of the two is group(axes) where the other is a group of one. `inner` divides
-  /// them. Collective as group().
-  std::pair<Group, Group> levels(layout::AxisSet axes, int inner);
-  /// All ranks.
+  /// This rank's subgroup when group(axes) is split into consecutive subgroups of `size`, which must divide
+  /// it. Collective as group().
+  Group inner_group(layout::AxisSet axes, int size);
+  /// Two-level groups: the inner group of `inner` consecutive members of group(axes), and the outer group of
+  /// the members at the same position in every inner group. If one has one member, the other is group(axes).
+  /// `inner` must divide group(axes). Collective as group().
+  std::pair<Group, Group> inner_outer_groups(layout::AxisSet axes, int inner);
+  /// The group of all ranks.
   Group world();
-  /// Those of this rank's pipeline ranks whose coordinates are `places` (ascending); a group of one where
-  /// this rank is none of them. Collective over its members the first time.
-  Group stages(const std::vector<int>& places, const std::string& name);
+  /// The members of this rank's pipeline with coordinates `pipeline_ranks` (ascending); a group of one on
+  /// other ranks. The first call is collective over its members.
+  Group pipeline_group(const std::vector<int>& pipeline_ranks, const std::string& name);
 
  private:
   Group make(const std::vector<int>& ranks, const std::string& name);
   layout::Mesh mesh_;
   int rank_;
   std::shared_ptr<GroupFactory> factory_;
-  std::map<std::string, Group> made_;
+  std::map<std::string, Group> groups_;
 };
 
 }  // namespace colonnade::comm

@@ -1,5 +1,5 @@
-// Gloo behind Backend. The one source that includes gloo's headers: they come from the distribution
-// while the code is LibTorch's own, so only shared pointers of gloo types may cross.
+// Gloo backend. The only source that includes gloo's headers: they come from the Linux distribution while the
+// library is part of LibTorch, so only shared pointers of gloo types may cross the boundary.
 #include <ATen/ATen.h>
 #include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 
@@ -15,9 +15,9 @@
 namespace colonnade::comm {
 namespace {
 
-/// The tensor that gloo may touch: itself on the CPU, a copy of a CUDA tensor.
-at::Tensor on_host(const at::Tensor& tensor) { return tensor.is_cpu() ? tensor.detach() : tensor.cpu(); }
-at::Tensor host_space(const at::Tensor& tensor) {
+/// The tensor as gloo can read it: the CPU tensor itself, or a host copy of a CUDA tensor.
+at::Tensor host_copy(const at::Tensor& tensor) { return tensor.is_cpu() ? tensor.detach() : tensor.cpu(); }
+at::Tensor host_buffer(const at::Tensor& tensor) {
   return tensor.is_cpu() ? tensor.detach() : at::empty(tensor.sizes(), tensor.options().device(at::kCPU));
 }
 
@@ -25,103 +25,105 @@ bool is_low_precision(const at::Tensor& tensor) {
   return tensor.scalar_type() == at::kBFloat16 || tensor.scalar_type() == at::kHalf;
 }
 
-// Callers' tags are small. Gathers follow each other in one order; pieces of two sums may come in any.
-constexpr int kGatherTag = 1 << 30, kSumTag = kGatherTag + 1, kSumTags = 1 << 16;
+// Callers' tags are smaller. All-gathers complete in order and share a tag; each reduce-scatter in flight has
+// its own.
+constexpr int kGatherTag = 1 << 30, kReduceScatterTag = kGatherTag + 1, kReduceScatterTags = 1 << 16;
 
-/// The sum of what all members hold for this one. What this one holds for others leaves at once, so that
-/// nobody depends on its wait(); what comes is added piece by piece, a few pieces of each peer at a time, so
-/// that a large tensor has no copy.
-class PartSum {
+/// A reduce-scatter in chunks. Sends are posted at once, so that no member depends on this rank's wait().
+/// Received chunks are added with a few chunks per peer in flight, so that a large tensor needs no full-size
+/// copy.
+class ChunkedReduceScatter {
  public:
-  PartSum(c10::intrusive_ptr<c10d::ProcessGroupGloo> group, const at::Tensor& out, const at::Tensor& in,
-          int tag)
+  ChunkedReduceScatter(c10::intrusive_ptr<c10d::ProcessGroupGloo> group, const at::Tensor& out,
+                       const at::Tensor& in, int tag)
       : group_(std::move(group)),
         rank_(group_->getRank()),
         size_(group_->getSize()),
         tag_(tag),
         out_(out.view(-1)),
         in_(in.view({size_, out.numel()})),
-        piece_(piece_length()),
-        pieces_((out.numel() + piece_ - 1) / piece_),
-        arriving_(at::empty({std::min<std::int64_t>(kAhead, pieces_), size_ - 1, piece_}, out.options())) {
-    for (std::int64_t i = 0; i < pieces_; ++i) send(i);
-    for (std::int64_t i = 0; i < arriving_.size(0); ++i) receive(i);
+        chunk_(chunk_length()),
+        num_chunks_((out.numel() + chunk_ - 1) / chunk_),
+        recv_buffers_(
+            at::empty({std::min<std::int64_t>(kInFlight, num_chunks_), size_ - 1, chunk_}, out.options())) {
+    for (std::int64_t i = 0; i < num_chunks_; ++i) send(i);
+    for (std::int64_t i = 0; i < recv_buffers_.size(0); ++i) receive(i);
   }
 
   void wait() {
-    for (std::int64_t i = 0; i < pieces_; ++i) {
+    for (std::int64_t i = 0; i < num_chunks_; ++i) {
       for (int peer = 1; peer < size_; ++peer) {
         received_.front()->wait();
         received_.pop_front();
       }
       add(i);
-      if (i + kAhead < pieces_) receive(i + kAhead);
+      if (i + kInFlight < num_chunks_) receive(i + kInFlight);
     }
-    for (const Started& one : sent_) one->wait();
+    for (const C10dWork& work : sent_) work->wait();
   }
 
  private:
-  static constexpr std::int64_t kAhead = 2, kParts = 32;
-  static constexpr std::int64_t kSmallest = 256 << 10, kLargest = 2 << 20, kMost = 8 << 20;  // bytes
+  static constexpr std::int64_t kInFlight = 2, kTargetChunks = 32;
+  static constexpr std::int64_t kMinBytes = 256 << 10, kMaxBytes = 2 << 20, kMaxBufferBytes = 8 << 20;
 
-  /// Elements.
-  [[nodiscard]] std::int64_t piece_length() const {
+  /// Chunk size in elements.
+  [[nodiscard]] std::int64_t chunk_length() const {
     const auto part = static_cast<std::int64_t>(out_.nbytes());
-    const std::int64_t bytes =
-        std::min(std::clamp(part / kParts, kSmallest, kLargest), kMost / (kAhead * (size_ - 1)));
+    const std::int64_t bytes = std::min(std::clamp(part / kTargetChunks, kMinBytes, kMaxBytes),
+                                        kMaxBufferBytes / (kInFlight * (size_ - 1)));
     return std::clamp<std::int64_t>(bytes / static_cast<std::int64_t>(out_.element_size()), 1,
                                     std::max<std::int64_t>(1, out_.numel()));
   }
   [[nodiscard]] std::int64_t length(std::int64_t i) const {
-    return std::min(piece_, out_.numel() - i * piece_);
+    return std::min(chunk_, out_.numel() - i * chunk_);
   }
-  /// What comes of piece i from the peer `steps` ranks behind.
-  [[nodiscard]] at::Tensor arriving(std::int64_t i, int steps) const {
-    return arriving_[i % kAhead][steps - 1].narrow(0, 0, length(i));
+  /// Receive buffer for chunk i from the peer `steps` ranks before this one (modulo size).
+  [[nodiscard]] at::Tensor recv_buffer(std::int64_t i, int steps) const {
+    return recv_buffers_[i % kInFlight][steps - 1].narrow(0, 0, length(i));
   }
 
   void send(std::int64_t i) {
     for (int steps = 1; steps < size_; ++steps) {
       const int peer = (rank_ + steps) % size_;
-      std::vector<at::Tensor> piece{in_[peer].narrow(0, i * piece_, length(i))};
-      sent_.push_back(group_->send(piece, peer, tag_));
+      std::vector<at::Tensor> chunk{in_[peer].narrow(0, i * chunk_, length(i))};
+      sent_.push_back(group_->send(chunk, peer, tag_));
     }
   }
   void receive(std::int64_t i) {
     for (int steps = 1; steps < size_; ++steps) {
-      std::vector<at::Tensor> piece{arriving(i, steps)};
-      received_.push_back(group_->recv(piece, (rank_ + size_ - steps) % size_, tag_));
+      std::vector<at::Tensor> chunk{recv_buffer(i, steps)};
+      received_.push_back(group_->recv(chunk, (rank_ + size_ - steps) % size_, tag_));
     }
   }
   void add(std::int64_t i) {
     std::vector<const void*> parts;
     for (int r = 0; r < size_; ++r) {
       const at::Tensor part =
-          r == rank_ ? in_[r].narrow(0, i * piece_, length(i)) : arriving(i, (rank_ + size_ - r) % size_);
+          r == rank_ ? in_[r].narrow(0, i * chunk_, length(i)) : recv_buffer(i, (rank_ + size_ - r) % size_);
       parts.push_back(part.const_data_ptr());
     }
-    reduce(out_.scalar_type(), parts, out_.narrow(0, i * piece_, length(i)).data_ptr(), length(i),
+    reduce(out_.scalar_type(), parts, out_.narrow(0, i * chunk_, length(i)).data_ptr(), length(i),
            Reduce::kSum);
   }
 
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
   int rank_, size_, tag_;
   at::Tensor out_, in_;
-  std::int64_t piece_, pieces_;
-  at::Tensor arriving_;
-  std::vector<Started> sent_;
-  std::deque<Started> received_;
+  std::int64_t chunk_, num_chunks_;
+  at::Tensor recv_buffers_;
+  std::vector<C10dWork> sent_;
+  std::deque<C10dWork> received_;
 };
 
 class GlooBackend final : public Backend {
  public:
-  GlooBackend(const GroupSeat& seat, c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> options)
-      : Backend(seat.ranks, seat.index),
-        group_(c10::make_intrusive<c10d::ProcessGroupGloo>(seat.store, seat.index, size(),
+  GlooBackend(const GroupSpec& spec, c10::intrusive_ptr<c10d::ProcessGroupGloo::Options> options)
+      : Backend(spec.ranks, spec.index),
+        group_(c10::make_intrusive<c10d::ProcessGroupGloo>(spec.store, spec.index, size(),
                                                            std::move(options))) {}
 
-  /// Waiting for operations that a lost peer will never finish would hold up the end of the process
-  /// until the time-out; their group is left to the system instead.
+  /// Leaks the group if operations are unfinished: waiting for a lost peer would delay process exit until the
+  /// timeout.
   ~GlooBackend() override {
     if (*unfinished_ > 0) group_.release();
   }
@@ -129,105 +131,109 @@ class GlooBackend final : public Backend {
   [[nodiscard]] std::string_view name() const override { return "gloo"; }
 
   Work all_reduce(at::Tensor tensor, Reduce op, const Call&) override {
-    // gloo rounds after each of its additions; two members make one addition.
+    // gloo rounds after every addition; with two members there is only one.
     const bool widen = op == Reduce::kSum && size() > 2 && is_low_precision(tensor);
-    std::vector<at::Tensor> host{widen ? on_host(tensor).to(at::kFloat) : on_host(tensor)};
-    return finish(group_->allreduce(host, reduce_options(op)),
-                  [tensor, result = host[0]] { put_back(tensor, result); });
+    std::vector<at::Tensor> host{widen ? host_copy(tensor).to(at::kFloat) : host_copy(tensor)};
+    return wait_then(group_->allreduce(host, reduce_options(op)),
+                     [tensor, result = host[0]] { copy_back(tensor, result); });
   }
 
   Work all_gather(at::Tensor out, at::Tensor in, const Call&) override {
-    return begun([&] { return gather(out, in); });
+    return start([&] { return all_gather_p2p(out, in); });
   }
 
   Work reduce_scatter(at::Tensor out, at::Tensor in, const Call&) override {
-    return begun([&] { return sum_parts(out, in); });
+    return start([&] { return chunked_reduce_scatter(out, in); });
   }
 
   Work broadcast(at::Tensor tensor, int root, const Call&) override {
-    std::vector<at::Tensor> host{on_host(tensor)};
-    return finish(group_->broadcast(host, root_options(root)),
-                  [tensor, result = host[0]] { put_back(tensor, result); });
+    std::vector<at::Tensor> host{host_copy(tensor)};
+    return wait_then(group_->broadcast(host, root_options(root)),
+                     [tensor, result = host[0]] { copy_back(tensor, result); });
   }
 
   Work all_to_all(at::Tensor out, at::Tensor in, const Rows& rows, const Call&) override {
-    at::Tensor to = host_space(out), from = on_host(in);
-    return finish(exchange(to, from, rows), [out, to, from] { put_back(out, to); });
+    at::Tensor to = host_buffer(out), from = host_copy(in);
+    return wait_then(exchange(to, from, rows), [out, to, from] { copy_back(out, to); });
   }
 
   Work send(at::Tensor tensor, int to, int tag, const Call&) override {
-    std::vector<at::Tensor> host{on_host(tensor)};
-    return finish(group_->send(host, to, tag), [host] {});
+    std::vector<at::Tensor> host{host_copy(tensor)};
+    return wait_then(group_->send(host, to, tag), [host] {});
   }
 
   Work recv(at::Tensor tensor, int from, int tag, const Call&) override {
-    std::vector<at::Tensor> host{host_space(tensor)};
-    return finish(group_->recv(host, from, tag), [tensor, result = host[0]] { put_back(tensor, result); });
+    std::vector<at::Tensor> host{host_buffer(tensor)};
+    return wait_then(group_->recv(host, from, tag),
+                     [tensor, result = host[0]] { copy_back(tensor, result); });
   }
 
   void barrier(const Call&) override {
-    finish(group_->barrier(), [] {}).wait();
+    wait_then(group_->barrier(), [] {}).wait();
   }
 
  private:
-  /// What fails when it begins fails where it is waited for, as it does where a peer is lost later.
-  template <typename Begin>
-  Work begun(const Begin& begin) {
+  /// Defers an error at the start of an operation to its wait(), where later errors surface too.
+  template <typename Start>
+  Work start(const Start& start_op) {
     try {
-      return begin();
+      return start_op();
     } catch (...) {
       ++*unfinished_;
       return Work([failed = std::current_exception()] { std::rethrow_exception(failed); });
     }
   }
 
-  /// c10d's own gathers into a copy of `out`.
-  Work gather(const at::Tensor& out, const at::Tensor& in) {
-    const at::Tensor to = host_space(out), from = on_host(in), parts = to.view({size(), from.numel()});
-    std::vector<Started> under_way;
+  /// Point-to-point all-gather into `out`; c10d's own needs a copy of it.
+  Work all_gather_p2p(const at::Tensor& out, const at::Tensor& in) {
+    const at::Tensor to = host_buffer(out), from = host_copy(in), parts = to.view({size(), from.numel()});
+    std::vector<C10dWork> pending;
     for (int steps = 1; steps < size(); ++steps) {
       const int next = (rank() + steps) % size(), previous = (rank() + size() - steps) % size();
       std::vector<at::Tensor> mine{from}, theirs{parts[previous]};
-      under_way.push_back(group_->recv(theirs, previous, kGatherTag));
-      under_way.push_back(group_->send(mine, next, kGatherTag));
+      pending.push_back(group_->recv(theirs, previous, kGatherTag));
+      pending.push_back(group_->send(mine, next, kGatherTag));
     }
-    put_back(parts[rank()], from.view(-1));
-    return later([out, to, under_way = std::move(under_way)] {
-      for (const Started& one : under_way) one->wait();
-      put_back(out, to);
+    copy_back(parts[rank()], from.view(-1));
+    return make_work([out, to, pending = std::move(pending)] {
+      for (const C10dWork& work : pending) work->wait();
+      copy_back(out, to);
     });
   }
 
-  Work sum_parts(const at::Tensor& out, const at::Tensor& in) {
-    const at::Tensor sum = host_space(out);
-    const auto parts = std::make_shared<PartSum>(group_, sum, on_host(in), sum_tag());
-    return later([out, sum, parts] {
+  Work chunked_reduce_scatter(const at::Tensor& out, const at::Tensor& in) {
+    const at::Tensor sum = host_buffer(out);
+    const auto parts =
+        std::make_shared<ChunkedReduceScatter>(group_, sum, host_copy(in), next_reduce_scatter_tag());
+    return make_work([out, sum, parts] {
       parts->wait();
-      put_back(out, sum);
+      copy_back(out, sum);
     });
   }
 
-  int sum_tag() { return kSumTag + static_cast<int>(sums_++ % kSumTags); }
-  /// Without rows: equal slices of dimension 0.
-  Started exchange(at::Tensor& out, at::Tensor& in, Rows rows = {}) {
+  int next_reduce_scatter_tag() {
+    return kReduceScatterTag + static_cast<int>(reduce_scatters_++ % kReduceScatterTags);
+  }
+  /// Empty `rows`: equal slices of dimension 0.
+  C10dWork exchange(at::Tensor& out, at::Tensor& in, Rows rows = {}) {
     return group_->alltoall_base(out, in, rows.received, rows.sent);
   }
 
-  static void put_back(const at::Tensor& tensor, const at::Tensor& result) {
+  static void copy_back(const at::Tensor& tensor, const at::Tensor& result) {
     if (!tensor.is_cpu() || tensor.data_ptr() != result.data_ptr()) tensor.detach().copy_(result);
   }
 
   /// A Work that waits for `started` and then runs `then` on the waiting thread.
   template <typename Then>
-  Work finish(Started started, Then then) {
-    return later([started = std::move(started), then = std::move(then)] {
+  Work wait_then(C10dWork started, Then then) {
+    return make_work([started = std::move(started), then = std::move(then)] {
       started->wait();
       then();
     });
   }
-  /// What ends an operation that has begun, as a Work.
+  /// A Work that runs `end` to complete an operation in progress.
   template <typename End>
-  Work later(End end) {
+  Work make_work(End end) {
     ++*unfinished_;
     return Work([end = std::move(end), unfinished = unfinished_] {
       const at::NoGradGuard no_grad;
@@ -237,24 +243,24 @@ class GlooBackend final : public Backend {
   }
 
   c10::intrusive_ptr<c10d::ProcessGroupGloo> group_;
-  std::uint32_t sums_ = 0;  ///< begun so far, here as on every member
+  std::uint32_t reduce_scatters_ = 0;  ///< reduce-scatters started, equal on all members
   std::shared_ptr<std::atomic<int>> unfinished_ = std::make_shared<std::atomic<int>>(0);
 };
 
 }  // namespace
 
-std::shared_ptr<Backend> make_gloo(const GroupSeat& seat) {
-  ignore_broken_pipes();  // so that a peer that is gone is an error that names the operation
-  auto options = c10d::ProcessGroupGloo::Options::create(seat.timeout);
+std::shared_ptr<Backend> make_gloo(const GroupSpec& spec) {
+  ignore_broken_pipes();  // a lost peer then becomes an error that names the operation
+  auto options = c10d::ProcessGroupGloo::Options::create(spec.timeout);
   const char* interface = std::getenv("GLOO_SOCKET_IFNAME");
-  if (seat.one_machine) {  // whatever interface is named: other machines must not reach the ranks
+  if (spec.one_machine) {  // overrides the variable: other machines must not reach the ranks
     options->devices = {c10d::ProcessGroupGloo::createDeviceForHostname("127.0.0.1")};
   } else if (interface != nullptr && *interface != '\0') {
     options->devices = {c10d::ProcessGroupGloo::createDeviceForInterface(interface)};
   } else {
     options->devices = {c10d::ProcessGroupGloo::createDefaultDevice()};
   }
-  return std::make_shared<GlooBackend>(seat, std::move(options));
+  return std::make_shared<GlooBackend>(spec, std::move(options));
 }
 
 }  // namespace colonnade::comm

@@ -1,5 +1,5 @@
-// Group: checks arguments with their values, names each call before it starts, and turns every
-// backend's error into one CommError.
+// Group: checks arguments, records each call before it starts, and turns every backend error into a
+// CommError.
 #include "colonnade/comm/group.h"
 
 #include <ATen/ATen.h>
@@ -22,12 +22,12 @@ namespace {
 [[noreturn]] void throw_comm_error(const Backend& backend, const Call& call, std::string_view reason) {
   throw CommError(fmt::format(
       "{} \"{}\": every rank of group {} must take part; got on rank {} ({} bytes, ranks {}): {}; see the "
-      "log of the rank that is lost, then resume from the last checkpoint",
+      "log of the lost rank, then resume from the last checkpoint",
       call.operation, call.what, call.axes, backend.ranks()[static_cast<std::size_t>(backend.rank())],
       call.bytes, list_ranks(backend.ranks()), reason));
 }
 
-/// Runs `body`; what it throws becomes a CommError, except broken promises of the caller.
+/// Runs `body` and turns its exceptions into CommError, except violated preconditions (Error).
 template <typename Body>
 auto translate(const Backend& backend, const Call& call, const Body& body) {
   try {
@@ -49,23 +49,23 @@ void check_contiguous(std::string_view operation, std::string_view what, const a
             operation, what, tensor.sizes(), tensor.strides());
 }
 
-/// `whole` must be `part` repeated `size` times along dimension 0 (a scalar part: a vector).
-void check_whole(std::string_view operation, std::string_view what, const at::Tensor& whole,
-                 const at::Tensor& part, int size) {
-  check_contiguous(operation, what, whole);
-  check_contiguous(operation, what, part);
-  std::vector<std::int64_t> expected = part.sizes().vec();
+/// `full` must have the shape of `size` shards stacked along dimension 0 (of a vector for scalar shards).
+void check_sharding(std::string_view operation, std::string_view what, const at::Tensor& full,
+                    const at::Tensor& shard, int size) {
+  check_contiguous(operation, what, full);
+  check_contiguous(operation, what, shard);
+  std::vector<std::int64_t> expected = shard.sizes().vec();
   if (expected.empty()) expected.push_back(1);
   expected[0] *= size;
   COL_CHECK(
-      whole.sizes() == at::IntArrayRef(expected) && whole.dtype() == part.dtype() &&
-          whole.device() == part.device(),
-      "{} \"{}\": the whole must be {} parts along dimension 0; got whole {} {} on {} and part {} {} on {}",
-      operation, what, size, whole.sizes(), c10::toString(whole.scalar_type()), whole.device().str(),
-      part.sizes(), c10::toString(part.scalar_type()), part.device().str());
+      full.sizes() == at::IntArrayRef(expected) && full.dtype() == shard.dtype() &&
+          full.device() == shard.device(),
+      "{} \"{}\": the full tensor must be {} shards along dimension 0; got full {} {} on {} and shard {} {} on {}",
+      operation, what, size, full.sizes(), c10::toString(full.scalar_type()), full.device().str(),
+      shard.sizes(), c10::toString(shard.scalar_type()), shard.device().str());
 }
 
-/// `tensor` must have as many rows as the members' counts say.
+/// `tensor` must have as many rows as `rows` sums to.
 void check_rows(std::string_view what, const char* side, const at::Tensor& tensor,
                 const std::vector<std::int64_t>& rows, int members) {
   check_contiguous("all_to_all", what, tensor);
@@ -74,18 +74,18 @@ void check_rows(std::string_view what, const char* side, const at::Tensor& tenso
   const auto sum = std::accumulate(rows.begin(), rows.end(), std::int64_t{0});
   COL_CHECK(
       counts && tensor.dim() > 0 && tensor.size(0) == sum,
-      "all_to_all \"{}\": the rows {} must be one count for each of {} members and add up to dimension 0; got "
+      "all_to_all \"{}\": {} rows must be one count for each of {} members and add up to dimension 0; got "
       "{} for shape {}",
       what, side, members, fmt::join(rows, ", "), tensor.sizes());
 }
 
-/// Counts its life as communication of the rank.
-class Stopwatch {
+/// Adds the time of its scope to the rank's communication time.
+class CommTimer {
  public:
-  explicit Stopwatch(Progress& page) : page_(page) {}
-  ~Stopwatch() { page_.add_communication(monotonic_ns() - begin_ns_); }
-  Stopwatch(const Stopwatch&) = delete;
-  Stopwatch& operator=(const Stopwatch&) = delete;
+  explicit CommTimer(Progress& page) : page_(page) {}
+  ~CommTimer() { page_.add_communication(monotonic_ns() - begin_ns_); }
+  CommTimer(const CommTimer&) = delete;
+  CommTimer& operator=(const CommTimer&) = delete;
 
  private:
   Progress& page_;
@@ -94,8 +94,8 @@ class Stopwatch {
 
 std::int64_t bytes(const at::Tensor& tensor) { return static_cast<std::int64_t>(tensor.nbytes()); }
 
-/// A group of one: the result is the input.
-void copy_alone(const at::Tensor& out, const at::Tensor& in) {
+/// Result of a collective on a group of one: the input.
+void copy_single(const at::Tensor& out, const at::Tensor& in) {
   if (out.is_meta() || out.data_ptr() == in.data_ptr()) return;
   const at::NoGradGuard no_grad;
   out.detach().view_as(in).copy_(in);
@@ -135,7 +135,7 @@ void Work::wait() {
 Group::Group() = default;
 Group::Group(std::shared_ptr<Backend> backend, std::string axes)
     : backend_(std::move(backend)), axes_(std::move(axes)), progress_(&progress()) {
-  number_ = progress_->add_group(axes_, backend_->ranks());
+  progress_id_ = progress_->add_group(axes_, backend_->ranks());
 }
 
 int Group::rank() const { return backend_ ? backend_->rank() : 0; }
@@ -150,8 +150,8 @@ template <typename Start>
 Work Group::run(std::string_view operation, std::string_view what, std::int64_t bytes, int peer,
                 const Start& start) const {
   const at::NoGradGuard no_grad;
-  const Stopwatch stopwatch(*progress_);
-  const CollectiveTicket ticket = progress_->begin(number_, what, peer);
+  const CommTimer timer(*progress_);
+  const CollectiveTicket ticket = progress_->begin(progress_id_, what, peer);
   const auto call =
       std::make_shared<const Call>(Call{operation, std::string(what), axes_, bytes, progress_, ticket});
   const auto work =
@@ -161,10 +161,10 @@ Work Group::run(std::string_view operation, std::string_view what, std::int64_t 
     return {};
   }
   return Work([backend = backend_, page = progress_, ticket, call, work] {
-    const Stopwatch waiting(*page);
+    const CommTimer waiting(*page);
     page->wait(ticket, call->what);
     translate(*backend, *call, [&] { work->wait(); });
-    if (!call->ends_later) page->end(ticket);
+    if (!call->backend_ends_ticket) page->end(ticket);
   });
 }
 
@@ -176,15 +176,15 @@ Work Group::all_reduce(at::Tensor tensor, std::string_view what, Reduce op) cons
 }
 
 Work Group::all_gather(at::Tensor out, at::Tensor in, std::string_view what) const {
-  check_whole("all_gather", what, out, in, size());
-  if (size() == 1) return copy_alone(out, in), Work();
+  check_sharding("all_gather", what, out, in, size());
+  if (size() == 1) return copy_single(out, in), Work();
   return run("all_gather", what, bytes(out), -1,
              [&](Backend& backend, const Call& call) { return backend.all_gather(out, in, call); });
 }
 
 Work Group::reduce_scatter(at::Tensor out, at::Tensor in, std::string_view what) const {
-  check_whole("reduce_scatter", what, in, out, size());
-  if (size() == 1) return copy_alone(out, in), Work();
+  check_sharding("reduce_scatter", what, in, out, size());
+  if (size() == 1) return copy_single(out, in), Work();
   return run("reduce_scatter", what, bytes(in), -1,
              [&](Backend& backend, const Call& call) { return backend.reduce_scatter(out, in, call); });
 }
@@ -203,9 +203,9 @@ Work Group::all_to_all(at::Tensor out, at::Tensor in, const Rows& rows, std::str
   check_rows(what, "sent", in, rows.sent, size());
   COL_CHECK(
       out.sizes().slice(1) == in.sizes().slice(1) && out.dtype() == in.dtype() && out.device() == in.device(),
-      "all_to_all \"{}\": rows must be alike on both sides; got {} {} and {} {}", what, out.sizes(),
-      c10::toString(out.scalar_type()), in.sizes(), c10::toString(in.scalar_type()));
-  if (size() == 1) return copy_alone(out, in), Work();
+      "all_to_all \"{}\": `out` and `in` must have equal row shape, dtype and device; got {} {} and {} {}",
+      what, out.sizes(), c10::toString(out.scalar_type()), in.sizes(), c10::toString(in.scalar_type()));
+  if (size() == 1) return copy_single(out, in), Work();
   return run("all_to_all", what, bytes(in), -1,
              [&](Backend& backend, const Call& call) { return backend.all_to_all(out, in, rows, call); });
 }

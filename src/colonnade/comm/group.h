@@ -1,4 +1,4 @@
-// Ranks that talk to each other. No c10d header is pulled in.
+// Process group: collectives and messages among a set of ranks. Includes no c10d header.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -19,17 +19,17 @@ namespace colonnade::comm {
 
 enum class Reduce { kSum, kMax, kMin };
 
-/// How the rows (dimension 0) of an exchange are cut: sent[r] of them go to member r, received[r] come from
-/// it, in the order of members. What r sends to q is what q receives from r.
+/// Row counts (dimension 0) of an all-to-all in member order: sent[r] rows go to member r, received[r] come
+/// from it. The count that r sends to q must equal the count that q receives from r.
 struct Rows {
   std::vector<std::int64_t> received, sent;
 };
 
 class Backend;  // comm/backend.h: gloo, nccl, threads, null
 
-/// A started operation. wait() returns when the result may be used (on CUDA: when the current
-/// stream may use it); it throws CommError when a peer is lost or the timeout passes. Dropping an
-/// unfinished Work, or assigning over it, waits; while an exception unwinds the stack it does not.
+/// An operation in progress. wait() returns when the result may be used (on CUDA: by the current stream) and
+/// throws CommError if a peer is lost or the timeout expires. Destroying an unfinished Work, or assigning to
+/// it, waits, except during stack unwinding.
 class Work {
  public:
   Work() = default;
@@ -44,37 +44,36 @@ class Work {
   std::function<void()> wait_;
 };
 
-/// A value: copies share the connection. With one member every call returns at once, so callers
-/// never test for size() == 1. Every call takes the name that is shown when it hangs ("layer 3 /
-/// attention.proj / sum"). Collective: all members call it in the same order with equal shapes.
-/// Tensors are contiguous; gradients do not flow through. On the CPU, sums of bfloat16 and
-/// float16 are taken in float32 and rounded once; NCCL rounds at each of its steps. Errors: CommError;
-/// the group is unusable after that, and the program should end without waiting for other Works.
+/// A value type: copies share the connection. With one member every call returns at once, so callers need no
+/// test for size() == 1. `what` names the call in hang reports ("layer 3 / attention.proj / sum"). All
+/// members must make collective calls in the same order with equal shapes. Tensors must be contiguous;
+/// gradients do not flow through. On the CPU, bfloat16 and float16 are summed in float32 and rounded once;
+/// NCCL rounds at each step. After a CommError the group is unusable; exit without waiting for other Works.
 class Group {
  public:
   Group();  ///< a group of one
-  /// Reports to the calling thread's progress() page for the rest of its life.
+  /// Reports to the calling thread's progress() page for its whole lifetime.
   Group(std::shared_ptr<Backend> backend, std::string axes);
 
   [[nodiscard]] int rank() const;
   [[nodiscard]] int size() const;
   [[nodiscard]] const std::string& axes() const { return axes_; }  ///< "tp", "dp-cp", ...
-  /// The members' ranks in the world; empty for a group made by Group().
+  /// Global ranks of the members; empty for a default-constructed group.
   [[nodiscard]] const std::vector<int>& ranks() const;
 
-  /// In place: `tensor` becomes its reduction over all members.
+  /// Reduces `tensor` over all members in place.
   Work all_reduce(at::Tensor tensor, std::string_view what, Reduce op = Reduce::kSum) const;
   /// out [size * n, ...] = the members' `in` [n, ...] in rank order along dimension 0.
   Work all_gather(at::Tensor out, at::Tensor in, std::string_view what) const;
   /// out [n, ...] = this rank's slice of the sum of all `in` [size * n, ...].
   Work reduce_scatter(at::Tensor out, at::Tensor in, std::string_view what) const;
-  /// Everybody gets root's `tensor`.
+  /// Copies root's `tensor` to all members.
   Work broadcast(at::Tensor tensor, int root, std::string_view what) const;
   /// `out` [sum of rows.received, ...] and `in` [sum of rows.sent, ...] do not overlap.
   Work all_to_all(at::Tensor out, at::Tensor in, const Rows& rows, std::string_view what) const;
-  /// The same with as many rows for each.
+  /// All-to-all with equal row counts.
   Work all_to_all(at::Tensor out, at::Tensor in, std::string_view what) const;
-  /// Never waits for the receiver; the tensor must not change before the Work is waited for.
+  /// Never blocks on the receiver; the tensor must not change before wait().
   Work send(at::Tensor tensor, int to, int tag, std::string_view what) const;
   Work recv(at::Tensor tensor, int from, int tag, std::string_view what) const;
   void barrier(std::string_view what) const;
@@ -84,7 +83,7 @@ class Group {
                                                          std::string_view what) const;
 
  private:
-  /// Runs start(backend, call) under a name on the page of progress.
+  /// Runs start(backend, call) and records it on the progress page.
   template <typename Start>
   Work run(std::string_view operation, std::string_view what, std::int64_t bytes, int peer,
            const Start& start) const;
@@ -92,7 +91,7 @@ class Group {
   std::shared_ptr<Backend> backend_;
   std::string axes_;
   Progress* progress_ = nullptr;
-  int number_ = -1;  ///< of this group on the page
+  int progress_id_ = -1;  ///< id of this group on the progress page
 };
 
 }  // namespace colonnade::comm

@@ -1,4 +1,4 @@
-// Sums, maxima and minima of the members' blocks that lie in this process's memory.
+// Sum, maximum and minimum over buffers in this process's memory.
 #pragma once
 
 #include <c10/core/ScalarType.h>
@@ -10,10 +10,10 @@
 
 namespace colonnade::comm {
 
-/// out[i] = parts[0][i] op parts[1][i] op ... for i in [0, count), in that order; `out` may be one
-/// of the parts. bfloat16 and float16 are reduced in float32 and rounded once. A NaN stays a NaN.
+/// out[i] = inputs[0][i] op inputs[1][i] op ... for i in [0, count), in that order; `out` may alias an
+/// input. bfloat16 and float16 are reduced in float32 and rounded once. NaN propagates.
 /// Types: float64, float32, bfloat16, float16, int64, int32, uint8; throws Error for others.
-void reduce(at::ScalarType type, std::span<const void* const> parts, void* out, std::int64_t count,
+void reduce(at::ScalarType type, std::span<const void* const> inputs, void* out, std::int64_t count,
             Reduce op);
 
 }  // namespace colonnade::comm

@@ -5,15 +5,15 @@
 namespace colonnade::comm {
 namespace {
 
-[[noreturn]] void refuse() {
+[[noreturn]] void throw_no_nccl() {
   throw ConfigError(
-      "--device: NCCL must be compiled in; got a build for the CPU only; use --device cpu, or build with "
+      "--device: NCCL must be compiled in; got a CPU-only build; use --device cpu, or build with "
       "the preset cuda");
 }
 
 }  // namespace
 
-std::shared_ptr<Flights> nccl_flights(std::chrono::milliseconds) { refuse(); }
-std::shared_ptr<Backend> make_nccl(const GroupSeat&) { refuse(); }
+std::shared_ptr<DeviceOpWatchdog> make_nccl_watchdog(std::chrono::milliseconds) { throw_no_nccl(); }
+std::shared_ptr<Backend> make_nccl(const GroupSpec&) { throw_no_nccl(); }
 
 }  // namespace colonnade::comm

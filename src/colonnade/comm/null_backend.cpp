@@ -1,4 +1,4 @@
-// Writing down instead of communicating.
+// Backend that records calls instead of communicating.
 #include "colonnade/comm/null_backend.h"
 
 #include <ATen/ATen.h>
@@ -21,24 +21,25 @@ class NullBackend final : public Backend {
 
   [[nodiscard]] std::string_view name() const override { return "null"; }
 
-  Work all_reduce(at::Tensor tensor, Reduce, const Call& call) override { return note(tensor, call); }
+  Work all_reduce(at::Tensor tensor, Reduce, const Call& call) override { return record(tensor, call); }
   Work all_gather(at::Tensor out, at::Tensor in, const Call& call) override {
     if (has_memory(out)) out.view({size(), -1}).copy_(in.reshape({1, -1}).clone());
-    return note(in, call);
+    return record(in, call);
   }
   Work reduce_scatter(at::Tensor out, at::Tensor in, const Call& call) override {
     if (has_memory(out)) out.view({-1}).copy_(in.view({size(), -1})[rank()].clone());
-    return note(in, call);
+    return record(in, call);
   }
   Work broadcast(at::Tensor tensor, int root, const Call& call) override {
-    return note(tensor, call, [&](LoggedCall& noted) { noted.peer = root; });
+    return record(tensor, call, [&](LoggedCall& logged) { logged.peer = root; });
   }
-  /// Every peer sends what this rank would send to itself, cut or filled with zeros to what it shall receive.
+  /// Each peer is assumed to send this rank's rows for itself, truncated or zero-padded to the expected
+  /// count.
   Work all_to_all(at::Tensor out, at::Tensor in, const Rows& rows, const Call& call) override {
     if (has_memory(out)) exchange(out, in, rows);
-    return note(in, call, [&](LoggedCall& noted) { noted.rows = rows; });
+    return record(in, call, [&](LoggedCall& logged) { logged.rows = rows; });
   }
-  /// Holds the tensor until it is waited for, as a network does that has not sent it yet.
+  /// Keeps the tensor alive until wait(), like a real send.
   Work send(at::Tensor tensor, int to, int tag, const Call& call) override {
     message(tensor, to, tag, call);
     return Work([tensor] {});
@@ -46,7 +47,7 @@ class NullBackend final : public Backend {
   Work recv(at::Tensor tensor, int from, int tag, const Call& call) override {
     return message(tensor, from, tag, call);
   }
-  void barrier(const Call& call) override { note({}, call); }
+  void barrier(const Call& call) override { record({}, call); }
 
  private:
   static bool has_memory(const at::Tensor& tensor) { return !tensor.is_meta() && tensor.numel() > 0; }
@@ -57,34 +58,34 @@ class NullBackend final : public Backend {
     const at::Tensor own = in.narrow(0, first, rows.sent[me]).clone();
     std::int64_t at = 0;
     for (const std::int64_t received : rows.received) {
-      const std::int64_t there = std::min(received, own.size(0));
-      out.narrow(0, at, there).copy_(own.narrow(0, 0, there));
-      out.narrow(0, at + there, received - there).zero_();
+      const std::int64_t copied = std::min(received, own.size(0));
+      out.narrow(0, at, copied).copy_(own.narrow(0, 0, copied));
+      out.narrow(0, at + copied, received - copied).zero_();
       at += received;
     }
   }
   Work message(const at::Tensor& tensor, int peer, int tag, const Call& call) {
-    return note(tensor, call, [&](LoggedCall& noted) {
-      noted.peer = peer;
-      noted.tag = tag;
+    return record(tensor, call, [&](LoggedCall& logged) {
+      logged.peer = peer;
+      logged.tag = tag;
     });
   }
-  Work note(
+  Work record(
       const at::Tensor& tensor, const Call& call,
-      const std::function<void(LoggedCall&)>& more = [](LoggedCall&) {}) {
+      const std::function<void(LoggedCall&)>& set_fields = [](LoggedCall&) {}) {
     if (!log_) return {};
-    LoggedCall noted{.ranks = members_,
-                     .axes = call.axes,
-                     .operation = std::string(call.operation),
-                     .what = call.what,
-                     .bytes = call.bytes};
+    LoggedCall logged{.ranks = members_,
+                      .axes = call.axes,
+                      .operation = std::string(call.operation),
+                      .what = call.what,
+                      .bytes = call.bytes};
     if (tensor.defined()) {
-      noted.shape = tensor.sizes().vec();
-      noted.dtype = tensor.scalar_type();
-      noted.agreed = tensor.is_cpu();
+      logged.shape = tensor.sizes().vec();
+      logged.dtype = tensor.scalar_type();
+      logged.dynamic_size = tensor.is_cpu();
     }
-    more(noted);
-    log_->add(std::move(noted));
+    set_fields(logged);
+    log_->add(std::move(logged));
     return {};
   }
   std::shared_ptr<CallLog> log_;

@@ -1,4 +1,4 @@
-// The backend of dry runs: nothing moves, everything is written down.
+// Backend of dry runs: communicates nothing, logs every call.
 #pragma once
 
 #include <memory>
@@ -8,9 +8,9 @@
 
 namespace colonnade::comm {
 
-/// Groups that return at once. Meta tensors stay as they are. For tensors with memory every peer is
-/// taken to hold this rank's values: gathers repeat `in`, reductions keep the values, a receive leaves
-/// them. `log` may be null.
+/// Factory of groups whose calls return at once. Meta tensors are unchanged. For other tensors every peer is
+/// assumed to hold this rank's values: gathers repeat `in`; reductions and receives leave the values
+/// unchanged. `log` may be null.
 std::shared_ptr<GroupFactory> null_factory(std::shared_ptr<CallLog> log);
 
 }  // namespace colonnade::comm

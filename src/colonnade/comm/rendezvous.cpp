@@ -1,4 +1,4 @@
-// The store of a job, the arrival of its ranks, and the factory of groups between processes.
+// TCPStore of a job, rendezvous of its ranks, and the factory of groups between processes.
 #include "colonnade/comm/rendezvous.h"
 
 #include <c10/util/Exception.h>
@@ -14,8 +14,8 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
-#include "colonnade/comm/by_device.h"
 #include "colonnade/comm/c10d_backends.h"
+#include "colonnade/comm/device_dispatch.h"
 #include "colonnade/comm/tcp_probe.h"
 
 namespace colonnade::comm {
@@ -30,8 +30,8 @@ std::string seconds_text(milliseconds time) {
   return fmt::format("{:g} s", static_cast<double>(time.count()) / 1000);
 }
 
-/// The members whose keys are absent; all when the store itself is gone.
-std::vector<int> absent(c10d::Store& store, const std::string& prefix, const std::vector<int>& ranks) {
+/// Ranks that have not arrived; all of them if the store is unreachable.
+std::vector<int> missing_ranks(c10d::Store& store, const std::string& prefix, const std::vector<int>& ranks) {
   std::vector<int> missing;
   for (const int rank : ranks) {
     try {
@@ -49,22 +49,23 @@ std::vector<int> all_ranks(int size) {
   return ranks;
 }
 
-/// Returns when all have arrived at `name`, or after kQuietStart with a line that names who is late.
-void say_who_is_late(c10d::Store& store, const std::string& name, const std::vector<int>& ranks,
-                     milliseconds timeout) {
-  constexpr milliseconds kPause(20);
-  for (const auto start = Clock::now(); Clock::now() - start < kQuietStart;
-       std::this_thread::sleep_for(kPause))
+/// Returns when all ranks have arrived at `name`; after kSlowStart, logs the missing ranks and returns.
+void log_missing_ranks(c10d::Store& store, const std::string& name, const std::vector<int>& ranks,
+                       milliseconds timeout) {
+  constexpr milliseconds kPollInterval(20);
+  for (const auto start = Clock::now(); Clock::now() - start < kSlowStart;
+       std::this_thread::sleep_for(kPollInterval))
     if (store.check({name + "/all"})) return;
-  const std::vector<int> missing = absent(store, name, ranks);
-  if (missing.empty()) return;  // the last one has come since
+  const std::vector<int> missing = missing_ranks(store, name, ranks);
+  if (missing.empty()) return;  // the last rank has just arrived
   log::info("{}: waiting for {} of {} ranks, up to {}: {}", name, missing.size(), ranks.size(),
             seconds_text(timeout), list_ranks(missing));
 }
 
-/// Marks this rank as arrived at `name` and waits for the others; `aloud`: says so where that takes long.
-void arrive(c10d::Store& store, const std::string& name, const std::vector<int>& ranks, int rank,
-            milliseconds timeout, bool aloud = false) {
+/// Barrier over the store: marks this rank as arrived at `name` and waits for the others. `log_slow`: logs
+/// the missing ranks if that takes long.
+void store_barrier(c10d::Store& store, const std::string& name, const std::vector<int>& ranks, int rank,
+                   milliseconds timeout, bool log_slow = false) {
   const std::string all = name + "/all";
   std::string reason;
   try {
@@ -73,14 +74,14 @@ void arrive(c10d::Store& store, const std::string& name, const std::vector<int>&
       store.set(all, std::vector<std::uint8_t>{1});
     }
     const auto start = Clock::now();
-    if (aloud && timeout > kQuietStart) say_who_is_late(store, name, ranks, timeout);
+    if (log_slow && timeout > kSlowStart) log_missing_ranks(store, name, ranks, timeout);
     const auto left = timeout - std::chrono::duration_cast<milliseconds>(Clock::now() - start);
-    store.wait({all}, std::max(left, milliseconds(1)));  // 0 would be without end
+    store.wait({all}, std::max(left, milliseconds(1)));  // 0 would wait forever
     return;
   } catch (const c10::Error& error) {
     reason = error.what_without_backtrace();
   }
-  const std::vector<int> missing = absent(store, name, ranks);
+  const std::vector<int> missing = missing_ranks(store, name, ranks);
   if (missing.size() == ranks.size()) {
     throw CommError(
         fmt::format("{}: the store of the job must answer; got: {}; see the log of rank 0", name, reason));
@@ -92,13 +93,16 @@ void arrive(c10d::Store& store, const std::string& name, const std::vector<int>&
                   missing.size() == 1 ? "" : "s", list_ranks(missing)));
 }
 
-/// On one machine rank 0 hosts a store beside the one of torchrun's agent, which other machines can reach.
-bool hosts_store(const launch::Place& place) {
-  return place.rank == 0 && (!place.store_is_hosted || place.one_machine());
+/// On a single machine rank 0 hosts a loopback store even under torchrun, whose store is reachable from
+/// outside.
+bool hosts_store(const launch::RankEnvironment& place) {
+  return place.rank == 0 && (!place.has_agent_store || place.is_single_node());
 }
 
-/// The host of the store leaves last: who has not read yet that all have arrived would find no store.
-void leave(c10d::Store& store, const std::string& name, const launch::Place& place, milliseconds timeout) {
+/// Ends a store barrier. The store host leaves last; ranks that have yet to see the barrier complete need the
+/// store.
+void leave_store_barrier(c10d::Store& store, const std::string& name, const launch::RankEnvironment& place,
+                         milliseconds timeout) {
   const std::string left = name + "/left", empty = name + "/empty";
   try {
     if (hosts_store(place)) {
@@ -106,11 +110,11 @@ void leave(c10d::Store& store, const std::string& name, const launch::Place& pla
     } else if (store.add(left, 1) == place.world_size - 1) {
       store.set(empty, std::vector<std::uint8_t>{1});
     }
-  } catch (const c10::Error&) {  // all have arrived; who is lost since then is missed in what comes next
+  } catch (const c10::Error&) {  // all had arrived; later calls detect a rank lost since then
   }
 }
 
-/// The store that rank 0 hosts at `socket`.
+/// The store hosted by rank 0 on `socket`.
 StorePtr host_store(int socket, milliseconds timeout) {
   c10d::TCPStoreOptions options;
   options.port = static_cast<std::uint16_t>(port_of(socket));
@@ -143,14 +147,15 @@ StorePtr join_store(const std::string& address, int port, milliseconds timeout) 
   }
 }
 
-/// Through the store of torchrun's agent the ranks learn the port of their own store on this machine.
-StorePtr store_beside_agents(const launch::Place& place, const std::string& prefix, milliseconds timeout) {
-  const StorePtr agents = join_store(place.master_address, place.master_port, timeout);
+/// Loopback store of a single-machine job; its port is exchanged through the store of torchrun's agent.
+StorePtr local_store_via_agent(const launch::RankEnvironment& place, const std::string& prefix,
+                               milliseconds timeout) {
+  const StorePtr agent_store = join_store(place.master_address, place.master_port, timeout);
   const std::string key = prefix + "/port";
   if (!hosts_store(place)) {
     std::vector<std::uint8_t> port;
     try {
-      port = agents->get(key);
+      port = agent_store->get(key);
     } catch (const c10::Error& error) {
       throw CommError(
           fmt::format("rendezvous: rank 0 must report the port of its store; got: {}; see its log",
@@ -161,38 +166,38 @@ StorePtr store_beside_agents(const launch::Place& place, const std::string& pref
   const int socket = listen_on(0, /*loopback_only=*/true);
   const std::string port = std::to_string(port_of(socket));
   const StorePtr store = host_store(socket, timeout);
-  agents->set(key, std::vector<std::uint8_t>(port.begin(), port.end()));
+  agent_store->set(key, std::vector<std::uint8_t>(port.begin(), port.end()));
   return store;
 }
 
-StorePtr open_store(const launch::Place& place, const std::string& prefix, milliseconds timeout) {
-  const bool local = place.one_machine();
-  if (place.store_is_hosted && local) return store_beside_agents(place, prefix, timeout);
+StorePtr open_store(const launch::RankEnvironment& place, const std::string& prefix, milliseconds timeout) {
+  const bool local = place.is_single_node();
+  if (place.has_agent_store && local) return local_store_via_agent(place, prefix, timeout);
   if (hosts_store(place)) return host_store(listen_on(place.master_port, local), timeout);
-  // The ranks of one machine need no name service for it.
+  // Ranks of one machine need no name resolution.
   return join_store(local ? kLoopback : place.master_address, place.master_port, timeout);
 }
 
 class ProcessFactory final : public GroupFactory {
  public:
-  ProcessFactory(StorePtr store, const launch::Place& place, const ConnectOptions& options)
+  ProcessFactory(StorePtr store, const launch::RankEnvironment& place, const ConnectOptions& options)
       : store_(std::move(store)), place_(place), options_(options) {}
 
   std::shared_ptr<Backend> make(const std::vector<int>& ranks, int my_index,
                                 const std::string& name) override {
-    const std::string key = fmt::format("group {}#{}", name, made_[name]++);
-    GroupSeat seat = seat_of(place_, options_);
-    seat.store = c10::make_intrusive<c10d::PrefixStore>(key, store_);
-    seat.ranks = ranks;
-    seat.index = my_index;
-    arrive(*store_, key, ranks, place_.rank, options_.timeout);
+    const std::string key = fmt::format("group {}#{}", name, group_counts_[name]++);
+    GroupSpec spec = base_group_spec(place_, options_);
+    spec.store = c10::make_intrusive<c10d::PrefixStore>(key, store_);
+    spec.ranks = ranks;
+    spec.index = my_index;
+    store_barrier(*store_, key, ranks, place_.rank, options_.timeout);
     try {
-      if (!options_.cuda || options_.gloo_for_cuda) return make_gloo(seat);
-      if (!flights_) flights_ = nccl_flights(options_.timeout);
-      seat.flights = flights_;
-      GroupSeat of_host = seat;
-      of_host.store = c10::make_intrusive<c10d::PrefixStore>("host", seat.store);
-      return by_device(make_gloo(of_host), make_nccl(seat));
+      if (!options_.cuda || options_.gloo_for_cuda) return make_gloo(spec);
+      if (!watchdog_) watchdog_ = make_nccl_watchdog(options_.timeout);
+      spec.watchdog = watchdog_;
+      GroupSpec host_spec = spec;
+      host_spec.store = c10::make_intrusive<c10d::PrefixStore>("host", spec.store);
+      return dispatch_by_device(make_gloo(host_spec), make_nccl(spec));
     } catch (const Error&) {
       throw;
     } catch (const c10::Error& error) {
@@ -212,38 +217,40 @@ class ProcessFactory final : public GroupFactory {
   }
 
   StorePtr store_;
-  launch::Place place_;
+  launch::RankEnvironment place_;
   ConnectOptions options_;
-  std::shared_ptr<Flights> flights_;  ///< with NCCL only
-  std::map<std::string, int> made_;   ///< groups of equal name: two meshes of one job may want them
+  std::shared_ptr<DeviceOpWatchdog> watchdog_;  ///< NCCL only
+  std::map<std::string, int>
+      group_counts_;  ///< number of groups by name, since two meshes may use the same name
 };
 
-/// What c10d writes about its sockets is said in our words by the error that follows.
-void quiet_sockets() {
+/// Silences c10d's socket warnings; the errors thrown here report the same failures.
+void silence_c10d_logs() {
   if (std::getenv("TORCH_CPP_LOG_LEVEL") == nullptr)
     FLAGS_caffe2_log_level = std::max(FLAGS_caffe2_log_level, c10::GLOG_ERROR);
 }
 
-/// A world of one has no groups to make.
-class LonelyFactory final : public GroupFactory {
+/// Factory of a single-rank world, which creates no groups.
+class SingleRankFactory final : public GroupFactory {
  public:
   std::shared_ptr<Backend> make(const std::vector<int>& ranks, int, const std::string& name) override {
-    COL_CHECK(false, "group {}: a world of one has no other ranks; got ranks {}", name, list_ranks(ranks));
+    COL_CHECK(false, "group {} must not have other ranks in a world of one; got ranks {}", name,
+              list_ranks(ranks));
   }
 };
 
 }  // namespace
 
-GroupSeat seat_of(const launch::Place& place, const ConnectOptions& options) {
-  GroupSeat seat;
-  seat.timeout = options.timeout;
-  seat.one_machine = place.one_machine();
-  seat.device_index = options.device_index;
-  return seat;
+GroupSpec base_group_spec(const launch::RankEnvironment& place, const ConnectOptions& options) {
+  GroupSpec spec;
+  spec.timeout = options.timeout;
+  spec.one_machine = place.is_single_node();
+  spec.device_index = options.device_index;
+  return spec;
 }
 
-struct World::Meeting {
-  StorePtr store;
+struct World::Store {
+  StorePtr ptr;
 };
 
 void World::barrier(std::string_view name) const { barrier(name, timeout_); }
@@ -251,30 +258,30 @@ void World::barrier(std::string_view name) const { barrier(name, timeout_); }
 void World::barrier(std::string_view name, milliseconds timeout) const {
   if (size() == 1) return;
   const std::string full = fmt::format("barrier \"{}\"", name);
-  arrive(*meeting_->store, full, all_ranks(size()), rank(), timeout);
-  leave(*meeting_->store, full, place_, timeout);
+  store_barrier(*store_->ptr, full, all_ranks(size()), rank(), timeout);
+  leave_store_barrier(*store_->ptr, full, place_, timeout);
 }
 
-World connect(const launch::Place& place, const ConnectOptions& options) {
+World connect(const launch::RankEnvironment& place, const ConnectOptions& options) {
   World world;
   world.place_ = place;
   world.timeout_ = options.timeout;
   if (place.world_size == 1) {
-    world.factory_ = std::make_shared<LonelyFactory>();
+    world.factory_ = std::make_shared<SingleRankFactory>();
     return world;
   }
-  quiet_sockets();
+  silence_c10d_logs();
   const auto start = Clock::now();
-  // A launcher that starts the ranks again may keep its store: old keys must not be found. Nor may those of
-  // another job that has come to the same port.
+  // The prefix hides keys of an earlier start, if the launcher keeps its store, and of another job on the
+  // port.
   const std::string prefix =
       fmt::format("colonnade/{}{}{}", place.job_token, place.job_token.empty() ? "" : "/", place.restart);
   const StorePtr store =
       c10::make_intrusive<c10d::PrefixStore>(prefix, open_store(place, prefix, options.timeout));
   const auto spent = std::chrono::duration_cast<milliseconds>(Clock::now() - start);
-  arrive(*store, "rendezvous", all_ranks(place.world_size), place.rank,
-         std::max(options.timeout - spent, milliseconds(1000)), place.rank == 0);
-  world.meeting_ = std::make_shared<World::Meeting>(World::Meeting{store});
+  store_barrier(*store, "rendezvous", all_ranks(place.world_size), place.rank,
+                std::max(options.timeout - spent, milliseconds(1000)), place.rank == 0);
+  world.store_ = std::make_shared<World::Store>(World::Store{store});
   world.factory_ = std::make_shared<ProcessFactory>(store, place, options);
   return world;
 }

@@ -1,4 +1,4 @@
-// How the processes of a job find each other: one store at the master's address, groups over it.
+// Rendezvous of a job's processes: one store at the master address, and groups created through it.
 #pragma once
 
 #include <chrono>
@@ -8,51 +8,48 @@
 #include <string_view>
 
 #include "colonnade/comm/communicators.h"
-#include "colonnade/launch/place.h"
+#include "colonnade/launch/rank_environment.h"
 
 namespace colonnade::comm {
 
 struct ConnectOptions {
-  /// Of every wait: for peers at the start, and of every operation of every group
-  /// (--distributed-timeout-minutes).
+  /// Timeout of the rendezvous and of every operation of every group (--distributed-timeout-minutes).
   std::chrono::milliseconds timeout = std::chrono::minutes(10);
-  bool cuda = false;           ///< CUDA tensors go over nccl, others over gloo
-  int device_index = 0;        ///< of the CUDA device on which this rank's tensors are
-  bool gloo_for_cuda = false;  ///< over gloo with host copies, on any device: ranks may share one
+  bool cuda = false;           ///< use nccl for CUDA tensors and gloo for others
+  int device_index = 0;        ///< CUDA device of this rank
+  bool gloo_for_cuda = false;  ///< use gloo with host copies on any device, so that ranks may share a GPU
 };
 
-/// The job as one rank sees it. A value; copies share the connection. In a world of one no socket is
-/// opened.
+/// This rank's view of the job. A value type: copies share the connection. A world of one opens no socket.
 class World {
  public:
   [[nodiscard]] int rank() const { return place_.rank; }
   [[nodiscard]] int size() const { return place_.world_size; }
-  [[nodiscard]] const launch::Place& place() const { return place_; }
-  /// What Communicators are made of.
+  [[nodiscard]] const launch::RankEnvironment& place() const { return place_; }
+  /// Factory for Communicators.
   [[nodiscard]] const std::shared_ptr<GroupFactory>& factory() const { return factory_; }
-  /// Returns when all ranks have called it with this name; a name is used once. Goes through the store,
-  /// so it needs no group. Throws CommError that counts and names the missing ranks.
+  /// Returns when all ranks have called it with `name`, which must be new. Uses the store, so it needs no
+  /// group. Throws CommError with the count and list of the missing ranks.
   void barrier(std::string_view name) const;
   void barrier(std::string_view name, std::chrono::milliseconds timeout) const;
 
  private:
-  friend World connect(const launch::Place& place, const ConnectOptions& options);
-  struct Meeting;  // the store
-  launch::Place place_;
+  friend World connect(const launch::RankEnvironment& place, const ConnectOptions& options);
+  struct Store;
+  launch::RankEnvironment place_;
   std::chrono::milliseconds timeout_{};
-  std::shared_ptr<Meeting> meeting_;
+  std::shared_ptr<Store> store_;
   std::shared_ptr<GroupFactory> factory_;
 };
 
-/// Meets the other ranks. Rank 0 hosts the store at the master's port unless torchrun's agent does. Where all
-/// ranks are on one machine everything listens on loopback only, and torchrun's store only carries the port
-/// of rank 0's own. Throws ConfigError when the port is in use or the address is unknown, CommError when the
-/// master does not answer or ranks do not arrive within the time-out ("3 of 4 ranks arrived; missing: rank
-/// 2").
-World connect(const launch::Place& place, const ConnectOptions& options);
+/// Connects to the other ranks. Rank 0 hosts the store at the master port unless torchrun's agent does. If
+/// all ranks are on one machine, sockets listen on loopback only, and torchrun's store is used only to
+/// exchange the port of rank 0's store. Throws ConfigError if the port is in use or the address is unknown,
+/// CommError if the master does not answer or ranks do not arrive within the timeout.
+World connect(const launch::RankEnvironment& place, const ConnectOptions& options);
 
-/// Compares the settings of all ranks; collective over `world`. Throws ConfigError on every rank that
-/// names each rank and setting that differs from rank 0, with both values.
+/// Compares the settings of all ranks; collective over `world`. Throws ConfigError on every rank, listing
+/// each setting that differs from rank 0 with its rank and both values.
 void check_same_settings(const Group& world, const std::map<std::string, std::string>& settings);
 
 }  // namespace colonnade::comm

@@ -1,4 +1,4 @@
-// Settings of all ranks, compared line by line with those of rank 0.
+// Comparison of all ranks' settings with those of rank 0.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -10,7 +10,7 @@ namespace {
 
 using Settings = std::map<std::string, std::string>;
 
-/// Names and values, each ended by a zero byte, which none of them can hold.
+/// Names and values, each terminated by a zero byte, which none of them contains.
 std::string to_text(const Settings& settings) {
   std::string text;
   for (const auto& [key, value] : settings) text.append(key).append(1, '\0').append(value).append(1, '\0');
@@ -33,7 +33,7 @@ std::string value(const Settings& settings, const std::string& key) {
   return it == settings.end() ? "nothing" : fmt::format("'{}'", it->second);
 }
 
-/// One line per key in which `theirs` differs from `first`.
+/// Adds one line per key in which `theirs` differs from `first`.
 void compare_settings(int rank, const Settings& first, const Settings& theirs,
                       std::vector<std::string>& faults) {
   Settings keys = first;
@@ -59,7 +59,7 @@ void check_same_settings(const Group& world, const Settings& settings) {
   const std::size_t more = faults.size() > kShown ? faults.size() - kShown : 0;
   faults.resize(faults.size() - more);
   throw ConfigError(
-      fmt::format("settings: all ranks must be given the same; got {}{}; start all ranks with one command",
+      fmt::format("settings must be equal on all ranks; got {}{}; start all ranks with one command",
                   fmt::join(faults, "; "), more > 0 ? fmt::format("; and {} more", more) : ""));
 }
 

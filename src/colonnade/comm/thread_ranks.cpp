@@ -1,4 +1,4 @@
-// The shared-memory backend of Group and the threads that run on it.
+// Shared-memory backend of Group, and the threads that run as ranks.
 #include "colonnade/comm/thread_ranks.h"
 
 #include <ATen/ATen.h>
@@ -30,148 +30,150 @@ void copy_bytes(void* to, const void* from, std::size_t bytes) {
 
 class ThreadBackend final : public Backend {
  public:
-  ThreadBackend(std::shared_ptr<Hub> hub, std::vector<int> ranks, int rank)
-      : Backend(std::move(ranks), rank), hub_(std::move(hub)) {}
+  ThreadBackend(std::shared_ptr<Mailbox> mailbox, std::vector<int> ranks, int rank)
+      : Backend(std::move(ranks), rank), mailbox_(std::move(mailbox)) {}
 
   [[nodiscard]] std::string_view name() const override { return "threads"; }
 
   Work all_reduce(at::Tensor tensor, Reduce op, const Call& call) override {
-    return together(call, tensor, tensor, [&] {
-      // Member r owns slice r: it alone reads and writes these elements, in every member's memory.
-      const auto [first, last] = slice(tensor.numel());
+    return run_collective(call, tensor, tensor, [&] {
+      // Only member r reads and writes slice r, in every member's buffer.
+      const auto [first, last] = owned_range(tensor.numel());
       const auto offset = static_cast<std::size_t>(first) * tensor.element_size();
       const auto bytes = static_cast<std::size_t>(last - first) * tensor.element_size();
       reduce(tensor.scalar_type(), inputs(offset), bytes_of(tensor.data_ptr()) + offset, last - first, op);
       for (int r = 0; r < size(); ++r) {
-        copy_bytes(bytes_of(hub_->post(r).out) + offset, bytes_of(tensor.data_ptr()) + offset, bytes);
+        copy_bytes(bytes_of(mailbox_->args(r).out) + offset, bytes_of(tensor.data_ptr()) + offset, bytes);
       }
     });
   }
 
   Work all_gather(at::Tensor out, at::Tensor in, const Call& call) override {
-    return together(call, out, in, [&] {
-      for (int r = 0; r < size(); ++r) copy_bytes(part(out, r), hub_->post(r).in, in.nbytes());
+    return run_collective(call, out, in, [&] {
+      for (int r = 0; r < size(); ++r) copy_bytes(shard(out, r), mailbox_->args(r).in, in.nbytes());
     });
   }
 
   Work reduce_scatter(at::Tensor out, at::Tensor in, const Call& call) override {
-    return together(call, out, in, [&] {
+    return run_collective(call, out, in, [&] {
       const auto offset = static_cast<std::size_t>(rank()) * out.nbytes();
       reduce(out.scalar_type(), inputs(offset), out.data_ptr(), out.numel(), Reduce::kSum);
     });
   }
 
   Work broadcast(at::Tensor tensor, int root, const Call& call) override {
-    return together(call, tensor, tensor,
-                    [&] { copy_bytes(tensor.data_ptr(), hub_->post(root).in, tensor.nbytes()); });
+    return run_collective(call, tensor, tensor,
+                          [&] { copy_bytes(tensor.data_ptr(), mailbox_->args(root).in, tensor.nbytes()); });
   }
 
   Work all_to_all(at::Tensor out, at::Tensor in, const Rows& rows, const Call& call) override {
     check_cpu(in);
     const std::int64_t width = c10::multiply_integers(in.sizes().slice(1));
-    const Post post{call.operation, call.what, in.scalar_type(), width, in.data_ptr(), out.data_ptr(), &rows};
-    hub_->meet(rank(), post);
+    const CollectiveArgs args{call.operation, call.what, in.scalar_type(), width, in.data_ptr(),
+                              out.data_ptr(), &rows};
+    mailbox_->begin_collective(rank(), args);
     std::string fault;
     std::byte* to = bytes_of(out.data_ptr());
     for (int r = 0; r < size(); ++r) {
       const std::int64_t expected = rows.received[static_cast<std::size_t>(r)];
-      const std::vector<std::int64_t>& theirs = hub_->post(r).rows->sent;
+      const std::vector<std::int64_t>& theirs = mailbox_->args(r).rows->sent;
       const std::int64_t sent = theirs[static_cast<std::size_t>(rank())];
       if (sent != expected)
         fault = fmt::format("{} rows sent by member {} and {} expected", sent, r, expected);
       const auto row = static_cast<std::size_t>(width) * in.element_size();
       const auto first =
           static_cast<std::size_t>(std::accumulate(theirs.begin(), theirs.begin() + rank(), std::int64_t{0}));
-      copy_bytes(to, bytes_of(hub_->post(r).in) + first * row,
+      copy_bytes(to, bytes_of(mailbox_->args(r).in) + first * row,
                  static_cast<std::size_t>(std::min(sent, expected)) * row);
       to += static_cast<std::size_t>(expected) * row;
     }
-    hub_->depart(rank());
-    COL_CHECK(fault.empty(), "all_to_all \"{}\": both sides must count the same rows; got {}", call.what,
+    mailbox_->end_collective(rank());
+    COL_CHECK(fault.empty(), "all_to_all \"{}\": sent and received row counts must match; got {}", call.what,
               fault);
-    return hidden(out, in);
+    return hide_until_wait(out, in);
   }
 
   Work send(at::Tensor tensor, int to, int tag, const Call& call) override {
     check_cpu(tensor);
-    const at::Tensor letter = tensor.clone();
-    hub_->put(rank(), to, tag, letter);
-    return Work([tensor, letter, what = std::string(call.what)] {
-      COL_CHECK(std::memcmp(tensor.const_data_ptr(), letter.const_data_ptr(), letter.nbytes()) == 0,
-                "send \"{}\": the tensor must stay as it is until wait(); got another value", what);
+    const at::Tensor message = tensor.clone();
+    mailbox_->send(rank(), to, tag, message);
+    return Work([tensor, message, what = std::string(call.what)] {
+      COL_CHECK(std::memcmp(tensor.const_data_ptr(), message.const_data_ptr(), message.nbytes()) == 0,
+                "send \"{}\": the tensor must not change before wait(); got another value", what);
     });
   }
 
   Work recv(at::Tensor tensor, int from, int tag, const Call&) override {
     check_cpu(tensor);
-    const std::uint64_t number = hub_->expect(from, rank(), tag);
-    return Work([hub = hub_, tensor, from, to = rank(), tag, number] {
-      const at::Tensor letter = hub->take(from, to, tag, number);
-      COL_CHECK(letter.sizes() == tensor.sizes() && letter.scalar_type() == tensor.scalar_type(),
+    const std::uint64_t sequence = mailbox_->reserve_receive(from, rank(), tag);
+    return Work([mailbox = mailbox_, tensor, from, to = rank(), tag, sequence] {
+      const at::Tensor message = mailbox->receive(from, to, tag, sequence);
+      COL_CHECK(message.sizes() == tensor.sizes() && message.scalar_type() == tensor.scalar_type(),
                 "recv: sender and receiver must agree; got {} {} sent and {} {} expected, tag {}",
-                c10::toString(letter.scalar_type()), letter.sizes(), c10::toString(tensor.scalar_type()),
+                c10::toString(message.scalar_type()), message.sizes(), c10::toString(tensor.scalar_type()),
                 tensor.sizes(), tag);
-      copy_bytes(tensor.data_ptr(), letter.data_ptr(), tensor.nbytes());
+      copy_bytes(tensor.data_ptr(), message.data_ptr(), tensor.nbytes());
     });
   }
 
   void barrier(const Call& call) override {
-    const Post post{call.operation, call.what};
-    hub_->meet(rank(), post);
-    hub_->depart(rank());
+    const CollectiveArgs args{call.operation, call.what};
+    mailbox_->begin_collective(rank(), args);
+    mailbox_->end_collective(rank());
   }
 
  private:
   static void check_cpu(const at::Tensor& tensor) {
-    COL_CHECK(tensor.is_cpu(), "thread ranks: tensors must be on the CPU; got {}", tensor.device().str());
+    COL_CHECK(tensor.is_cpu(), "tensors of thread ranks must be on the CPU; got {}", tensor.device().str());
   }
 
-  /// Runs `body` while every member's tensors may be read and nobody has gone on, and hides the result
-  /// until wait().
+  /// Runs `body` between two barriers, while every member's tensors may be read, and hides the result until
+  /// wait().
   template <typename Body>
-  Work together(const Call& call, const at::Tensor& out, const at::Tensor& in, const Body& body) {
+  Work run_collective(const Call& call, const at::Tensor& out, const at::Tensor& in, const Body& body) {
     check_cpu(in);
-    const Post post{call.operation, call.what, in.scalar_type(), in.numel(), in.data_ptr(), out.data_ptr()};
-    hub_->meet(rank(), post);
+    const CollectiveArgs args{call.operation, call.what,     in.scalar_type(),
+                              in.numel(),     in.data_ptr(), out.data_ptr()};
+    mailbox_->begin_collective(rank(), args);
     body();
-    hub_->depart(rank());
-    return hidden(out, in);
+    mailbox_->end_collective(rank());
+    return hide_until_wait(out, in);
   }
 
-  /// `out` holds no numbers before wait(), except where it is `in` of an all_gather, which nobody writes:
-  /// who reads too early fails every time and not once in a thousand runs.
-  static Work hidden(const at::Tensor& out, const at::Tensor& in) {
+  /// Fills `out` with NaN until wait(), except an all_gather's `in` within it, so that a read before wait()
+  /// fails in every run.
+  static Work hide_until_wait(const at::Tensor& out, const at::Tensor& in) {
     if (out.numel() == 0) return Work();
     const at::Tensor result = out.clone();
     auto* const begin = bytes_of(out.data_ptr());
-    const auto* const kept = bytes_of(in.const_data_ptr());
-    const bool within = in.numel() < out.numel() && kept >= begin && kept < begin + out.nbytes();
-    const std::size_t before = within ? static_cast<std::size_t>(kept - begin) : out.nbytes();
+    const auto* const kept_begin = bytes_of(in.const_data_ptr());
+    const bool within = in.numel() < out.numel() && kept_begin >= begin && kept_begin < begin + out.nbytes();
+    const std::size_t before = within ? static_cast<std::size_t>(kept_begin - begin) : out.nbytes();
     const std::size_t after = within ? before + in.nbytes() : out.nbytes();
-    constexpr int kNoNumber = 0xFF;  // NaN in every float type
-    std::memset(begin, kNoNumber, before);
-    std::memset(begin + after, kNoNumber, out.nbytes() - after);
+    constexpr int kNanByte = 0xFF;  // NaN in every float type
+    std::memset(begin, kNanByte, before);
+    std::memset(begin + after, kNanByte, out.nbytes() - after);
     return Work([out, result] { copy_bytes(out.data_ptr(), result.const_data_ptr(), out.nbytes()); });
   }
 
   [[nodiscard]] std::vector<const void*> inputs(std::size_t offset) const {
     std::vector<const void*> parts;
-    for (int r = 0; r < size(); ++r) parts.push_back(bytes_of(hub_->post(r).in) + offset);
+    for (int r = 0; r < size(); ++r) parts.push_back(bytes_of(mailbox_->args(r).in) + offset);
     return parts;
   }
   /// Slice r of dimension 0 of `whole`.
-  [[nodiscard]] std::byte* part(const at::Tensor& whole, int r) const {
+  [[nodiscard]] std::byte* shard(const at::Tensor& whole, int r) const {
     return bytes_of(whole.data_ptr()) +
            whole.nbytes() / static_cast<std::size_t>(size()) * static_cast<std::size_t>(r);
   }
-  /// This member's share of `count` elements, in whole cache lines.
-  [[nodiscard]] std::pair<std::int64_t, std::int64_t> slice(std::int64_t count) const {
+  /// This member's range of `count` elements, aligned to cache lines.
+  [[nodiscard]] std::pair<std::int64_t, std::int64_t> owned_range(std::int64_t count) const {
     constexpr std::int64_t kLine = 64;
     const std::int64_t share = (count / size() / kLine + 1) * kLine;
     return {std::min(count, rank() * share), std::min(count, (rank() + 1) * share)};
   }
 
-  std::shared_ptr<Hub> hub_;
+  std::shared_ptr<Mailbox> mailbox_;
 };
 
 class ThreadFactory final : public GroupFactory {
@@ -180,13 +182,14 @@ class ThreadFactory final : public GroupFactory {
 
   std::shared_ptr<Backend> make(const std::vector<int>& ranks, int my_index,
                                 const std::string& name) override {
-    const std::string key = fmt::format("{}#{}", name, made_[name]++);
-    return std::make_shared<ThreadBackend>(world_->hub(key, ranks), ranks, my_index);
+    const std::string key = fmt::format("{}#{}", name, group_counts_[name]++);
+    return std::make_shared<ThreadBackend>(world_->mailbox(key, ranks), ranks, my_index);
   }
 
  private:
   std::shared_ptr<ThreadWorld> world_;
-  std::map<std::string, int> made_;  ///< groups of equal name: two meshes of one job may want them
+  std::map<std::string, int>
+      group_counts_;  ///< number of groups by name, since two meshes may use the same name
 };
 
 void run_rank(const std::shared_ptr<ThreadWorld>& world, const layout::Mesh& mesh, int rank,
@@ -196,11 +199,11 @@ void run_rank(const std::shared_ptr<ThreadWorld>& world, const layout::Mesh& mes
   try {
     Communicators communicators(mesh, rank, std::make_shared<ThreadFactory>(world));
     body(communicators);
-    world->leave(rank, nullptr, "");
+    world->finish(rank, nullptr, "");
   } catch (const std::exception& error) {
-    world->leave(rank, std::current_exception(), error.what());
+    world->finish(rank, std::current_exception(), error.what());
   } catch (...) {
-    world->leave(rank, std::current_exception(), "an exception that is no std::exception");
+    world->finish(rank, std::current_exception(), "an exception other than std::exception");
   }
 }
 
@@ -216,7 +219,7 @@ void run_ranks(const config::Parallel& parallel, const std::function<void(Commun
     threads.emplace_back([&, rank] { run_rank(world, mesh, rank, body); });
   }
   for (std::thread& thread : threads) thread.join();
-  at::set_num_threads(threads_before);  // the number for new threads is one of the process
+  at::set_num_threads(threads_before);  // the ranks have set a process-wide default
   if (world->first_error()) std::rethrow_exception(world->first_error());
 }
 

@@ -1,4 +1,4 @@
-// Threads that stand in for ranks: a parallel test is as small as a serial one.
+// Ranks simulated by threads of one process, for tests.
 #pragma once
 
 #include <chrono>
@@ -9,19 +9,19 @@
 
 namespace colonnade::comm {
 
-/// Runs `body` once per rank of `parallel` (world_size ranks), each on a thread of its own with one
-/// OpenMP thread, and returns when all have ended. Groups are shared memory: a collective is two
-/// barriers and direct reads, summed in rank order, so results are equal bits on every run and rank.
-/// Calls that return a Work run at once, except recv, which runs in wait(); but outputs are NaN until wait(),
-/// and a tensor that changes between send and its wait() is an Error, so a missing wait shows in every run.
+/// Runs `body` once per rank of `parallel` (world_size ranks), each on its own thread with one OpenMP thread,
+/// and returns when all have finished. Groups use shared memory: a collective is two barriers with direct
+/// reads in between, summed in rank order, so results are bitwise identical on every run and rank. Calls that
+/// return a Work run immediately, except recv, which runs in wait(). Outputs are NaN until wait(), and a
+/// tensor that changes between send and its wait() is an Error, so a missing wait fails in every run.
 ///
-/// An exception in one rank ends the waits of the others with CommError and is rethrown here. A rank
-/// that waits for one that has ended, or longer than `timeout`, gets CommError naming it; ranks that
-/// call different collectives get Error naming both. Throws ConfigError as layout::Mesh does.
+/// An exception in one rank aborts the waits of the others with CommError and is rethrown here. A rank that
+/// waits for a finished rank, or longer than `timeout`, gets a CommError naming it; ranks that call different
+/// collectives get an Error naming both. Throws ConfigError like layout::Mesh.
 void run_ranks(const config::Parallel& parallel, const std::function<void(Communicators&)>& body,
                std::chrono::milliseconds timeout = std::chrono::seconds(60));
 
-/// `world` ranks, all of them on the data axis.
+/// Pure data parallelism over `world` ranks.
 void run_ranks(int world, const std::function<void(Communicators&)>& body,
                std::chrono::milliseconds timeout = std::chrono::seconds(60));
 

@@ -1,5 +1,5 @@
-// How a setting reaches its field of config::Run: text to value and back, by the type of the field.
-// Used by the settings/ tables only.
+// Conversion between the text of a setting and its field of config::Run, by the type of the field. Used by
+// the settings/ tables only.
 #pragma once
 
 #include <fmt/format.h>
@@ -17,35 +17,35 @@
 
 namespace colonnade::config {
 
-/// The words of an enum, in the order of its enumerators.
+/// Names of an enum's values, in the order of its enumerators.
 template <typename E>
-const std::vector<std::string>& enum_words();
+const std::vector<std::string>& enum_names();
 template <>
-const std::vector<std::string>& enum_words<PositionEmbedding>();
+const std::vector<std::string>& enum_names<PositionEmbedding>();
 template <>
-const std::vector<std::string>& enum_words<RopeType>();
+const std::vector<std::string>& enum_names<RopeType>();
 template <>
-const std::vector<std::string>& enum_words<Normalization>();
+const std::vector<std::string>& enum_names<Normalization>();
 template <>
-const std::vector<std::string>& enum_words<Activation>();
+const std::vector<std::string>& enum_names<Activation>();
 template <>
-const std::vector<std::string>& enum_words<SoftmaxType>();
+const std::vector<std::string>& enum_names<SoftmaxType>();
 template <>
-const std::vector<std::string>& enum_words<RouterScore>();
+const std::vector<std::string>& enum_names<RouterScore>();
 template <>
-const std::vector<std::string>& enum_words<TokenDispatcher>();
+const std::vector<std::string>& enum_names<TokenDispatcher>();
 template <>
-const std::vector<std::string>& enum_words<TokenDropPolicy>();
+const std::vector<std::string>& enum_names<TokenDropPolicy>();
 template <>
-const std::vector<std::string>& enum_words<ParamsDtype>();
+const std::vector<std::string>& enum_names<ParamsDtype>();
 template <>
-const std::vector<std::string>& enum_words<OptimizerKind>();
+const std::vector<std::string>& enum_names<OptimizerKind>();
 template <>
-const std::vector<std::string>& enum_words<LrDecayStyle>();
+const std::vector<std::string>& enum_names<LrDecayStyle>();
 template <>
-const std::vector<std::string>& enum_words<WsdDecayStyle>();
+const std::vector<std::string>& enum_names<WsdDecayStyle>();
 template <>
-const std::vector<std::string>& enum_words<WeightDecayIncrStyle>();
+const std::vector<std::string>& enum_names<WeightDecayIncrStyle>();
 
 template <typename T>
 struct IsOptional : std::false_type {};
@@ -68,7 +68,7 @@ constexpr Kind kind_of() {
   return Kind::kText;
 }
 
-/// Text to number; false unless the whole text is one that T can hold.
+/// Parses a number; false unless the whole text is a value of T.
 template <typename T>
 bool read_number(std::string_view text, T& out) {
   if (text.starts_with('+')) text.remove_prefix(1);
@@ -92,7 +92,7 @@ std::string read(T& out, const Words& words) {
       if (word != "true" && word != "false") return "must be true or false";
       out = word == "true";
     } else if constexpr (std::is_enum_v<T>) {
-      const auto& names = enum_words<T>();
+      const auto& names = enum_names<T>();
       std::size_t i = 0;
       while (i < names.size() && names[i] != word) ++i;
       if (i == names.size()) return fmt::format("must be one of {}", fmt::join(names, ", "));
@@ -109,12 +109,12 @@ Words print(const T& value) {
   if constexpr (std::is_same_v<T, Words>)
     return value;
   else if constexpr (std::is_enum_v<T>)
-    return {enum_words<T>().at(static_cast<std::size_t>(value))};
+    return {enum_names<T>().at(static_cast<std::size_t>(value))};
   else
     return {fmt::format("{}", value)};
 }
 
-/// The field that the members of Path lead to, one inside the other.
+/// Field at the nested member path Path.
 template <auto... Path>
 auto& field_of(Run& run) {
   return (run.*....*Path);
@@ -127,9 +127,9 @@ std::string set_field(Run& run, const Words& words) {
   if constexpr (IsOptional<T>::value) {
     if (words.empty()) return field.reset(), "";
     typename T::value_type value{};
-    std::string broken = read(value, words);
-    if (broken.empty()) field = std::move(value);
-    return broken;
+    std::string violated = read(value, words);
+    if (violated.empty()) field = std::move(value);
+    return violated;
   } else {
     return read(field, words);
   }
@@ -147,13 +147,13 @@ std::optional<Words> get_field(const Run& run) {
   }
 }
 
-/// A row of the table while it is being declared.
+/// Builder of one table row.
 class Row {
  public:
   explicit Row(Setting& setting) : s_(setting) {}
   Row& key(std::string text) { return s_.key = std::move(text), *this; }
   Row& alias(std::string flag) { return s_.aliases.push_back(std::move(flag)), *this; }
-  Row& off(std::string flag) { return s_.off_aliases.push_back(std::move(flag)), *this; }
+  Row& off_alias(std::string flag) { return s_.off_aliases.push_back(std::move(flag)), *this; }
   Row& unit(std::string text) { return s_.unit = std::move(text), *this; }
   Row& at_least(double low) { return s_.min = low, *this; }
   Row& range(double low, double high) { return s_.min = low, s_.max = high, *this; }
@@ -166,36 +166,36 @@ class Row {
     s_.shorthand_word = std::move(word);
     return *this;
   }
-  /// Own reading and printing, for a field whose flag has another form.
-  Row& how(Kind kind, decltype(Setting::set) set, decltype(Setting::get) get) {
+  /// Custom parsing and printing, for a field whose flag has another form.
+  Row& accessors(Kind kind, decltype(Setting::set) set, decltype(Setting::get) get) {
     s_.kind = kind;
     s_.set = set;
     s_.get = get;
     return *this;
   }
-  /// A value that Megatron has for a feature that is not part of this version.
-  Row& missing(std::vector<std::string> words, const std::string& feature) {
-    for (std::string& word : words) s_.missing.emplace(std::move(word), feature);
+  /// Values that Megatron has for a feature that this version does not support.
+  Row& unsupported(std::vector<std::string> words, const std::string& feature) {
+    for (std::string& word : words) s_.unsupported_values.emplace(std::move(word), feature);
     return *this;
   }
-  /// Where a flag that is always so does something else, or nothing.
-  Row& idle(bool (*is_so)(const Run&), std::string what) {
-    return s_.idle.push_back({is_so, std::move(what)}), *this;
+  /// Text that replaces the help in the run's note for runs where `applies` holds. For accepted no-op flags.
+  Row& note_if(bool (*applies)(const Run&), std::string text) {
+    return s_.conditional_notes.push_back({applies, std::move(text)}), *this;
   }
   Row& common() { return s_.common = true, *this; }
-  Row& own() { return s_.own = true, *this; }
+  Row& colonnade_only() { return s_.colonnade_only = true, *this; }
 
  private:
   Setting& s_;
 };
 
-/// A flag of Megatron's that is rejected or changes no result.
+/// A Megatron flag that is not supported or has no effect.
 struct Flag {
-  const char* names;          ///< spellings, separated by a space
+  const char* names;          ///< spellings, space-separated
   const char* type = "on";    ///< on, off, integer, number, text, list
   const char* value = "";     ///< Megatron's default
-  const char* key = "";       ///< destination, where it is not the name
-  const char* accepted = "";  ///< values of a flag without effect, separated by a space; "": any
+  const char* key = "";       ///< argparse destination if it differs from the name
+  const char* accepted = "";  ///< accepted values of a no-op flag, space-separated; "": any
 };
 
 /// Collects the rows of all tables.
@@ -203,30 +203,31 @@ class Table {
  public:
   void group(std::string name) { group_ = std::move(name); }
 
-  /// A setting behind the field that Path leads to: area and member, or area, part and member.
+  /// A setting stored in the field at Path: area and member, or area, part and member.
   template <auto... Path>
   Row add(std::string flag, std::string help) {
     using T = std::remove_cvref_t<decltype(field_of<Path...>(std::declval<Run&>()))>;
     Setting& s = append(std::move(flag), std::move(help));
     s.kind = kind_of<T>();
     s.nullable = IsOptional<T>::value;
-    if constexpr (std::is_enum_v<T>) s.choices = enum_words<T>();
-    if constexpr (IsOptionalEnum<T>::value) s.choices = enum_words<typename T::value_type>();
+    if constexpr (std::is_enum_v<T>) s.choices = enum_names<T>();
+    if constexpr (IsOptionalEnum<T>::value) s.choices = enum_names<typename T::value_type>();
     s.set = &set_field<Path...>;
     s.get = &get_field<Path...>;
     return Row(s);
   }
-  /// A setting of the run itself, or one that only config::parse knows.
+  /// A setting with custom accessors, or one that only config::parse handles.
   Row special(std::string flag, std::string help) { return Row(append(std::move(flag), std::move(help))); }
-  /// A switch that config::parse translates into other settings.
+  /// A switch that config::parse expands into other settings.
   Row shorthand(std::string flag, std::string help) { return Row(append(std::move(flag), std::move(help))); }
 
-  /// A flag that is true here whatever is asked. `accepted`: the values that are, empty for any.
-  Row always(const Flag& flag, std::string why, std::vector<std::string> accepted = {});
-  /// Flags that change no result, and what happens here instead, which their help and the run's note say.
+  /// A no-op flag whose behavior is always on. `accepted`: accepted values, empty for any.
+  Row no_op(const Flag& flag, std::string why, std::vector<std::string> accepted = {});
+  /// No-op flags that change no result. `instead` describes the behavior here, in their help and the run's
+  /// note.
   void no_effect(const std::string& instead, std::span<const Flag> flags);
-  /// Flags of something that is not part of this version, with one way out.
-  void refuse(const std::string& what, const std::string& way_out, std::span<const Flag> flags);
+  /// Flags of a feature that this version does not support, with a common fix.
+  void unsupported(const std::string& feature, const std::string& fix, std::span<const Flag> flags);
 
   std::vector<Setting> rows;
 
@@ -244,11 +245,11 @@ void add_recompute(Table& table);
 void add_parallel(Table& table);
 void add_training(Table& table);
 void add_data(Table& table);
-void add_always(Table& table);
+void add_no_op(Table& table);
 void add_no_effect(Table& table);
-void add_refused_model(Table& table);
-void add_refused_parallel(Table& table);
-void add_refused_training(Table& table);
-void add_refused_other(Table& table);
+void add_unsupported_model(Table& table);
+void add_unsupported_parallel(Table& table);
+void add_unsupported_training(Table& table);
+void add_unsupported_other(Table& table);
 
 }  // namespace colonnade::config

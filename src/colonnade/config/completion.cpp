@@ -1,5 +1,5 @@
-// Completion scripts: verbs first, then sub-verbs, then the flags of the verb, the words of a choice or
-// files. All three find verb and sub-verb in the words before the cursor; "VERB/SUB" decides what is offered.
+// Completion scripts: verbs, then sub-verbs, then the verb's flags, choices or files. All three shells find
+// the verb and sub-verb in the words before the cursor; "VERB/SUB" selects the completions.
 #include "colonnade/config/completion.h"
 
 #include <algorithm>
@@ -11,37 +11,36 @@ namespace colonnade::config {
 
 namespace {
 
-/// Every spelling of a setting that is worth offering to a command of this use, with its help: canonical
-/// flags and those that switch off.
-std::vector<Extra> settings(Use use) {
-  std::vector<Extra> out{{"--help", 0, "the settings used most"}, {"--help-all", 0, "all settings"}};
+/// Flags of settings offered to a command of this use, with their help: canonical flags and off flags.
+std::vector<VerbFlag> settings(Use use) {
+  std::vector<VerbFlag> out{{"--help", 0, "the most used settings"}, {"--help-all", 0, "all settings"}};
   for (const Setting& s : schema()) {
-    if (s.cls == Class::kRefused || !reads(use, s)) continue;
+    if (s.cls == Class::kUnsupported || !reads(use, s)) continue;
     out.push_back({s.flag, 1, s.shorthand_key.empty() ? s.help : "short for " + s.shorthand_word});
     if (s.kind == Kind::kSwitch && s.off_flag() != s.flag && s.cls == Class::kImplemented)
-      out.push_back({s.off_flag(), 0, "switches " + s.flag + " off"});
+      out.push_back({s.off_flag(), 0, "turns " + s.flag + " off"});
   }
   return out;
 }
 
-/// The words that a setting may have; none where it is not a choice.
+/// Allowed values of a setting; empty if it is not a choice.
 Words choices(const Setting& s) {
-  if (s.cls == Class::kRefused || s.kind == Kind::kSwitch) return {};
+  if (s.cls == Class::kUnsupported || s.kind == Kind::kSwitch) return {};
   Words words = s.choices;
   std::erase(words, "");
   return words;
 }
 
-std::string flag_words(const std::vector<Extra>& extras) {
+std::string flag_words(const std::vector<VerbFlag>& extras) {
   Words flags;
-  for (const Extra& extra : extras) flags.push_back(extra.flag);
+  for (const VerbFlag& extra : extras) flags.push_back(extra.flag);
   return fmt::format("{}", fmt::join(flags, " "));
 }
 
-/// The verbs, or the sub-verbs of `verb`, in their order.
-std::string names(const std::vector<Offer>& offers, const std::string& verb) {
+/// The verbs, or the sub-verbs of `verb`, in order.
+std::string names(const std::vector<VerbCompletion>& offers, const std::string& verb) {
   Words words;
-  for (const Offer& offer : offers) {
+  for (const VerbCompletion& offer : offers) {
     const std::string& word = verb.empty() ? offer.verb : offer.sub;
     const bool wanted = verb.empty() || offer.verb == verb;
     if (wanted && !word.empty() && std::find(words.begin(), words.end(), word) == words.end())
@@ -50,27 +49,31 @@ std::string names(const std::vector<Offer>& offers, const std::string& verb) {
   return fmt::format("{}", fmt::join(words, " "));
 }
 
-std::string key_of(const Offer& offer) { return offer.verb + "/" + (offer.sub.empty() ? "*" : offer.sub); }
+std::string key_of(const VerbCompletion& offer) {
+  return offer.verb + "/" + (offer.sub.empty() ? "*" : offer.sub);
+}
 
-/// What follows a verb's own flags. `all` is the script's name for every setting; a verb that reads a part of
-/// them has it written out.
-std::string rest_of(const Offer& offer, const char* all, std::string (*written)(const std::vector<Extra>&)) {
+/// Completions after a verb's own flags. `all` is the script variable with all settings; a verb that reads
+/// only some of them lists them explicitly.
+std::string setting_completions(const VerbCompletion& offer, const char* all,
+                                std::string (*written)(const std::vector<VerbFlag>&)) {
   if (!offer.settings) return "--help";
   return *offer.settings == Use::kTrain ? all : written(settings(*offer.settings));
 }
 
-/// What bash and zsh share: `plain` words or `flags` by "VERB/SUB", choices by the flag before. `offer_words`
-/// is the shell's command that offers words, with {} in their place.
-std::string cases(const std::vector<Offer>& offers, const std::string& offer_words) {
+/// Shared by bash and zsh: `plain` words or `flags` by "VERB/SUB", choices by the preceding flag.
+/// `offer_words` is the shell command that offers the words in place of {}.
+std::string cases(const std::vector<VerbCompletion>& offers, const std::string& offer_words) {
   std::string out = "  case \"$verb/$sub\" in\n";
   out += fmt::format("    /) plain=({}) ;;\n", names(offers, ""));
   std::string before;
-  for (const Offer& offer : offers) {
+  for (const VerbCompletion& offer : offers) {
     if (!offer.sub.empty() && offer.verb != before)
       out += fmt::format("    {}/) plain=({}) ;;\n", offer.verb, names(offers, offer.verb));
     before = offer.verb;
     out += fmt::format("    {}) flags=({} {}){} ;;\n", key_of(offer), flag_words(offer.flags),
-                       rest_of(offer, "${settings[@]}", flag_words), offer.settings ? "; of_run=1" : "");
+                       setting_completions(offer, "${settings[@]}", flag_words),
+                       offer.settings ? "; of_run=1" : "");
   }
   out += "  esac\n  if [[ -n $of_run ]]; then\n    case \"$before\" in\n";
   for (const Setting& s : schema()) {
@@ -81,7 +84,7 @@ std::string cases(const std::vector<Offer>& offers, const std::string& offer_wor
   return out + "    esac\n  fi\n";
 }
 
-std::string bash(const std::vector<Offer>& offers) {
+std::string bash(const std::vector<VerbCompletion>& offers) {
   return fmt::format(R"(# bash completion of colonnade; use: source <(colonnade completion bash)
 _colonnade() {{
   local word="${{COMP_WORDS[COMP_CWORD]}}" before="${{COMP_WORDS[COMP_CWORD-1]}}" verb="" sub="" of_run="" at
@@ -102,7 +105,7 @@ complete -o filenames -F _colonnade colonnade
                      cases(offers, "COMPREPLY=($(compgen -W \"{}\" -- \"$word\"))"));
 }
 
-std::string zsh(const std::vector<Offer>& offers) {
+std::string zsh(const std::vector<VerbCompletion>& offers) {
   return fmt::format(R"(#compdef colonnade
 # zsh completion of colonnade; use: source <(colonnade completion zsh)
 _colonnade() {{
@@ -124,9 +127,9 @@ compdef _colonnade colonnade
 }
 
 /// Flags and their help as words of fish: 'FLAG<tab>HELP' in single quotes.
-std::string fish_words(const std::vector<Extra>& extras) {
+std::string fish_words(const std::vector<VerbFlag>& extras) {
   std::string out;
-  for (const Extra& extra : extras) {
+  for (const VerbFlag& extra : extras) {
     std::string help;
     for (const char c : extra.help)
       help += c == '\'' || c == '\\' ? fmt::format("\\{}", c) : std::string(1, c);
@@ -135,16 +138,16 @@ std::string fish_words(const std::vector<Extra>& extras) {
   return out;
 }
 
-std::string fish(const std::vector<Offer>& offers) {
+std::string fish(const std::vector<VerbCompletion>& offers) {
   std::string by_verb = fmt::format("        case /\n            set plain {}\n", names(offers, ""));
   std::string before;
-  for (const Offer& offer : offers) {
+  for (const VerbCompletion& offer : offers) {
     if (!offer.sub.empty() && offer.verb != before)
       by_verb +=
           fmt::format("        case {}/\n            set plain {}\n", offer.verb, names(offers, offer.verb));
     before = offer.verb;
     by_verb += fmt::format("        case '{}'\n            set flags{} {}\n", key_of(offer),
-                           fish_words(offer.flags), rest_of(offer, "$settings", fish_words));
+                           fish_words(offer.flags), setting_completions(offer, "$settings", fish_words));
     if (offer.settings) by_verb += "            set of_run 1\n";
   }
   std::string by_flag;
@@ -197,12 +200,12 @@ complete -c colonnade -a '(__colonnade_offers)'
 
 }  // namespace
 
-std::string completion(const std::string& shell, const std::vector<Offer>& offers) {
+std::string completion(const std::string& shell, const std::vector<VerbCompletion>& offers) {
   if (shell == "bash") return bash(offers);
   if (shell == "zsh") return zsh(offers);
   if (shell == "fish") return fish(offers);
   throw ConfigError(
-      fmt::format("completion: the shell must be bash, zsh or fish; got \"{}\"; name one of them", shell));
+      fmt::format("completion: the shell must be bash, zsh or fish; got \"{}\"; choose one of them", shell));
 }
 
 }  // namespace colonnade::config

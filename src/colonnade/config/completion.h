@@ -1,4 +1,4 @@
-// Completion scripts for bash, zsh and fish, made from the schema and from what each verb offers.
+// Completion scripts for bash, zsh and fish, generated from the schema and the flags of each verb.
 #pragma once
 
 #include <optional>
@@ -10,16 +10,16 @@
 
 namespace colonnade::config {
 
-/// What can follow a verb, or one of its sub-verbs.
-struct Offer {
+/// Completions of a verb or of one of its sub-verbs.
+struct VerbCompletion {
   std::string verb;
   std::string sub;                             ///< "" for a verb without sub-verbs
-  std::vector<Extra> flags;                    ///< its own
-  std::optional<Use> settings = std::nullopt;  ///< also the settings of a run that it reads
+  std::vector<VerbFlag> flags;                 ///< flags of the verb itself
+  std::optional<Use> settings = std::nullopt;  ///< also offers the settings read by this use
 };
 
-/// The completion script of `bash`, `zsh` or `fish` for `colonnade VERB [SUB] [FLAGS]`, and for what stands
-/// after `launch --`. Throws ConfigError for another shell.
-std::string completion(const std::string& shell, const std::vector<Offer>& offers);
+/// Completion script of `bash`, `zsh` or `fish` for `colonnade VERB [SUB] [FLAGS]`, including the command
+/// after `launch --`. Throws ConfigError for any other shell.
+std::string completion(const std::string& shell, const std::vector<VerbCompletion>& offers);
 
 }  // namespace colonnade::config

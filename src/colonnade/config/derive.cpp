@@ -13,7 +13,7 @@ namespace colonnade::config {
 
 namespace {
 
-/// Encoder and decoder have as many layers unless both are told.
+/// Encoder and decoder have equally many layers unless both are given.
 void derive_encoder(Model& m) {
   if (m.num_layers == 0) m.num_layers = m.encoder_num_layers;
   if (m.encoder_num_layers == 0) m.encoder_num_layers = m.num_layers;
@@ -32,49 +32,50 @@ void derive_model(Model& m) {
   if (m.moe.num_experts > 0 && m.moe.ffn_hidden_size == 0) m.moe.ffn_hidden_size = m.ffn_hidden_size;
 }
 
-/// Heads of multi-latent attention have sizes of their own, and a rotary embedding: YaRN unless --rope-type
-/// says rope. Megatron's MLATransformerConfig.
+/// Multi-latent attention has its own head size and RoPE: YaRN unless --rope-type is rope. Source: Megatron's
+/// MLATransformerConfig.
 void derive_latent(Run& run) {
   Model& m = run.model;
   if (!m.latent.enabled) return;
   const std::int64_t channels = m.latent.qk_head_dim + m.latent.qk_pos_emb_head_dim;
   if (m.kv_channels != 0 && m.kv_channels != channels)
     run.notes.push_back(fmt::format(
-        "--kv-channels: has no effect with --multi-latent-attention, whose heads have --qk-head-dim + "
-        "--qk-pos-emb-head-dim = {} channels; got {}",
+        "--kv-channels: has no effect with --multi-latent-attention: the head size is --qk-head-dim + "
+        "--qk-pos-emb-head-dim = {}; got {}",
         channels, m.kv_channels));
   m.kv_channels = channels;
   if (!m.rope_type) m.rope_type = RopeType::kYarn;
 }
 
-/// Virtual stages out of layers per virtual stage; left alone where the layers do not divide.
+/// Virtual stages per rank from layers per virtual stage; unchanged if the layers do not divide.
 void derive_stages(const Model& m, Parallel& p) {
   if (p.num_layers_per_virtual_pipeline_stage == 0 || p.num_virtual_stages_per_pipeline_rank != 0) return;
-  const std::int64_t layers = m.all_layers() + (p.account_for_embedding_in_pipeline_split ? 1 : 0) +
+  const std::int64_t layers = m.total_layers() + (p.account_for_embedding_in_pipeline_split ? 1 : 0) +
                               (p.account_for_loss_in_pipeline_split ? 1 : 0);
-  const std::int64_t piece =
+  const std::int64_t layers_per_round =
       std::int64_t{p.pipeline_model_parallel_size} * p.num_layers_per_virtual_pipeline_stage;
-  if (layers % piece != 0) return;
-  p.num_virtual_stages_per_pipeline_rank = static_cast<int>(layers / piece);
+  if (layers % layers_per_round != 0) return;
+  p.num_virtual_stages_per_pipeline_rank = static_cast<int>(layers / layers_per_round);
   p.num_layers_per_virtual_pipeline_stage = 0;
 }
 
-bool one_tensor_rank(const Run& r) {
-  return r.parallel.tensor_model_parallel_size == 1 && !r.at_fault.contains("tensor_model_parallel_size");
+bool has_one_tensor_rank(const Run& r) {
+  return r.parallel.tensor_model_parallel_size == 1 && !r.invalid_keys.contains("tensor_model_parallel_size");
 }
 
-/// The behaviour that stands in for a flag without effect.
-const std::string& instead_of(const Setting& s, const Run& run) {
-  const auto idle = std::ranges::find_if(s.idle, [&](const Idle& i) { return i.is_so(run); });
-  return idle == s.idle.end() ? s.help : idle->what;
+/// Note text of a no-op flag.
+const std::string& note_text(const Setting& s, const Run& run) {
+  const auto note =
+      std::ranges::find_if(s.conditional_notes, [&](const ConditionalNote& n) { return n.applies(run); });
+  return note == s.conditional_notes.end() ? s.help : note->text;
 }
 
-/// One note for all flags with the same reason, in the order of the reasons.
+/// One note per reason, for all flags that share it.
 void note_flags_without_effect(Run& run) {
   std::vector<std::pair<std::string, std::string>> by_reason;
-  for (const std::string& key : run.always) {
+  for (const std::string& key : run.no_op_flags) {
     const Setting& s = setting(key);
-    const std::string& instead = instead_of(s, run);
+    const std::string& instead = note_text(s, run);
     const auto same = std::ranges::find(by_reason, instead, &std::pair<std::string, std::string>::first);
     if (same == by_reason.end())
       by_reason.emplace_back(instead, s.flag);
@@ -82,52 +83,53 @@ void note_flags_without_effect(Run& run) {
       same->second += ", " + s.flag;
   }
   for (const auto& [instead, flags] : by_reason) run.notes.push_back(flags + ": " + instead);
-  run.always.clear();
+  run.no_op_flags.clear();
 }
 
-/// NCCL carries tensors of GPUs only; launch lines ask for it on the CPU too.
+/// NCCL supports GPU tensors only, but launch scripts request it on the CPU too.
 void derive_backend(Run& run) {
   auto& backend = run.training.distributed_backend;
   const bool cuda = run.training.device == "cuda";
-  if (!cuda && backend == "nccl") run.notes.emplace_back("--distributed-backend: nccl on the CPU is gloo");
+  if (!cuda && backend == "nccl")
+    run.notes.emplace_back("--distributed-backend: gloo replaces nccl on the CPU");
   if (!backend || !cuda) backend = cuda ? "nccl" : "gloo";
 }
 
-bool power_of_two(int n) { return std::has_single_bit(static_cast<unsigned>(std::max(n, 1))); }
+bool is_power_of_two(int n) { return std::has_single_bit(static_cast<unsigned>(std::max(n, 1))); }
 
-/// The settings beside which gradients are summed in another order in every layout, so that
-/// --deterministic-mode can not make layouts equal; "" when there are none.
-std::string keeps_layouts_apart(const Run& run) {
+/// Settings with which the order of gradient sums depends on the layout, so that --deterministic-mode cannot
+/// make layouts bitwise identical; "" if there are none.
+std::string layout_dependence(const Run& run) {
   const Parallel& p = run.parallel;
   const Moe& moe = run.model.moe;
-  if (!power_of_two(p.context_parallel_size))
-    return fmt::format("--context-parallel-size {}, which is no power of two", p.context_parallel_size);
-  if (moe.num_experts > 0 && !power_of_two(p.tensor_model_parallel_size))
-    return fmt::format("experts and --tensor-model-parallel-size {}, which is no power of two",
+  if (!is_power_of_two(p.context_parallel_size))
+    return fmt::format("--context-parallel-size {}, which is not a power of two", p.context_parallel_size);
+  if (moe.num_experts > 0 && !is_power_of_two(p.tensor_model_parallel_size))
+    return fmt::format("experts and --tensor-model-parallel-size {}, which is not a power of two",
                        p.tensor_model_parallel_size);
   if (p.num_distributed_optimizer_instances > 1) return "--num-distributed-optimizer-instances";
   if (p.grad_reduce_in_bf16) return "--grad-reduce-in-bf16";
   const auto& kinds = moe.router_load_balancing_type;
-  const bool over_a_step = std::ranges::find(kinds, "global_aux_loss") != kinds.end();
-  return moe.num_experts > 0 && over_a_step ? "--moe-router-load-balancing-type global_aux_loss" : "";
+  const bool has_global_loss = std::ranges::find(kinds, "global_aux_loss") != kinds.end();
+  return moe.num_experts > 0 && has_global_loss ? "--moe-router-load-balancing-type global_aux_loss" : "";
 }
 
-/// A launch line repeats itself bit for bit in any case, which is all that Megatron's flag means.
+/// Repeated launches are bitwise identical in any case, which is all that Megatron's flag means.
 void derive_determinism(Run& run) {
   if (!run.parallel.deterministic_mode) return;
-  const std::string reason = keeps_layouts_apart(run);
+  const std::string reason = layout_dependence(run);
   if (reason.empty()) return;
   run.parallel.deterministic_mode = false;
   run.notes.push_back(fmt::format(
-      "--deterministic-mode: this launch repeats itself bit for bit, but other layouts have other bits with {}",
+      "--deterministic-mode: repeated launches are bitwise identical, but results depend on the layout with {}",
       reason));
 }
 
 void derive_sequence_parallel(Run& run) {
   Parallel& p = run.parallel;
   if (p.tensor_model_parallel_size != 1) return;
-  if (p.sequence_parallel && one_tensor_rank(run))
-    run.notes.emplace_back("--sequence-parallel: does nothing with one tensor rank; got true");
+  if (p.sequence_parallel && has_one_tensor_rank(run))
+    run.notes.emplace_back("--sequence-parallel: has no effect with tensor-parallel size 1; got true");
   p.sequence_parallel = false;
 }
 

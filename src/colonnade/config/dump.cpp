@@ -1,4 +1,4 @@
-// The dump: one line a setting, in the order of the help.
+// YAML dump: one line per setting, in the order of the help.
 #include "colonnade/config/dump.h"
 
 #include "colonnade/config/access.h"
@@ -7,7 +7,7 @@ namespace colonnade::config {
 
 namespace {
 
-/// A YAML scalar that reads back as the same text; quoted where it is not plainly a number or name.
+/// A YAML scalar that parses back to the same text; texts are quoted.
 std::string scalar(const Setting& s, const std::string& text) {
   if (s.kind == Kind::kInteger || s.kind == Kind::kNumber || s.kind == Kind::kSwitch) return text;
   std::string quoted = "\"";
@@ -34,7 +34,7 @@ std::string value(const Setting& s, const std::optional<Words>& words) {
 }  // namespace
 
 std::string dump(const Run& run) {
-  std::string text = "# All settings of a run. Run it as it is: colonnade pretrain --config <this file>\n";
+  std::string text = "# All settings of a run. Repeat it with: colonnade pretrain --config <this file>\n";
   std::string group;
   for (const Setting& s : schema()) {
     if (s.get == nullptr) continue;

@@ -1,4 +1,4 @@
-// A run as YAML that runs as it is.
+// A run as YAML that can be run unchanged.
 #pragma once
 
 #include <map>
@@ -8,11 +8,10 @@
 
 namespace colonnade::config {
 
-/// Every setting by group, one `key: value` a line; unset ones as `null`. parse of this gives an
-/// equal run.
+/// All settings by group, one `key: value` per line; unset ones as `null`. Parsing it gives an equal run.
 std::string dump(const Run& run);
 
-/// The same as text by key, unset ones left out: what a checkpoint keeps and ranks compare.
+/// All set settings as text by key. Stored in checkpoints and compared between ranks.
 std::map<std::string, std::string> values(const Run& run);
 
 }  // namespace colonnade::config

@@ -1,4 +1,4 @@
-// The settings of fill-in-the-middle: documents cut in three, the middle moved to the end.
+// Settings of fill-in-the-middle (FIM): documents are split in three and the middle is moved to the end.
 #pragma once
 
 #include <optional>
@@ -6,14 +6,15 @@
 
 namespace colonnade::config {
 
-/// Without it (enabled false) nothing else of it counts. The five tokens are looked up in the tokenizer.
+/// Ignored unless `enabled`. The five tokens are looked up in the tokenizer.
 struct FillInTheMiddle {
-  bool enabled = false;                 ///< --fim-data
-  double rate = 0.5;                    ///< --fim-rate: share of the pieces that are cut in three
-  double spm_rate = 0.5;                ///< --fim-spm-rate: share of those that begin with the suffix
-  std::string split_sample;             ///< --fim-split-sample: a token; pieces between two of it are cut
-  std::optional<double> fragment_rate;  ///< --fim-fragment-rate: share of such pieces; unset: rate
-  std::string no_prefix;                ///< --fim-no-prefix: pieces that begin with this text are left alone
+  bool enabled = false;      ///< --fim-data
+  double rate = 0.5;         ///< --fim-rate: fraction of documents (or fragments) that are split
+  double spm_rate = 0.5;     ///< --fim-spm-rate: fraction of those in suffix-prefix-middle order
+  std::string split_sample;  ///< --fim-split-sample: token that separates fragments, each split on its own
+  std::optional<double>
+      fragment_rate;      ///< --fim-fragment-rate: fraction of fragments that are split; unset: rate
+  std::string no_prefix;  ///< --fim-no-prefix: documents with this prefix are not split
   std::string prefix_token = "<fim_prefix>";  ///< --fim-prefix-token
   std::string middle_token = "<fim_middle>";  ///< --fim-middle-token
   std::string suffix_token = "<fim_suffix>";  ///< --fim-suffix-token

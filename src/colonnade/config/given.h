@@ -1,4 +1,4 @@
-// What was typed, before it is a Run: words by key, with where they came from.
+// Given settings before they become a Run: words by key, with their source.
 #pragma once
 
 #include <map>
@@ -11,39 +11,41 @@
 
 namespace colonnade::config {
 
+/// Words given for one setting, with their source.
 struct Given {
   Words words;
   std::string where;    ///< "the command line" or "run.yaml:3"
-  std::string spelled;  ///< what the messages call it: "--num-layers" or "run.yaml:3: num_layers"
-  int level = 0;        ///< higher wins: YAML files in order, then the command line
+  std::string spelled;  ///< spelling in messages: "--num-layers" or "run.yaml:3: num_layers"
+  int level = 0;        ///< precedence: YAML files in order, then the command line
 };
 
 /// The winning words of each key.
 struct GivenSet {
   std::map<std::string, Given> by_key;
   std::vector<std::string> faults;
-  std::set<std::string> at_fault;          ///< as Run::at_fault
-  bool cut_short = false;                  ///< as Parsed::cut_short
-  std::vector<std::string> always, notes;  ///< as in Run
+  std::set<std::string> invalid_keys;           ///< as Run::invalid_keys
+  bool is_incomplete = false;                   ///< as Parsed::is_incomplete
+  std::vector<std::string> no_op_flags, notes;  ///< as in Run
 
-  /// A fault in the words of a setting.
+  /// Records an error in the words of a setting.
   void fault(const Setting& setting, std::string text);
 
-  /// Keeps `given` unless a higher level said the key already.
+  /// Stores `given` unless the key was given at a higher level.
   void put(const std::string& key, Given given);
   [[nodiscard]] const Given* find(const std::string& key) const;
 };
 
-/// --config and --yaml-cfg, whose value is a file of settings.
+/// Whether the setting is --config or --yaml-cfg, whose value is a settings file.
 bool is_settings_file(const Setting& setting);
 
-/// Adds the settings of the YAML file that `flag` names. --config: a flat map of keys (Megatron's destination
-/// names or flag spellings) to scalars or lists; `<<` merges maps, what stands in the map itself wins.
-/// --yaml-cfg: the same with Megatron's sections language_model and model_parallel, the field names of its
-/// config classes, and ${NAME} for environment variables (docs/formats/nested_yaml.md).
+/// Adds the settings of the YAML file given by `flag`. --config: a flat map of keys (Megatron's destination
+/// names or flag spellings) to scalars or lists; `<<` merges maps, and a map's own keys take precedence.
+/// --yaml-cfg: also Megatron's sections language_model and model_parallel, the field names of its config
+/// classes, and ${NAME} for environment variables (docs/formats/nested_yaml.md).
 void read_yaml(const Setting& flag, const std::string& path, int level, GivenSet& out);
 
-/// "--naem: is not a setting; got ...; did you mean --name?" `own` and `use` as nearest() takes them.
+/// The error "--naem must be a known setting; got ...; did you mean --name?". `own` and `use` as in
+/// nearest().
 std::string unknown(const std::string& thing, std::string_view name, const std::vector<std::string>& own = {},
                     Use use = Use::kTrain);
 

@@ -1,4 +1,4 @@
-// Help by group: short, full, one flag, and the reference page.
+// Help by group, in short, full and per-flag form, and the reference page.
 #include "colonnade/config/help.h"
 
 #include "colonnade/base/error.h"
@@ -11,8 +11,8 @@ namespace {
 
 constexpr std::size_t kTextColumn = 38;
 constexpr std::size_t kWidth = 110;
-constexpr std::size_t kMostNames = 80;  // characters of choices that stand behind a flag
-constexpr const char* kManyNames = " NAME";
+constexpr std::size_t kMaxChoicesWidth = 80;  // maximum width of choices printed after a flag
+constexpr const char* kNamePlaceholder = " NAME";
 
 std::string joined_choices(const Setting& s, const char* between) {
   Words words = s.choices;
@@ -36,7 +36,7 @@ std::string value_name(const Setting& s) {
       return " TEXT";
   }
   const std::string names = joined_choices(s, "|");
-  return names.size() > kMostNames ? kManyNames : " " + names;
+  return names.size() > kMaxChoicesWidth ? kNamePlaceholder : " " + names;
 }
 
 std::string range(const Setting& s) {
@@ -51,19 +51,19 @@ std::string help_text(const Setting& s) {
              : fmt::format("short for {} {}", setting(s.shorthand_key).flag, s.shorthand_word);
 }
 
-/// The same with choices that are too many to stand behind the flag.
+/// Help text with the choices, if they are too long to print after the flag.
 std::string help_with_choices(const Setting& s) {
-  const bool many = s.kind == Kind::kChoice && value_name(s) == kManyNames;
+  const bool many = s.kind == Kind::kChoice && value_name(s) == kNamePlaceholder;
   return many ? fmt::format("{}: {}", help_text(s), joined_choices(s, ", ")) : help_text(s);
 }
 
-/// The default as a user would read it; empty where there is nothing to say.
+/// Default for display; empty if it carries no information.
 std::string default_note(const Setting& s) {
   const std::string text = s.default_text();
-  const bool says_nothing =
+  const bool is_trivial =
       text.empty() || text == "0" || text == "unset" || (s.kind == Kind::kSwitch && text == "false");
-  if (!s.shorthand_key.empty() || says_nothing || s.get == nullptr) return "";
-  return fmt::format(" [{}]", s.kind == Kind::kSwitch ? "on; " + s.off_flag() + " switches it off" : text);
+  if (!s.shorthand_key.empty() || is_trivial || s.get == nullptr) return "";
+  return fmt::format(" [{}]", s.kind == Kind::kSwitch ? "on; disable with " + s.off_flag() : text);
 }
 
 /// "  --flag N      text", wrapped.
@@ -88,7 +88,7 @@ std::string line(const Setting& s) {
   return out;
 }
 
-/// The commands that compute with a setting; `plan` computes nothing.
+/// Commands that read a setting, except `plan`.
 Words readers(const Setting& s) {
   Words verbs{"pretrain"};
   if (reads(Use::kEvaluateData, s)) verbs.emplace_back("evaluate");
@@ -116,7 +116,7 @@ std::string row(const Setting& s) {
   if (!range(s).empty()) type += ", " + range(s);
   std::string text = help_with_choices(s);
   if (!s.megatron_default.empty()) text += fmt::format("; Megatron's default is {}", s.megatron_default);
-  if (s.own) text += "; not one of Megatron's flags";
+  if (s.colonnade_only) text += "; not a Megatron flag";
   const std::string shown = s.shorthand_key.empty() ? s.default_text() : "";
   return fmt::format("| `{}`{} | `{}` | {} | {} | {} |\n", s.flag, spellings(s), s.key, in_cell(type),
                      shown.empty() ? "" : "`" + in_cell(shown) + "`", in_cell(text));
@@ -136,21 +136,21 @@ std::string implemented_tables() {
   return out;
 }
 
-std::string always_table() {
-  std::string out = "\n| flag | accepted | what holds here |\n|---|---|---|\n";
+std::string no_op_table() {
+  std::string out = "\n| flag | accepted values | behavior |\n|---|---|---|\n";
   for (const Setting& s : schema()) {
-    if (s.cls != Class::kAlways) continue;
+    if (s.cls != Class::kNoOp) continue;
     out += fmt::format("| `{}` | {} | {} |\n", s.flag,
                        s.choices.empty() ? "any" : fmt::format("{}", fmt::join(s.choices, ", ")), s.help);
   }
   return out;
 }
 
-std::string refused_lists() {
+std::string unsupported_lists() {
   std::string out, group;
   for (const Setting& s : schema()) {
-    if (s.cls != Class::kRefused) continue;
-    if (s.group != group) out += fmt::format("\n- **{}**: {}.\n", s.group, s.way_out);
+    if (s.cls != Class::kUnsupported) continue;
+    if (s.group != group) out += fmt::format("\n- **{}**: {}.\n", s.group, s.fix);
     group = s.group;
     out += fmt::format("  `{}`\n", s.flag);
   }
@@ -173,57 +173,57 @@ std::string settings_help(Use use, bool all) {
 std::string short_help() {
   return "colonnade pretrain gpt --flag value ... [--config run.yaml]\n" +
          settings_help(Use::kTrain, /*all=*/false) +
-         "\n--help-all shows every setting, --help FLAG one. Flags are Megatron's; '_' and '-' are equal, "
+         "\n--help-all shows all settings, --help FLAG one. Flags are Megatron's; '_' and '-' are equivalent, "
          "--no-x\n"
-         "switches x off, and the same keys stand in YAML.\n";
+         "turns x off, and YAML uses the same keys.\n";
 }
 
 std::string full_help() {
-  return "Every setting, with its default in brackets.\n" + settings_help(Use::kTrain, /*all=*/true);
+  return "All settings, with defaults in brackets.\n" + settings_help(Use::kTrain, /*all=*/true);
 }
 
-std::string flag_help(const std::string& flag, const std::vector<Extra>& extras, Use use) {
+std::string flag_help(const std::string& flag, const std::vector<VerbFlag>& extras, Use use) {
   const auto match = find(flag);
   if (!match) throw ConfigError(unknown(flag, flag, flags_of(extras), use));
   const Setting& s = *match->setting;
   std::string out = fmt::format("{}{}\n  {}\n", s.flag, value_name(s), help_with_choices(s));
-  const auto say = [&](std::string_view what, const std::string& text) {
-    if (!text.empty()) out += fmt::format("  {}: {}\n", what, text);
+  const auto add = [&](std::string_view label, const std::string& text) {
+    if (!text.empty()) out += fmt::format("  {}: {}\n", label, text);
   };
-  if (s.cls == Class::kRefused) say("refused", s.way_out);
-  if (s.cls == Class::kAlways)
-    say("class", s.no_effect ? "accepted without effect; reported once" : "always on here; reported once");
-  say("group", s.group);
-  if (s.cls == Class::kImplemented) say("read by", fmt::format("{}", fmt::join(readers(s), ", ")));
-  say("YAML key", s.key);
-  if (s.cls == Class::kImplemented) say("default", s.default_text());
-  say("Megatron's default", s.megatron_default);
-  say("unit", s.unit);
-  say("range", range(s));
-  if (s.kind == Kind::kSwitch) say("off", s.off_flag());
-  say("also spelled", fmt::format("{}", fmt::join(s.aliases, ", ")));
+  if (s.cls == Class::kUnsupported) add("not supported", s.fix);
+  if (s.cls == Class::kNoOp)
+    add("class", s.no_effect ? "accepted without effect; noted once" : "always on here; noted once");
+  add("group", s.group);
+  if (s.cls == Class::kImplemented) add("read by", fmt::format("{}", fmt::join(readers(s), ", ")));
+  add("YAML key", s.key);
+  if (s.cls == Class::kImplemented) add("default", s.default_text());
+  add("Megatron's default", s.megatron_default);
+  add("unit", s.unit);
+  add("range", range(s));
+  if (s.kind == Kind::kSwitch) add("off", s.off_flag());
+  add("also spelled", fmt::format("{}", fmt::join(s.aliases, ", ")));
   return out;
 }
 
 std::string markdown() {
   return "# Settings\n\n"
-         "Made by `colonnade help --markdown`; do not edit.\n\n"
-         "Flags are Megatron's where Megatron has one. On the command line `-` and `_` are equal, "
-         "`--flag=value` works, a\n"
-         "later flag wins over an earlier one, and `--no-x` switches x off. A YAML file (`--config "
-         "run.yaml`) holds the same\n"
-         "names as flat keys; `<<` merges maps, and maps for it stand under keys that begin with `x-`. The "
-         "command line wins\n"
-         "over YAML. Defaults are Megatron's but for those that say so.\n\n"
+         "Generated by `colonnade help --markdown`; do not edit.\n\n"
+         "Flags are Megatron's where Megatron has one. On the command line `-` and `_` are equivalent, "
+         "`--flag=value` is accepted,\n"
+         "the last occurrence of a flag counts, and `--no-x` turns x off. A YAML file (`--config run.yaml`) has "
+         "the same names\n"
+         "as flat keys; `<<` merges maps, which are defined under keys that start with `x-`. The command line "
+         "takes precedence\n"
+         "over YAML. Defaults are Megatron's unless stated otherwise.\n\n"
          "## Implemented\n" +
          implemented_tables() +
-         "\n## Always so here\n\nFlags of Megatron's that ask for what is always true. They are accepted and "
-         "said once.\n" +
-         always_table() +
-         "\n## Refused\n\nFlags of Megatron's that this version does not have. Each is an error with the way "
-         "out given here, unless\n"
-         "its value is Megatron's own default.\n" +
-         refused_lists();
+         "\n## Accepted without effect\n\nMegatron flags whose behavior is always on here, or which change no "
+         "result. They are accepted and noted once.\n" +
+         no_op_table() +
+         "\n## Not supported\n\nMegatron flags that this version does not support. Each is an error with the "
+         "fix given here, unless\n"
+         "its value is Megatron's default.\n" +
+         unsupported_lists();
 }
 
 std::optional<HelpRequest> help_request(const std::vector<std::string>& arguments) {

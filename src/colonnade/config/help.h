@@ -1,4 +1,4 @@
-// Help texts, made from the schema.
+// Help texts generated from the schema.
 #pragma once
 
 #include <optional>
@@ -10,26 +10,27 @@
 
 namespace colonnade::config {
 
-/// The settings used most, by group.
+/// The most used settings, by group.
 std::string short_help();
-/// Every setting that is implemented, by group.
+/// All implemented settings, by group.
 std::string full_help();
-/// The settings that a command of this use reads, by group: those used most, or all.
+/// Settings read by commands of this use, by group: all, or the most used.
 std::string settings_help(Use use, bool all);
-/// One setting in full. Throws ConfigError, with the nearest flag of a verb with `extras` and the settings of
-/// `use`, when there is none.
-std::string flag_help(const std::string& flag, const std::vector<Extra>& extras = {}, Use use = Use::kTrain);
-/// docs/reference/settings.md.
+/// Full help of one setting. If it is unknown, throws ConfigError that suggests the nearest of `extras` and
+/// of the settings of `use`.
+std::string flag_help(const std::string& flag, const std::vector<VerbFlag>& extras = {},
+                      Use use = Use::kTrain);
+/// The page docs/reference/settings.md.
 std::string markdown();
 
 struct HelpRequest {
   bool all = false;  ///< --help-all
-  std::string flag;  ///< of `--help FLAG`; "": the settings
+  std::string flag;  ///< FLAG of `--help FLAG`; "": all settings
 
   friend bool operator==(const HelpRequest&, const HelpRequest&) = default;
 };
 
-/// What `--help`, `-h`, `--help-all` or `--help FLAG` asks for; nothing when none of them is there.
+/// The request of `--help`, `-h`, `--help-all` or `--help FLAG`; empty if none of them is given.
 std::optional<HelpRequest> help_request(const std::vector<std::string>& arguments);
 
 }  // namespace colonnade::config

@@ -9,12 +9,12 @@
 namespace colonnade::config {
 namespace {
 
-constexpr std::size_t kLongest = 1'000'000;
-constexpr int kDeepest = 100;
+constexpr std::size_t kMaxLength = 1'000'000;
+constexpr int kMaxDepth = 100;
 
-/// A list, or a number where `list` is false.
+/// A list, or a number if `is_list` is false.
 struct Value {
-  bool list = false;
+  bool is_list = false;
   std::int64_t number = 0;
   std::vector<std::int64_t> numbers;
 };
@@ -25,8 +25,8 @@ class Reader {
 
   std::optional<Value> whole() {
     std::optional<Value> value = sum();
-    if (at_end() || !value || value->list) return at_end() ? std::move(value) : std::nullopt;
-    at_ = depth_ = 0;  // a list of YAML comes without its brackets: 0,1,1
+    if (at_end() || !value || value->is_list) return at_end() ? std::move(value) : std::nullopt;
+    at_ = depth_ = 0;  // a YAML list arrives without brackets: 0,1,1
     return items('\0');
   }
 
@@ -42,13 +42,14 @@ class Reader {
   }
 
   std::optional<Value> sum() {
-    if (++depth_ > kDeepest) return std::nullopt;
+    if (++depth_ > kMaxDepth) return std::nullopt;
     std::optional<Value> left = product();
     while (left && take('+')) {
       const std::optional<Value> right = product();
-      if (!right || right->list != left->list || left->numbers.size() + right->numbers.size() > kLongest)
+      if (!right || right->is_list != left->is_list ||
+          left->numbers.size() + right->numbers.size() > kMaxLength)
         return std::nullopt;
-      if (left->list)
+      if (left->is_list)
         left->numbers.insert(left->numbers.end(), right->numbers.begin(), right->numbers.end());
       else if (__builtin_add_overflow(left->number, right->number, &left->number))
         return std::nullopt;
@@ -61,10 +62,10 @@ class Reader {
     std::optional<Value> left = factor();
     while (left && take('*')) {
       std::optional<Value> right = factor();
-      if (!right || (left->list && right->list)) return std::nullopt;
-      if (right->list) std::swap(left, right);
-      if (!(left->list ? repeat(left->numbers, right->number)
-                       : !__builtin_mul_overflow(left->number, right->number, &left->number)))
+      if (!right || (left->is_list && right->is_list)) return std::nullopt;
+      if (right->is_list) std::swap(left, right);
+      if (!(left->is_list ? repeat(left->numbers, right->number)
+                          : !__builtin_mul_overflow(left->number, right->number, &left->number)))
         return std::nullopt;
     }
     return left;
@@ -73,7 +74,7 @@ class Reader {
   static bool repeat(std::vector<std::int64_t>& numbers, std::int64_t count) {
     const std::size_t size = numbers.size();
     if (size == 0) return true;
-    if (count > static_cast<std::int64_t>(kLongest / size)) return false;
+    if (count > static_cast<std::int64_t>(kMaxLength / size)) return false;
     numbers.resize(size * static_cast<std::size_t>(std::max<std::int64_t>(count, 0)));
     for (std::size_t i = size; i < numbers.size(); ++i) numbers[i] = numbers[i - size];
     return true;
@@ -90,18 +91,18 @@ class Reader {
     const auto [end, status] = std::from_chars(begin, text_.data() + text_.size(), number);
     if (status != std::errc()) return std::nullopt;
     at_ += static_cast<std::size_t>(end - begin);
-    return Value{.list = false, .number = number, .numbers = {}};
+    return Value{.is_list = false, .number = number, .numbers = {}};
   }
 
-  /// Numbers up to `close`, \0 for the end of the text.
+  /// Parses list items up to `close`; \0 means the end of the text.
   std::optional<Value> items(char close) {
     const auto closes = [&] { return close == '\0' ? at_end() : take(close); };
-    Value made{.list = true, .number = 0, .numbers = {}};
+    Value made{.is_list = true, .number = 0, .numbers = {}};
     while (!closes()) {
       if (!made.numbers.empty() && !take(',')) return std::nullopt;
       if (closes()) break;  // [1, 0,]
       const std::optional<Value> item = sum();
-      if (!item || item->list || made.numbers.size() == kLongest) return std::nullopt;
+      if (!item || item->is_list || made.numbers.size() == kMaxLength) return std::nullopt;
       made.numbers.push_back(item->number);
     }
     return made;
@@ -114,42 +115,42 @@ class Reader {
 
 }  // namespace
 
-std::optional<std::vector<std::int64_t>> read_list(std::string_view text) {
+std::optional<std::vector<std::int64_t>> parse_int_list(std::string_view text) {
   const std::optional<Value> value = Reader(text).whole();
-  if (!value || !value->list) return std::nullopt;
+  if (!value || !value->is_list) return std::nullopt;
   return value->numbers;
 }
 
 namespace {
 
-/// A list of 0 and 1, or by `number(layer, step)`.
+/// Mask from a list of 0 and 1, or by `number(layer, step)`.
 template <typename ByNumber>
 std::optional<std::vector<bool>> layers_by(std::string_view text, std::int64_t layers,
                                            const ByNumber& number) {
-  std::vector<bool> kind(static_cast<std::size_t>(std::max<std::int64_t>(layers, 0)));
+  std::vector<bool> mask(static_cast<std::size_t>(std::max<std::int64_t>(layers, 0)));
   const std::optional<Value> value = Reader(text).whole();
   if (!value) return std::nullopt;
-  if (!value->list) {
+  if (!value->is_list) {
     const std::int64_t step = value->number;
     if (step < 1) return std::nullopt;
-    for (std::size_t i = 0; i < kind.size(); ++i) kind[i] = number(static_cast<std::int64_t>(i), step);
-    return kind;
+    for (std::size_t i = 0; i < mask.size(); ++i) mask[i] = number(static_cast<std::int64_t>(i), step);
+    return mask;
   }
-  if (value->numbers.size() != kind.size()) return std::nullopt;
-  for (std::size_t i = 0; i < kind.size(); ++i) {
+  if (value->numbers.size() != mask.size()) return std::nullopt;
+  for (std::size_t i = 0; i < mask.size(); ++i) {
     if (value->numbers[i] != 0 && value->numbers[i] != 1) return std::nullopt;
-    kind[i] = value->numbers[i] == 1;
+    mask[i] = value->numbers[i] == 1;
   }
-  return kind;
+  return mask;
 }
 
 }  // namespace
 
-std::optional<std::vector<bool>> layers_of_kind(std::string_view text, std::int64_t layers) {
+std::optional<std::vector<bool>> expand_layer_freq(std::string_view text, std::int64_t layers) {
   return layers_by(text, layers, [](std::int64_t i, std::int64_t step) { return i % step == 0; });
 }
 
-std::optional<std::vector<bool>> layers_but_each(std::string_view text, std::int64_t layers) {
+std::optional<std::vector<bool>> expand_skip_freq(std::string_view text, std::int64_t layers) {
   return layers_by(text, layers, [](std::int64_t i, std::int64_t step) { return (i + 1) % step != 0; });
 }
 

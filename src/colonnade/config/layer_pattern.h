@@ -1,4 +1,4 @@
-// Which layers are of a kind, as Megatron's flags say it: a number or a list in Python's words.
+// Per-layer patterns of Megatron's flags: a frequency or a Python list expression.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +8,17 @@
 
 namespace colonnade::config {
 
-/// The numbers that a list expression of Python's stands for: "[0]*3+[1]*58", "([1,0]*4)", "[1,0]".
-/// Nothing when it is not one, or longer than a million.
-std::optional<std::vector<std::int64_t>> read_list(std::string_view text);
+/// Value of a Python list expression: "[0]*3+[1]*58", "([1,0]*4)", "[1,0]". Empty if malformed or longer than
+/// a million.
+std::optional<std::vector<std::int64_t>> parse_int_list(std::string_view text);
 
-/// --moe-layer-freq for `layers` layers: N makes each N-th layer one with experts, beginning with the first;
-/// a list says 1 or 0 for each. Nothing when it is neither, or of another length.
-/// Source: Megatron's core/models/gpt/gpt_layer_specs.py.
-std::optional<std::vector<bool>> layers_of_kind(std::string_view text, std::int64_t layers);
+/// --moe-layer-freq as a mask over `layers` layers: N makes every N-th layer an MoE layer, starting with the
+/// first; a list has 1 or 0 per layer. Empty if it is malformed or has another length. Source: Megatron's
+/// core/models/gpt/gpt_layer_specs.py.
+std::optional<std::vector<bool>> expand_layer_freq(std::string_view text, std::int64_t layers);
 
-/// --window-attn-skip-freq for `layers` layers: N makes all layers of a kind but each N-th one; a list says 1
-/// or 0 for each. Nothing as above. Source: Megatron's core/transformer/utils.py.
-std::optional<std::vector<bool>> layers_but_each(std::string_view text, std::int64_t layers);
+/// --window-attn-skip-freq as a mask over `layers` layers: N selects all layers but every N-th; a list has 1
+/// or 0 per layer. Empty as above. Source: Megatron's core/transformer/utils.py.
+std::optional<std::vector<bool>> expand_skip_freq(std::string_view text, std::int64_t layers);
 
 }  // namespace colonnade::config

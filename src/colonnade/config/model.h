@@ -1,4 +1,4 @@
-// The settings that decide what is computed: sizes and switches of a transformer.
+// Model settings: sizes and architecture of a transformer.
 #pragma once
 
 #include <cstdint>
@@ -17,19 +17,19 @@ enum class Activation { kGeluErf, kGeluTanh, kSquaredRelu, kSwiglu, kGeglu, kGeg
 enum class SoftmaxType { kVanilla, kOffByOne, kLearnable };
 enum class ParamsDtype { kFloat32, kBfloat16, kFloat16 };
 
-/// What a model is: a decoder (GPT), or with encoder_num_layers an encoder and a decoder (T5). After
-/// `config::derive` no optional that has a default is empty.
+/// Architecture of a model: a single stack (GPT, BERT), or encoder and decoder if encoder_num_layers > 0
+/// (T5). After `config::derive` every optional with a default is set.
 struct Model {
-  std::int64_t num_layers = 0;               ///< --num-layers; of the decoder
-  std::int64_t encoder_num_layers = 0;       ///< --encoder-num-layers; 0: there is no encoder
+  std::int64_t num_layers = 0;               ///< --num-layers, of the decoder
+  std::int64_t encoder_num_layers = 0;       ///< --encoder-num-layers; 0: no encoder
   std::int64_t hidden_size = 0;              ///< --hidden-size
   std::int64_t ffn_hidden_size = 0;          ///< --ffn-hidden-size; 0: 4h, with SwiGLU int(4h*2/3/64)*64
   std::int64_t num_attention_heads = 0;      ///< --num-attention-heads
   std::int64_t num_query_groups = 0;         ///< --num-query-groups with --group-query-attention; 0: heads
-  std::int64_t kv_channels = 0;              ///< --kv-channels, size of one head; 0: hidden / heads
-  std::int64_t vocab_size = 0;               ///< true vocabulary, from --vocab-size or the tokenizer
+  std::int64_t kv_channels = 0;              ///< --kv-channels, head size; 0: hidden / heads
+  std::int64_t vocab_size = 0;               ///< unpadded size, from --vocab-size or the tokenizer
   std::int64_t max_position_embeddings = 0;  ///< --max-position-embeddings
-  std::int64_t make_vocab_size_divisible_by = 128;  ///< --make-vocab-size-divisible-by; layout only
+  std::int64_t make_vocab_size_divisible_by = 128;  ///< --make-vocab-size-divisible-by; memory layout only
 
   PositionEmbedding position_embedding = PositionEmbedding::kLearnedAbsolute;  ///< --position-embedding-type
   double rotary_base = 10000;                                                  ///< --rotary-base
@@ -42,51 +42,51 @@ struct Model {
   double rope_low_freq_factor = 1.0;   ///< llama3's low_freq_factor; from a Hugging Face config
   double rope_high_freq_factor = 4.0;  ///< llama3's high_freq_factor; from a Hugging Face config
   std::int64_t rope_original_max_position_embeddings = 8192;  ///< llama3's old context length
-  /// --rope-type: rotary embedding of multi-latent attention, whatever position_embedding says; unset: yarn
+  /// --rope-type: RoPE of multi-latent attention, independent of position_embedding; unset: yarn
   std::optional<RopeType> rope_type;
-  double rotary_scaling_factor = 1.0;  ///< --rotary-scaling-factor: YaRN's, new context length over old
-  double mscale = 1.0;                 ///< --mscale: YaRN's weight of log(factor), above the line
-  double mscale_all_dim = 0.0;         ///< --mscale-all-dim: the one below the line
+  double rotary_scaling_factor = 1.0;  ///< --rotary-scaling-factor: YaRN's ratio of new to old context length
+  double mscale = 1.0;                 ///< --mscale: YaRN's log(factor) coefficient, numerator
+  double mscale_all_dim = 0.0;         ///< --mscale-all-dim: the same, denominator
   std::int64_t yarn_original_max_position_embeddings = 4096;  ///< old context length
-  double yarn_beta_fast = 32;                                 ///< turns over the old length that are kept
-  double yarn_beta_slow = 1;                           ///< turns over the old length that are stretched
-  bool yarn_correction_range_round_to_int = true;      ///< the blend begins and ends at whole frequencies
+  double yarn_beta_fast = 32;                          ///< frequencies with more rotations are not scaled
+  double yarn_beta_slow = 1;                           ///< frequencies with fewer rotations are interpolated
+  bool yarn_correction_range_round_to_int = true;      ///< rounds the ends of the correction range
   std::int64_t relative_attention_num_buckets = 32;    ///< --relative-attention-num-buckets
   std::int64_t relative_attention_max_distance = 128;  ///< --relative-attention-max-distance
-  std::optional<double> rotary_base_local;  ///< unscaled base of layers with a window; unset: one for all
+  std::optional<double> rotary_base_local;  ///< unscaled RoPE base of sliding-window layers; unset: one base
 
   Normalization normalization = Normalization::kLayerNorm;  ///< --normalization
   double norm_epsilon = 1e-5;                               ///< --norm-epsilon
-  bool apply_layernorm_1p = false;  ///< --apply-layernorm-1p: gamma is kept as gamma - 1
+  bool apply_layernorm_1p = false;  ///< --apply-layernorm-1p: gamma is stored as gamma - 1
   bool qk_layernorm = false;        ///< --qk-layernorm
 
   Activation activation = Activation::kGeluErf;       ///< from --swiglu, --squared-relu, --openai-gelu, ...
-  bool add_bias_linear = true;                        ///< --disable-bias-linear turns it off
+  bool add_bias_linear = true;                        ///< off: --disable-bias-linear
   bool add_qkv_bias = false;                          ///< --add-qkv-bias; also on when add_bias_linear is
   double glu_linear_offset = 0;                       ///< --glu-linear-offset, of --quick-geglu
   std::optional<double> activation_func_clamp_value;  ///< --activation-func-clamp-value, of --quick-geglu
-  std::int64_t window_size = 0;  ///< --window-size W,0: each token sees W earlier ones and itself; 0: all
-  std::string window_attn_skip_freq;  ///< --window-attn-skip-freq; "": every layer has the window
-  SoftmaxType softmax_type = SoftmaxType::kVanilla;  ///< --softmax-type: what else the scores compete with
-  double attn_logit_softcapping = 0;                 ///< scores s become c tanh(s / c); 0: left alone
-  std::optional<double> query_pre_attn_scalar;       ///< scores are over its root; unset: of the head's size
-  bool apply_query_key_layer_scaling = false;        ///< --apply-query-key-layer-scaling, see layer_number()
-  bool sandwich_norm = false;     ///< norms of what attention and MLP give, before the residual sum
+  std::int64_t window_size = 0;       ///< --window-size W,0: attends to W earlier tokens and itself; 0: all
+  std::string window_attn_skip_freq;  ///< --window-attn-skip-freq; "": all layers are windowed
+  SoftmaxType softmax_type = SoftmaxType::kVanilla;  ///< --softmax-type: extra term in the denominator
+  double attn_logit_softcapping = 0;                 ///< scores s become c tanh(s / c); 0: off
+  std::optional<double> query_pre_attn_scalar;  ///< scores are divided by its square root; unset: head size
+  bool apply_query_key_layer_scaling = false;   ///< --apply-query-key-layer-scaling, see layer_number()
+  bool sandwich_norm = false;     ///< norms on attention and MLP outputs, before the residual add
   bool scale_embeddings = false;  ///< embeddings times sqrt(hidden_size)
-  Moe moe;                        ///< experts in place of some MLPs
-  LatentAttention latent;         ///< in place of projections from the hidden state to every head
+  Moe moe;                        ///< mixture of experts
+  LatentAttention latent;         ///< multi-latent attention
   bool untie_embeddings_and_output_weights = false;  ///< --untie-embeddings-and-output-weights
-  std::optional<bool> output_layer_bias;  ///< of the logits; unset: with an encoder and tied tables only
-  bool bidirectional = false;             ///< tokens see those behind them too (bert)
-  std::int64_t num_tokentypes = 0;        ///< rows of the table of segments (bert); 0: there is none
-  bool lm_head_transform = false;         ///< logits are made of norm(gelu(dense(hidden state))) (bert)
-  bool bert_binary_head = false;          ///< --bert-no-binary-head turns it off: sentence order (bert)
-  bool apply_residual_connection_post_layernorm = false;  ///< the residual is what the norm gives
-  bool scale_decoder_outputs = false;  ///< logits are made of hidden states over sqrt(hidden_size)
-  double final_logit_softcapping = 0;  ///< logits z become c tanh(z / c); 0: left alone
+  std::optional<bool> output_layer_bias;             ///< logit bias; unset: BERT, and T5 with tied embeddings
+  bool bidirectional = false;                        ///< bidirectional attention (bert)
+  std::int64_t num_tokentypes = 0;                   ///< token types (bert); 0: no token type embedding
+  bool lm_head_transform = false;  ///< MLM head: logits from norm(gelu(dense(hidden state))) (bert)
+  bool bert_binary_head = false;   ///< binary head for sentence order (bert); off: --bert-no-binary-head
+  bool apply_residual_connection_post_layernorm = false;  ///< residual from the norm's output
+  bool scale_decoder_outputs = false;  ///< decoder outputs are divided by sqrt(hidden_size)
+  double final_logit_softcapping = 0;  ///< logits z become c tanh(z / c); 0: off
 
-  std::int64_t mtp_num_layers = 0;       ///< --mtp-num-layers: further tokens that training predicts
-  double mtp_loss_scaling_factor = 0.1;  ///< --mtp-loss-scaling-factor, of the mean of their losses
+  std::int64_t mtp_num_layers = 0;       ///< --mtp-num-layers: MTP depth
+  double mtp_loss_scaling_factor = 0.1;  ///< --mtp-loss-scaling-factor, of the mean MTP loss
 
   double hidden_dropout = 0.1;     ///< --hidden-dropout
   double attention_dropout = 0.1;  ///< --attention-dropout
@@ -95,44 +95,44 @@ struct Model {
   ParamsDtype params_dtype = ParamsDtype::kFloat32;  ///< --bf16, --fp16
 
   [[nodiscard]] bool has_encoder() const { return encoder_num_layers > 0; }
-  /// Of encoder and decoder; a number of a layer counts those of the encoder first.
-  [[nodiscard]] std::int64_t all_layers() const { return encoder_num_layers + num_layers; }
-  [[nodiscard]] bool gated() const {
+  /// Layers of encoder and decoder; global layer indices count the encoder's first.
+  [[nodiscard]] std::int64_t total_layers() const { return encoder_num_layers + num_layers; }
+  [[nodiscard]] bool is_gated() const {
     return activation == Activation::kSwiglu || activation == Activation::kGeglu ||
            activation == Activation::kGegluTanh || activation == Activation::kQuickGeglu;
   }
-  /// Rotary embedding of the heads of self-attention; empty without one. Multi-latent attention always has
-  /// one, beside the positions that the embeddings have. Source: Megatron's MLATransformerConfig.rope_type.
+  /// RoPE variant of self-attention; empty without RoPE. Multi-latent attention always has one, in addition
+  /// to any position embedding. Source: Megatron's MLATransformerConfig.rope_type.
   [[nodiscard]] std::optional<RopeType> rotary_embedding() const {
     if (latent.enabled) return rope_type.value_or(RopeType::kYarn);
     if (position_embedding == PositionEmbedding::kRope) return RopeType::kRope;
     if (position_embedding == PositionEmbedding::kYarn) return RopeType::kYarn;
     return std::nullopt;
   }
-  [[nodiscard]] bool rotary() const { return rotary_embedding().has_value(); }
-  [[nodiscard]] bool yarn() const { return rotary_embedding() == RopeType::kYarn; }
-  /// Channels of a head of values.
-  [[nodiscard]] std::int64_t value_channels() const {
+  [[nodiscard]] bool has_rotary() const { return rotary_embedding().has_value(); }
+  [[nodiscard]] bool uses_yarn() const { return rotary_embedding() == RopeType::kYarn; }
+  /// Head size of values.
+  [[nodiscard]] std::int64_t value_head_dim() const {
     return latent.enabled ? latent.v_head_dim : kv_channels;
   }
-  /// Channels of a head that have a rotary embedding. Multi-latent attention reads rotary_percent with
-  /// --rope-type rope only, as Megatron's.
+  /// Head dimensions with RoPE. As in Megatron, multi-latent attention uses rotary_percent only with
+  /// --rope-type rope.
   [[nodiscard]] std::int64_t rotary_channels() const {
-    if (latent.enabled && yarn()) return latent.qk_pos_emb_head_dim;
+    if (latent.enabled && uses_yarn()) return latent.qk_pos_emb_head_dim;
     const std::int64_t channels = latent.enabled ? latent.qk_pos_emb_head_dim : kv_channels;
     return static_cast<std::int64_t>(static_cast<double>(channels) * rotary_percent) / 2 * 2;
   }
-  /// Number of a layer from 1 on, within the encoder, the decoder or the multi-token prediction layers:
-  /// `layer` is its global number from 0 on, the encoder's first and those of multi-token prediction last.
+  /// One-based layer number within the encoder, the decoder or the MTP layers. `layer` is the zero-based
+  /// global index: encoder layers first, MTP layers last.
   [[nodiscard]] std::int64_t layer_number(std::int64_t layer) const {
     if (layer < encoder_num_layers) return layer + 1;
-    return layer < all_layers() ? layer - encoder_num_layers + 1 : layer - all_layers() + 1;
+    return layer < total_layers() ? layer - encoder_num_layers + 1 : layer - total_layers() + 1;
   }
-  /// The table of word embeddings is read at both ends of the model.
-  [[nodiscard]] bool word_embeddings_shared() const {
+  /// Whether the word embedding is used at both ends of the pipeline: by tied output weights or by MTP.
+  [[nodiscard]] bool shares_word_embeddings() const {
     return !untie_embeddings_and_output_weights || mtp_num_layers > 0;
   }
-  [[nodiscard]] bool qkv_bias() const { return add_bias_linear || add_qkv_bias; }
+  [[nodiscard]] bool has_qkv_bias() const { return add_bias_linear || add_qkv_bias; }
 
   friend bool operator==(const Model&, const Model&) = default;
 };

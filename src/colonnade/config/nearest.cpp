@@ -1,4 +1,4 @@
-// See nearest.h: a name that other frameworks have for a setting, a typing error, words in common.
+// See nearest.h: names from other frameworks, typos, common words.
 #include "colonnade/config/nearest.h"
 
 #include <algorithm>
@@ -14,14 +14,14 @@ namespace colonnade::config {
 
 namespace {
 
-/// Names that other frameworks, or people in a hurry, have for settings.
-struct Foreign {
-  const char* names;  ///< folded, separated by a space
+/// Names of settings in other frameworks, and common abbreviations.
+struct ForeignName {
+  const char* names;  ///< normalized, space-separated
   const char* flags;
 };
 
-/// Flags of single verbs go first: a row is read where its first flag is taken.
-constexpr Foreign kForeign[] = {
+/// Flags of single verbs come first: a row applies if the verb accepts its first flag.
+constexpr ForeignName kForeignNames[] = {
     {"max_length max_len max_tokens max_gen_len num_tokens new_tokens tokens_to_generate n_predict",
      "--max-new-tokens"},
     {"temp", "--temperature"},
@@ -66,7 +66,7 @@ constexpr Foreign kForeign[] = {
 
 struct Candidate {
   std::string spelling, name;
-  bool own = false;  ///< of the verb
+  bool own = false;  ///< flag of the verb
   bool implemented = true;
 };
 
@@ -77,22 +77,22 @@ std::set<std::string> words_of(const std::string& name) {
   return words;
 }
 
-/// Training is told of every setting, also of one that is refused with a reason.
-bool takes(Use use, const Setting& s) {
+/// Training gets suggestions of all settings, including unsupported ones, whose error gives the reason.
+bool is_candidate(Use use, const Setting& s) {
   return use == Use::kTrain || (s.cls == Class::kImplemented && reads(use, s));
 }
 
-std::string foreign(const std::string& asked, const std::vector<std::string>& own, Use use) {
-  const auto taken = [&](const std::string& flag) {
+std::string foreign_match(const std::string& asked, const std::vector<std::string>& own, Use use) {
+  const auto accepted = [&](const std::string& flag) {
     const auto match = find(flag);
-    return std::ranges::count(own, flag) > 0 || (match && takes(use, *match->setting));
+    return std::ranges::count(own, flag) > 0 || (match && is_candidate(use, *match->setting));
   };
-  for (const Foreign& row : kForeign) {
+  for (const ForeignName& row : kForeignNames) {
     std::istringstream names(row.names), flags(row.flags);
     std::string first;
     flags >> first;
     for (std::string name; names >> name;)
-      if (name == asked && taken(first)) return row.flags;
+      if (name == asked && accepted(first)) return row.flags;
   }
   return "";
 }
@@ -104,7 +104,7 @@ std::vector<Candidate> candidates(const std::vector<std::string>& own, Use use) 
   };
   for (const std::string& flag : own) all.push_back({flag, folded(flag), true});
   for (const Setting& s : schema()) {
-    if (!takes(use, s)) continue;
+    if (!is_candidate(use, s)) continue;
     const bool implemented = s.cls == Class::kImplemented;
     add(s.flag, implemented);
     for (const std::string& flag : s.aliases) add(flag, implemented);
@@ -114,28 +114,28 @@ std::vector<Candidate> candidates(const std::vector<std::string>& own, Use use) 
   return all;
 }
 
-/// What two names have in common, then how much they differ. Less is nearer.
+/// Lexicographic distance: kind of match, then size of the difference. Smaller is nearer.
 using Distance = std::array<std::size_t, 4>;
 constexpr std::size_t kFar = 8;
 
-/// A typing error is nearest; then a beginning, all words or half of the words, of what is implemented before
-/// all else, the verb's own flags first; at last a third of the letters may be wrong.
+/// Typos are nearest; then a common prefix, all words, or half of the words: implemented settings before
+/// others, the verb's own flags first. Finally up to a third of the letters may differ.
 Distance distance(const std::string& asked, const Candidate& candidate) {
   const std::string& name = candidate.name;
   const std::size_t edits = edit_distance(asked, name), size = asked.size();
-  const std::size_t other = candidate.implemented ? 0 : 1, behind = candidate.own ? 0 : 1;
-  const std::size_t slips = size < 4 ? 0 : size < 7 ? 1 : 2;
-  if (edits <= slips) return {0, edits, behind, other};
+  const std::size_t unsupported_last = candidate.implemented ? 0 : 1, own_last = candidate.own ? 0 : 1;
+  const std::size_t typos = size < 4 ? 0 : size < 7 ? 1 : 2;
+  if (edits <= typos) return {0, edits, own_last, unsupported_last};
   if (size < 3) return {kFar};
   if (size >= (asked.starts_with("no_") ? 6U : 3U) && name.starts_with(asked))
-    return {1 + 3 * other, behind, name.size()};
+    return {1 + 3 * unsupported_last, own_last, name.size()};
   const auto mine = words_of(asked), its = words_of(name);
   std::size_t shared = 0;
   for (const std::string& word : mine) shared += its.count(word);
-  if (shared == mine.size()) return {2 + 3 * other, behind, name.size()};
+  if (shared == mine.size()) return {2 + 3 * unsupported_last, own_last, name.size()};
   const std::size_t united = mine.size() + its.size() - shared;
-  if (2 * shared >= united) return {3 + 3 * other, behind, united - shared, name.size()};
-  if (edits <= size / 3) return {7, edits, behind, other};
+  if (2 * shared >= united) return {3 + 3 * unsupported_last, own_last, united - shared, name.size()};
+  if (edits <= size / 3) return {7, edits, own_last, unsupported_last};
   return {kFar};
 }
 
@@ -143,7 +143,7 @@ Distance distance(const std::string& asked, const Candidate& candidate) {
 
 std::string nearest(std::string_view flag, const std::vector<std::string>& own, Use use) {
   const std::string asked = folded(flag);
-  if (const std::string flags = foreign(asked, own, use); !flags.empty()) return flags;
+  if (const std::string flags = foreign_match(asked, own, use); !flags.empty()) return flags;
   std::string best;
   Distance least{kFar};
   for (const Candidate& candidate : candidates(own, use)) {

@@ -1,4 +1,4 @@
-// What an unknown flag most likely means.
+// Suggestions for unknown flags.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace colonnade::config {
 
-/// The nearest of a verb's `own` flags, which go first, and of the settings that `use` reads, by name, typing
-/// error or words in common; it may be "one or another". "" for none.
+/// The flag most similar to an unknown one, among a verb's `own` flags (preferred) and the settings read by
+/// `use`, by known foreign names, typos or common words. May be "--a or --b". "" if none is similar.
 std::string nearest(std::string_view flag, const std::vector<std::string>& own = {}, Use use = Use::kTrain);
 
 }  // namespace colonnade::config

@@ -1,4 +1,4 @@
-// Tables of renamed fields and of fields without effect, and the settings that several fields make together.
+// Tables of renamed fields and of fields without effect, and settings derived from several fields.
 #include "colonnade/config/nested_keys.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ constexpr Renamed kRenamed[] = {
     {"fp4_param", "fp4_param_gather"},
 };
 
-/// Fields that finish() or take() translates.
+/// Fields translated by finish() or take().
 constexpr const char* kGated = "gated_linear_unit";
 constexpr const char* kFused = "bias_activation_fusion";
 constexpr const char* kFunction = "activation_func";
@@ -36,17 +36,17 @@ constexpr const char* kInit = "init_method";
 
 enum class Others { kNotSupported, kNoted };
 
-/// Fields without effect at `value`, Megatron's default, and at null. Another value changes no result
-/// (kNoted), or asks for something that is not supported.
+/// Fields without effect at null and at `value`, Megatron's default. Other values change no result (kNoted)
+/// or request an unsupported feature.
 struct NoEffect {
-  const char* fields;  ///< separated by a space
+  const char* fields;  ///< space-separated
   const char* value;
   Others others;
   const char* meaning;
 };
 
-constexpr const char* kCallback = "it holds a Python object, which no file can";
-constexpr const char* kOverlap = "how Transformer Engine overlaps communication changes no result";
+constexpr const char* kCallback = "it holds a Python object, which YAML cannot express";
+constexpr const char* kOverlap = "Transformer Engine's communication overlap changes no result";
 constexpr const char* kOffload = "activations and weights are not offloaded";
 constexpr const char* kGraphs = "there are no CUDA graphs";
 constexpr const char* kLowPrecision = "there is no FP8";
@@ -61,19 +61,18 @@ constexpr NoEffect kNoEffect[] = {
     {"embedding_init_method", "null", Others::kNotSupported,
      "embeddings are initialized with std embedding_init_method_std"},
     {"batch_p2p_comm batch_p2p_sync", "true", Others::kNoted,
-     "how pipeline messages are grouped changes no result"},
-    {"deallocate_pipeline_outputs", "false", Others::kNoted,
-     "when stage outputs are freed changes no result"},
+     "grouping of pipeline messages changes no result"},
+    {"deallocate_pipeline_outputs", "false", Others::kNoted, "freeing stage outputs early changes no result"},
     {"pipeline_dtype", "null", Others::kNoted,
-     "pipeline messages have the type of the parameters, as in Megatron's YAML reader"},
+     "pipeline messages have the dtype of the parameters, as in Megatron's YAML reader"},
     {"enable_autocast", "false", Others::kNotSupported, "--bf16 and --fp16 set the precision"},
     {"autocast_dtype", "null", Others::kNoted, "there is no autocast; --bf16 and --fp16 set the precision"},
     {"variable_seq_lengths", "false", Others::kNoted, "pipeline stages accept sequences of any length"},
     {"num_microbatches_with_partial_activation_checkpoints", "null", Others::kNotSupported,
-     "recomputation is the same for every micro-batch"},
+     "recomputation is the same in every micro-batch"},
     {"memory_efficient_layer_norm", "false", Others::kNoted, "there is one norm kernel per device"},
-    {"fused_single_qkv_rope", "false", Others::kNoted, "fused kernels are chosen by device"},
-    {"softmax_scale", "null", Others::kNotSupported, "query_pre_attn_scalar sets the scale of the scores"},
+    {"fused_single_qkv_rope", "false", Others::kNoted, "kernel fusion is chosen by device"},
+    {"softmax_scale", "null", Others::kNotSupported, "query_pre_attn_scalar sets the softmax scale"},
     {"activation_func_fp8_input_store fp8_dot_product_attention fp8_multi_head_attention use_kitchen",
      "false", Others::kNotSupported, kLowPrecision},
     {"tp_only_amax_red disable_parameter_transpose_cache", "false", Others::kNoted, kLowPrecision},
@@ -89,22 +88,22 @@ constexpr NoEffect kNoEffect[] = {
      "tensor_model_parallel_size and expert_tensor_parallel_size shard the weights"},
     {"heterogeneous_block_specs hetereogenous_dist_checkpoint", "false", Others::kNotSupported,
      "all layers have one configuration"},
-    {"inference_sampling_seed", "42", Others::kNoted, "training samples no text"},
+    {"inference_sampling_seed", "42", Others::kNoted, "training generates no text"},
     {"use_inference_optimized_layers", "false", Others::kNotSupported, "layers have one implementation"},
     {"moe_router_topk_limited_devices", "null", Others::kNotSupported,
      "moe_router_num_groups and moe_router_group_topk limit the choice of experts"},
     {"moe_token_dropping", "false", Others::kNotSupported, "moe_expert_capacity_factor drops tokens"},
     {"moe_extended_tp", "false", Others::kNotSupported,
-     "expert_tensor_parallel_size is the tensor size of experts"},
+     "expert_tensor_parallel_size is the tensor-parallel size of experts"},
     {"moe_use_legacy_grouped_gemm", "false", Others::kNoted, "the experts of a rank are one grouped GEMM"},
-    {"bert_binary_head", "true", Others::kNotSupported, "bert has the head by default, gpt never"},
+    {"bert_binary_head", "true", Others::kNotSupported, "bert has the binary head by default, gpt never"},
     {"profile_ranks", "0", Others::kNotSupported, "nothing is profiled"},
-    // Arguments that Megatron had until 2024 or 2025, which its example files still hold.
+    // Arguments that Megatron removed in 2024 or 2025 but that its example files still contain.
     {"async_tensor_model_parallel_allreduce", "true", Others::kNoted,
-     "when tensor ranks reduce input gradients changes no result"},
+     "asynchronous reduction of input gradients changes no result"},
     {"scatter_gather_tensors_in_pipeline delay_grad_reduce", "true", Others::kNoted,
-     "how messages are cut and when gradients are reduced changes no result"},
-    {"delay_param_gather", "false", Others::kNoted, "when weights are gathered changes no result"},
+     "splitting of messages and the time of gradient reduction change no result"},
+    {"delay_param_gather", "false", Others::kNoted, "the time of the parameter all-gather changes no result"},
     {"standalone_embedding_stage", "false", Others::kNotSupported,
      "pipeline_model_parallel_layout can give the embedding its own stage"},
     {"pipeline_model_parallel_split_rank", "null", Others::kNotSupported,
@@ -117,7 +116,7 @@ constexpr NoEffect kNoEffect[] = {
     {"log_learning_rate_to_tensorboard", "true", Others::kNoted, "TensorBoard always has the learning rate"},
 };
 
-bool is_flag_value(std::string_view word) { return word == "true" || word == "false"; }
+bool is_boolean(std::string_view word) { return word == "true" || word == "false"; }
 
 Words split_at_blanks(const std::string& all) {
   std::istringstream text(all);
@@ -145,20 +144,20 @@ bool is_switch(std::string_view field) { return field == kGated || field == kFus
 
 std::string joined(const Words& words) { return fmt::format("{}", fmt::join(words, " ")); }
 
-/// Equal as text or as numbers.
+/// Whether a word equals a value as text or as a number.
 bool is_value(const std::string& word, const char* value) {
   double a = 0, b = 0;
   if (read_number(word, a) && read_number(value, b)) return a == b;
   return word == value;
 }
 
-/// The --activation of a config class; "" when there is none.
+/// Value of --activation for a config class's fields; "" if unsupported.
 std::string activation_of(const std::string& function, bool gated, bool fused_without_bias) {
-  if (function == "swiglu") return "swiglu";  // Megatron's reader switches the gate on
+  if (function == "swiglu") return "swiglu";  // Megatron's reader enables the gate
   if (function == "squaredrelu") return gated ? "" : "squared-relu";
   if (function != "gelu") return "";
-  if (!gated) return "gelu";  // the reader switches fusion off, so gelu is the erf form
-  return fused_without_bias ? "geglu-tanh" : "geglu";  // the fused kernel has the tanh form
+  if (!gated) return "gelu";                           // the reader disables fusion, so this is the erf form
+  return fused_without_bias ? "geglu-tanh" : "geglu";  // the fused kernel uses the tanh form
 }
 
 }  // namespace
@@ -194,7 +193,7 @@ std::optional<Kind> field_kind(const std::string& key) {
   if (key == kFunction || key == kInit) return Kind::kText;
   const NoEffect* row = no_effect(key);
   if (row == nullptr) return std::nullopt;
-  return is_flag_value(row->value) ? Kind::kSwitch : Kind::kList;
+  return is_boolean(row->value) ? Kind::kSwitch : Kind::kList;
 }
 
 bool NestedKeys::take(const std::string& key, const Given& given) {
@@ -202,7 +201,7 @@ bool NestedKeys::take(const std::string& key, const Given& given) {
   if (key == kInit) {
     if (word != "xavier_uniform") {
       out_.faults.push_back(
-          fmt::format("{} must be null or xavier_uniform; got {}; leave it out: weights are "
+          fmt::format("{} must be null or xavier_uniform; got {}; remove it: weights are "
                       "initialized with std init_method_std",
                       given.spelled, word));
       return true;
@@ -213,8 +212,8 @@ bool NestedKeys::take(const std::string& key, const Given& given) {
     return true;
   }
   const NoEffect* row = no_effect(key);
-  const bool wants_switch = row != nullptr ? is_flag_value(row->value) : is_switch(key);
-  if (wants_switch && !is_flag_value(word)) {
+  const bool wants_switch = row != nullptr ? is_boolean(row->value) : is_switch(key);
+  if (wants_switch && !is_boolean(word)) {
     out_.faults.push_back(
         fmt::format("{} must be true or false; got \"{}\"; write one of them", given.spelled, word));
     return true;
@@ -230,7 +229,7 @@ bool NestedKeys::take(const std::string& key, const Given& given) {
   }
   if (find(key)) return false;
   out_.faults.push_back(
-      fmt::format("{} must be {}; got {}; leave it out: {}", given.spelled, row->value, word, row->meaning));
+      fmt::format("{} must be {}; got {}; remove it: {}", given.spelled, row->value, word, row->meaning));
   return true;
 }
 
@@ -245,7 +244,7 @@ void NestedKeys::activation() {
   if (function == fields_.end()) {
     if (gated) {
       out_.faults.push_back(
-          fmt::format("{}: requires activation_func; got none; add it", fields_.at(kGated).spelled));
+          fmt::format("{} requires activation_func; got none; add it", fields_.at(kGated).spelled));
     }
     return;
   }
@@ -276,8 +275,8 @@ void NestedKeys::query_groups(int level) {
              grouped->words == Words{"true"}) {
     out_.fault(
         setting("num_query_groups"),
-        fmt::format("{}: requires num_query_groups, without which Megatron's YAML reader gives each head "
-                    "its own keys and values; got none; add it",
+        fmt::format("{} requires num_query_groups: without it Megatron's YAML reader gives each head its own "
+                    "keys and values; got none; add it",
                     grouped->spelled));
   }
 }

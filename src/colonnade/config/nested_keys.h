@@ -1,7 +1,6 @@
-// Keys of Megatron's nested YAML (--yaml-cfg) that are not settings here: its config classes have other names
-// and more fields than its flags. Private to config.
-// Sources: Megatron's training/yaml_arguments.py, core/transformer/transformer_config.py and
-// core/model_parallel_config.py.
+// Keys of Megatron's nested YAML (--yaml-cfg) that are not settings: its config classes have other names and
+// more fields than its flags. Private to config. Sources: Megatron's training/yaml_arguments.py,
+// core/transformer/transformer_config.py and core/model_parallel_config.py.
 #pragma once
 
 #include <map>
@@ -14,28 +13,28 @@
 
 namespace colonnade::config {
 
-/// The two maps of such a file: language_model and model_parallel.
+/// Whether `key` is one of the two sections of such a file: language_model and model_parallel.
 bool is_section(std::string_view key);
 
-/// The setting behind a field of the config classes ("num_moe_experts": "num_experts"); any other key itself.
+/// Setting of a config-class field ("num_moe_experts": "num_experts"); any other key is returned unchanged.
 std::string_view setting_name(const std::string& key);
 
-/// A value's words, where Megatron's YAML reader or its types differ from the flags': data_path as one text
-/// with blanks is a list, and params_dtype has PyTorch's names.
+/// Words of a value where Megatron's YAML differs from its flags: data_path is a space-separated list in one
+/// string, and params_dtype uses PyTorch's names.
 Words setting_words(const Setting& setting, const std::string& word);
 
-/// Fields of the config classes, for suggestions.
+/// Names of config-class fields, for suggestions.
 std::vector<std::string> field_names();
 
-/// How YAML must read the value of a field that needs translation or has no effect; nullopt for other keys.
+/// Value kind of a field that needs translation or has no effect; nullopt for other keys.
 std::optional<Kind> field_kind(const std::string& key);
 
-/// Translates such fields of one file into settings.
+/// Translates config-class fields of one file into settings.
 class NestedKeys {
  public:
   explicit NestedKeys(GivenSet& out) : out_(out) {}
 
-  /// For keys with a field_kind: adds a note or a fault where one is due. False when the value is one for the
+  /// Handles a key with a field_kind and adds a note or an error if needed. False if the value belongs to the
   /// setting of the same name.
   bool take(const std::string& key, const Given& given);
 
@@ -50,7 +49,7 @@ class NestedKeys {
   [[nodiscard]] bool is_on(const std::string& field) const;
 
   GivenSet& out_;
-  std::map<std::string, Given> fields_;  ///< those of finish()
+  std::map<std::string, Given> fields_;  ///< fields for finish()
 };
 
 }  // namespace colonnade::config

@@ -1,4 +1,4 @@
-// Words to settings: the command line's shape, Megatron's combined flags, the classes of flags.
+// Words to settings: command-line syntax, Megatron's combined flags, flag classes.
 #include "colonnade/config/parse.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ std::string shown(const Words& words) {
   return words.empty() ? "nothing" : fmt::format("\"{}\"", fmt::join(words, " "));
 }
 
-/// The words of a list that is written in brackets, "[a b]" or "[a, b]", as one word or several.
+/// Items of a list written in brackets, "[a b]" or "[a, b]", in one word or several.
 Words without_brackets(Words words) {
   const std::string text = fmt::format("{}", fmt::join(words, " "));
   if (!text.starts_with('[') || !text.ends_with(']')) return words;
@@ -40,7 +40,7 @@ Words without_brackets(Words words) {
 /// Splits the command line into settings, YAML files and a verb's own flags.
 class CommandLine {
  public:
-  CommandLine(const std::vector<std::string>& arguments, const std::vector<Extra>& extras, Use use,
+  CommandLine(const std::vector<std::string>& arguments, const std::vector<VerbFlag>& extras, Use use,
               Parsed& out, GivenSet& given)
       : arguments_(arguments), extras_(extras), use_(use), out_(out), given_(given) {}
 
@@ -54,8 +54,8 @@ class CommandLine {
         flag(word);
       } else {
         given_.faults.push_back(
-            fmt::format("{}: every value follows its flag; got a word that no flag takes{}; "
-                        "remove it, or quote it with the value it belongs to",
+            fmt::format("{} must follow a flag; got a word that no flag accepts{}; "
+                        "remove it, or quote it with its value",
                         shown({word}), last_.empty() ? "" : " after " + last_));
       }
     }
@@ -70,7 +70,7 @@ class CommandLine {
     std::optional<std::string> value;
     if (equals != std::string::npos) value = word.substr(equals + 1);
     last_ = name;
-    if (const Extra* extra = extra_of(name)) return verb_flag(*extra, name, value);
+    if (const VerbFlag* extra = extra_of(name)) return verb_flag(*extra, name, value);
     const auto match = find(name);
     if (!match) {
       given_.faults.push_back(unknown(name, name, flags_of(extras_), use_));
@@ -80,7 +80,7 @@ class CommandLine {
     const Setting& s = *match->setting;
     if (s.kind == Kind::kSwitch) {
       if (value && *value != "true" && *value != "false") {
-        return given_.fault(s, fmt::format("{}: takes no value, or true or false; got \"{}\"; write {} alone",
+        return given_.fault(s, fmt::format("{} must have no value, true or false; got \"{}\"; write {} alone",
                                            name, *value, name));
       }
       const bool on = !value || *value == "true";
@@ -89,7 +89,7 @@ class CommandLine {
     Words words = words_of(s.kind == Kind::kList ? -1 : 1, value);
     if (s.kind == Kind::kList) words = without_brackets(std::move(words));
     if (s.kind != Kind::kList && words.empty()) {
-      given_.at_fault.insert(s.key);
+      given_.invalid_keys.insert(s.key);
       return needs_value(name);
     }
     if (is_settings_file(s))
@@ -98,7 +98,7 @@ class CommandLine {
       put(s, words, name);
   }
 
-  void verb_flag(const Extra& extra, const std::string& name, const std::optional<std::string>& value) {
+  void verb_flag(const VerbFlag& extra, const std::string& name, const std::optional<std::string>& value) {
     const Words words = words_of(extra.values, value);
     if (extra.values == 1 && words.empty()) return needs_value(name);
     out_.extras.insert_or_assign(extra.flag, words);
@@ -106,11 +106,11 @@ class CommandLine {
 
   void needs_value(const std::string& name) {
     given_.faults.push_back(fmt::format(
-        "{}: needs a value; got {}; write {} VALUE", name,
+        "{} needs a value; got {}; write {} VALUE", name,
         at_ < arguments_.size() ? "the flag " + arguments_[at_] : "the end of the command line", name));
   }
 
-  /// The next `count` words, -1: all, up to the next flag; `value` is the text after '='.
+  /// The next `count` words up to the next flag, -1: all; `value` is the text after '='.
   Words words_of(int count, const std::optional<std::string>& value) {
     if (value) return {*value};
     Words words;
@@ -121,10 +121,10 @@ class CommandLine {
     return words;
   }
 
-  const Extra* extra_of(std::string name) const {
+  const VerbFlag* extra_of(std::string name) const {
     std::replace(name.begin(), name.end(), '_', '-');
     const auto found =
-        std::find_if(extras_.begin(), extras_.end(), [&](const Extra& e) { return e.flag == name; });
+        std::find_if(extras_.begin(), extras_.end(), [&](const VerbFlag& e) { return e.flag == name; });
     return found == extras_.end() ? nullptr : &*found;
   }
 
@@ -133,7 +133,7 @@ class CommandLine {
   }
 
   const std::vector<std::string>& arguments_;
-  const std::vector<Extra>& extras_;
+  const std::vector<VerbFlag>& extras_;
   Use use_;
   Parsed& out_;
   GivenSet& given_;
@@ -142,30 +142,30 @@ class CommandLine {
   std::size_t at_ = 0;
 };
 
-/// Equal as text or as numbers: "1.0" and "1".
-bool same_value(const std::string& a, const std::string& b) {
+/// Whether two values are equal as text or as numbers ("1.0" and "1").
+bool is_same_value(const std::string& a, const std::string& b) {
   double x = 0, y = 0;
   if (read_number(a, x) && read_number(b, y)) return x == y;
   return a == b || (a.empty() && b == "None") || (a == "None" && b.empty());
 }
 
 bool asks_for_default(const Setting& s, const Words& words) {
-  return same_value(fmt::format("{}", fmt::join(words, " ")), s.megatron_default);
+  return is_same_value(fmt::format("{}", fmt::join(words, " ")), s.megatron_default);
 }
 
-/// The rule that the words of a flag without effect break; "" when there is none.
-std::string broken_form(const Setting& s, const Words& words) {
+/// Rule violated by the words of a no-op flag; "" if valid.
+std::string form_violation(const Setting& s, const Words& words) {
   if (s.kind == Kind::kList) {
     constexpr std::size_t kShown = 4;
     const auto known = [&](const std::string& word) {
       return std::find(s.choices.begin(), s.choices.end(), word) != s.choices.end();
     };
-    std::istringstream all(fmt::format("{}", fmt::join(words, " ")));  // one word may hold several
+    std::istringstream all(fmt::format("{}", fmt::join(words, " ")));  // one word may contain several
     bool good = true;
     for (std::string word; all >> word;) good = good && (s.choices.empty() || known(word));
     if (good) return "";
     return fmt::format(
-        "must be of {}{}",
+        "must be among {}{}",
         fmt::join(s.choices.begin(),
                   s.choices.begin() + static_cast<std::ptrdiff_t>(std::min(kShown, s.choices.size())), ", "),
         s.choices.size() > kShown ? ", ..." : "");
@@ -181,110 +181,108 @@ std::string broken_form(const Setting& s, const Words& words) {
   return "";
 }
 
-/// The fault of a word that asks for a feature that is not part of this version; "" for none.
-std::string missing_feature(const Setting& s, const Given& g) {
+/// Error for a value that requests an unsupported feature; "" if there is none.
+std::string unsupported_value_error(const Setting& s, const Given& g) {
   for (const std::string& word : g.words) {
-    const auto found = s.missing.find(word);
-    if (found == s.missing.end()) continue;
+    const auto found = s.unsupported_values.find(word);
+    if (found == s.unsupported_values.end()) continue;
     const std::string instead = s.choices.empty() || s.kind == Kind::kList
                                     ? ""
                                     : fmt::format(", or write {}", fmt::join(s.choices, " or "));
-    return fmt::format("{}: this version has no {}; got {}; leave it out{}", g.spelled, found->second,
+    return fmt::format("{}: this version has no {}; got {}; remove it{}", g.spelled, found->second,
                        shown(g.words), instead);
   }
   return "";
 }
 
-void refused_or_always(const Setting& s, const Given& g, GivenSet& given) {
-  if (s.cls == Class::kRefused) {
+void apply_unimplemented(const Setting& s, const Given& g, GivenSet& given) {
+  if (s.cls == Class::kUnsupported) {
     if (asks_for_default(s, g.words)) return;
-    given.faults.push_back(fmt::format("{}: {}; got {}; {}", g.spelled, s.help, shown(g.words), s.way_out));
+    given.faults.push_back(fmt::format("{}: {}; got {}; {}", g.spelled, s.help, shown(g.words), s.fix));
     return;
   }
-  if (std::string missing = missing_feature(s, g); !missing.empty())
-    return given.faults.push_back(std::move(missing));
-  const std::string broken = broken_form(s, g.words);
-  if (!broken.empty()) {
+  if (std::string error = unsupported_value_error(s, g); !error.empty())
+    return given.faults.push_back(std::move(error));
+  const std::string violated = form_violation(s, g.words);
+  if (!violated.empty()) {
     given.faults.push_back(
-        fmt::format("{}: {}; got {}; leave it out: {}", g.spelled, broken, shown(g.words), s.help));
+        fmt::format("{} {}; got {}; remove it: {}", g.spelled, violated, shown(g.words), s.help));
   } else if (!asks_for_default(s, g.words)) {
-    given.always.push_back(s.key);
+    given.no_op_flags.push_back(s.key);
   } else if (g.where == kTyped && g.words == Words{"false"} && !s.no_effect) {
-    given.notes.push_back(
-        fmt::format("{}: is not followed, for {} is always so here: {}", g.spelled, s.flag, s.help));
+    given.notes.push_back(fmt::format("{}: is ignored; {} is always on here: {}", g.spelled, s.flag, s.help));
   }
 }
 
-/// A shorthand and what it says of its key.
-struct Claim {
+/// Value requested for a key, by a shorthand or directly.
+struct Request {
   std::string word;
   Given by;
 };
-using Claims = std::map<std::string, std::vector<Claim>>;
+using Requests = std::map<std::string, std::vector<Request>>;
 
-/// The shorthands that are switched on, or off, by the keys they are short for.
-Claims claims_of(const GivenSet& given, bool on) {
-  Claims claims;
+/// Shorthands that are turned on or off, grouped by the key they stand for.
+Requests requests_of(const GivenSet& given, bool on) {
+  Requests requests;
   for (const Setting& s : schema()) {
     const Given* g = s.shorthand_key.empty() ? nullptr : given.find(s.key);
     if (g != nullptr && g->words == Words{on ? "true" : "false"})
-      claims[s.shorthand_key].push_back({s.shorthand_word, *g});
+      requests[s.shorthand_key].push_back({s.shorthand_word, *g});
   }
-  return claims;
+  return requests;
 }
 
-/// A shorthand that is switched off takes its word back from `key` where a lower level says it. True when the
-/// key has its default then, because this says so.
-bool take_back(const std::string& key, const Claim& claim, GivenSet& given) {
+/// Applies a negated shorthand: cancels its value of `key` if a lower level set it. True if the key then has
+/// its default because of the shorthand.
+bool cancel(const std::string& key, const Request& request, GivenSet& given) {
   const Given* own = given.find(key);
   if (own == nullptr) return true;
-  if (own->words != Words{claim.word} || own->level > claim.by.level) return false;
-  if (own->level == claim.by.level) {
-    given.fault(
-        setting(key),
-        fmt::format("{} and {}: say different things about --{}; got not {} and {}; leave one out",
-                    claim.by.spelled, own->spelled, setting(key).flag.substr(2), claim.word, claim.word));
+  if (own->words != Words{request.word} || own->level > request.by.level) return false;
+  if (own->level == request.by.level) {
+    given.fault(setting(key),
+                fmt::format("{} and {} conflict on --{}; got not {} and {}; remove one", request.by.spelled,
+                            own->spelled, setting(key).flag.substr(2), request.word, request.word));
     return false;
   }
   given.by_key.erase(key);
   return true;
 }
 
-/// Replaces shorthands (--swiglu, --bf16, ...) by the setting they stand for. Returns where each key was
-/// given that a shorthand set to its default.
+/// Replaces shorthands (--swiglu, --bf16, ...) by the settings they stand for. Returns the source of each key
+/// that a negated shorthand reset to its default.
 std::map<std::string, std::string> expand_shorthands(GivenSet& given) {
-  Claims asked = claims_of(given, true);
-  for (auto& [key, claims] : asked) {
-    if (const Given* own = given.find(key)) claims.push_back({own->words.empty() ? "" : own->words[0], *own});
+  Requests asked = requests_of(given, true);
+  for (auto& [key, requests] : asked) {
+    if (const Given* own = given.find(key))
+      requests.push_back({own->words.empty() ? "" : own->words[0], *own});
     int top = 0;
-    for (const Claim& claim : claims) top = std::max(top, claim.by.level);
-    std::erase_if(claims, [&](const Claim& claim) { return claim.by.level < top; });
-    for (const auto& [word, g] : claims) {
-      if (word == claims[0].word) continue;
-      given.fault(
-          setting(key),
-          fmt::format("{} and {}: say different things about --{}; got {} and {}; leave one out",
-                      claims[0].by.spelled, g.spelled, setting(key).flag.substr(2), claims[0].word, word));
+    for (const Request& request : requests) top = std::max(top, request.by.level);
+    std::erase_if(requests, [&](const Request& request) { return request.by.level < top; });
+    for (const auto& [word, g] : requests) {
+      if (word == requests[0].word) continue;
+      given.fault(setting(key),
+                  fmt::format("{} and {} conflict on --{}; got {} and {}; remove one", requests[0].by.spelled,
+                              g.spelled, setting(key).flag.substr(2), requests[0].word, word));
     }
-    Given winner = claims[0].by;
-    winner.words = {claims[0].word};
+    Given winner = requests[0].by;
+    winner.words = {requests[0].word};
     given.by_key.insert_or_assign(key, winner);
   }
   std::map<std::string, std::string> back_to_default;
-  for (const auto& [key, claims] : claims_of(given, false)) {
-    for (const Claim& claim : claims)
-      if (take_back(key, claim, given)) back_to_default.emplace(key, claim.by.where);
+  for (const auto& [key, requests] : requests_of(given, false)) {
+    for (const Request& request : requests)
+      if (cancel(key, request, given)) back_to_default.emplace(key, request.by.where);
   }
   return back_to_default;
 }
 
-bool is_on(const GivenSet& given, const std::string& key, bool otherwise) {
+bool is_on(const GivenSet& given, const std::string& key, bool default_value) {
   const Given* g = given.find(key);
-  return g == nullptr ? otherwise : g->words == Words{"true"};
+  return g == nullptr ? default_value : g->words == Words{"true"};
 }
 
-/// Megatron's plain GELU is the tanh form when biases are on and fusion is not switched off, and in
-/// Transformer Engine's activation functions, which also gate with it.
+/// Megatron's plain GELU is the tanh approximation if biases and bias-GELU fusion are on, and in Transformer
+/// Engine's activation functions, including the gated ones.
 void choose_gelu(const GivenSet& given, Run& run) {
   const bool engine =
       is_on(given, "use_te_activation_func", false) || is_on(given, "use_transformer_engine_op_fuser", false);
@@ -299,8 +297,8 @@ void choose_gelu(const GivenSet& given, Run& run) {
   activation = fused || engine ? Activation::kGeluTanh : Activation::kGeluErf;
 }
 
-/// --num-query-groups has an effect with --group-query-attention only, and is then 1 by default.
-void group_queries(GivenSet& given, Run& run) {
+/// --num-query-groups takes effect only with --group-query-attention, where it defaults to 1.
+void apply_query_groups(GivenSet& given, Run& run) {
   Model& m = run.model;
   const Given* groups = given.find("num_query_groups");
   const Given* grouped = given.find("group_query_attention");
@@ -308,18 +306,17 @@ void group_queries(GivenSet& given, Run& run) {
     if (m.num_query_groups == 0) m.num_query_groups = 1;
     if (groups == nullptr) given.put("num_query_groups", *grouped);
   } else if (m.num_query_groups != 0 && m.num_query_groups != m.num_attention_heads &&
-             !given.at_fault.contains("num_attention_heads")) {
-    given.notes.push_back(
-        fmt::format("{}: has no effect without --group-query-attention; got {} groups, and {} heads have "
-                    "keys and values of their own",
-                    groups->spelled, m.num_query_groups, m.num_attention_heads));
+             !given.invalid_keys.contains("num_attention_heads")) {
+    given.notes.push_back(fmt::format(
+        "{}: has no effect without --group-query-attention; got {} groups; each of the {} heads has "
+        "its own keys and values",
+        groups->spelled, m.num_query_groups, m.num_attention_heads));
     m.num_query_groups = 0;
   }
 }
 
-/// Where 0 stands for what was not given. Files that hold all settings say it so; who types it means a
-/// number.
-void refuse_typed_zeros(GivenSet& given) {
+/// Rejects 0 on the command line where 0 means unset. Dumped files contain such zeros.
+void reject_typed_zeros(GivenSet& given) {
   for (const char* key :
        {"global_batch_size", "decoder_first_pipeline_num_layers", "decoder_last_pipeline_num_layers"}) {
     const Given* g = given.find(key);
@@ -328,49 +325,49 @@ void refuse_typed_zeros(GivenSet& given) {
       continue;
     if (value != 0) continue;
     const Setting& s = setting(key);
-    given.fault(s, fmt::format("{} must be above 0; got 0; leave it out: {}", g->spelled, s.help));
+    given.fault(s, fmt::format("{} must be above 0; got 0; remove it: {}", g->spelled, s.help));
   }
 }
 
-/// Megatron's old name of `--recompute-granularity selective` with moe among the modules.
-void recompute_experts(GivenSet& given, Run& run) {
+/// --moe-layer-recompute: Megatron's old name of `--recompute-granularity selective` with module moe.
+void apply_moe_layer_recompute(GivenSet& given, Run& run) {
   if (!is_on(given, "moe_layer_recompute", false)) return;
   const Given& asked = *given.find("moe_layer_recompute");
   if (run.recompute.granularity == "full")
     return given.faults.push_back(
-        fmt::format("{} must not meet --recompute-granularity full; got both; leave one out: full "
-                    "recomputation repeats experts too",
+        fmt::format("{} must not be combined with --recompute-granularity full; got both; remove one: full "
+                    "recomputation includes experts",
                     asked.spelled));
   run.recompute.granularity = "selective";
-  if (!run.recompute.selects("moe")) run.recompute.modules.emplace_back("moe");
+  if (!run.recompute.recomputes("moe")) run.recompute.modules.emplace_back("moe");
   for (const char* key : {"recompute_granularity", "recompute_modules"}) run.given[key] = asked.where;
 }
 
-/// The tokenizer of Megatron's entry points, where vocabulary files stand alone: pretrain_gpt.py has
-/// GPT2BPETokenizer, pretrain_bert.py and pretrain_t5.py have BertWordPieceLowerCase.
+/// Default tokenizer of Megatron's entry points if only vocabulary files are given: GPT2BPETokenizer in
+/// pretrain_gpt.py, BertWordPieceLowerCase in pretrain_bert.py and pretrain_t5.py.
 void choose_tokenizer(GivenSet& given, Run& run) {
   const Given* file = given.find("vocab_file");
   if (run.data.vocab_file.empty() || given.find("tokenizer_type") != nullptr) return;
   run.data.tokenizer_type = run.family == "gpt" ? "GPT2BPETokenizer" : "BertWordPieceLowerCase";
   run.given["tokenizer_type"] = file->where;
   given.notes.push_back(
-      fmt::format("{}: read by {}, Megatron's default for {} (another one: --tokenizer-type)", file->spelled,
-                  run.data.tokenizer_type, run.family));
+      fmt::format("{}: read by {}, Megatron's default for {} (change it with --tokenizer-type)",
+                  file->spelled, run.data.tokenizer_type, run.family));
 }
 
 void translate(GivenSet& given, Run& run) {
   choose_gelu(given, run);
-  group_queries(given, run);
-  recompute_experts(given, run);
+  apply_query_groups(given, run);
+  apply_moe_layer_recompute(given, run);
   choose_tokenizer(given, run);
-  refuse_typed_zeros(given);
+  reject_typed_zeros(given);
   const Given* positions = given.find("add_position_embedding");
   if (positions != nullptr && positions->words == Words{"false"} &&
       run.model.position_embedding == PositionEmbedding::kLearnedAbsolute) {
-    given.faults.push_back(
-        fmt::format("{} must not meet learned positions; got --position-embedding-type learned_absolute; "
-                    "write --position-embedding-type none or rope",
-                    positions->spelled));
+    given.faults.push_back(fmt::format(
+        "{} must not be combined with learned positions; got --position-embedding-type learned_absolute; "
+        "write --position-embedding-type none or rope",
+        positions->spelled));
   }
 }
 
@@ -378,15 +375,15 @@ void apply_one(const Setting& s, const Given& g, GivenSet& given, Run& run) {
   if (s.kind == Kind::kSwitch && g.words != Words{"true"} && g.words != Words{"false"})
     return given.fault(
         s, fmt::format("{} must be true or false; got {}; write one of them", g.spelled, shown(g.words)));
-  if (s.cls != Class::kImplemented) return refused_or_always(s, g, given);
+  if (s.cls != Class::kImplemented) return apply_unimplemented(s, g, given);
   run.given[s.key] = g.where;
   if (s.set == nullptr) return;
-  if (std::string missing = missing_feature(s, g); !missing.empty())
-    return given.fault(s, std::move(missing));
-  const std::string broken = assign(run, s, g.words);
-  if (!broken.empty())
-    given.fault(
-        s, fmt::format("{}: {}; got {}; see `colonnade help {}`", g.spelled, broken, shown(g.words), s.flag));
+  if (std::string error = unsupported_value_error(s, g); !error.empty())
+    return given.fault(s, std::move(error));
+  const std::string violated = assign(run, s, g.words);
+  if (!violated.empty())
+    given.fault(s, fmt::format("{} {}; got {}; see `colonnade help {}`", g.spelled, violated, shown(g.words),
+                               s.flag));
 }
 
 void apply(GivenSet& given, Run& run) {
@@ -394,8 +391,8 @@ void apply(GivenSet& given, Run& run) {
   if (const Given* g = given.find(family.key)) {
     Run scratch;
     if (!assign(scratch, family, g->words).empty()) {
-      given.faults.clear();  // of flags that another family may well have
-      given.cut_short = true;
+      given.faults.clear();  // about flags that other families may have
+      given.is_incomplete = true;
       return apply_one(family, *g, given, run);
     }
   }
@@ -406,8 +403,8 @@ void apply(GivenSet& given, Run& run) {
   for (const auto& [key, where] : back_to_default) run.given[key] = where;
   translate(given, run);
   if (const Given* groups = given.find("num_query_groups")) run.given["num_query_groups"] = groups->where;
-  for (const std::string& key : given.at_fault) run.given.try_emplace(key, kTyped);
-  run.at_fault = given.at_fault;
+  for (const std::string& key : given.invalid_keys) run.given.try_emplace(key, kTyped);
+  run.invalid_keys = given.invalid_keys;
 }
 
 }  // namespace
@@ -420,7 +417,7 @@ void GivenSet::put(const std::string& key, Given given) {
 
 void GivenSet::fault(const Setting& setting, std::string text) {
   faults.push_back(std::move(text));
-  at_fault.insert(setting.shorthand_key.empty() ? setting.key : setting.shorthand_key);
+  invalid_keys.insert(setting.shorthand_key.empty() ? setting.key : setting.shorthand_key);
 }
 
 const Given* GivenSet::find(const std::string& key) const {
@@ -431,41 +428,42 @@ const Given* GivenSet::find(const std::string& key) const {
 std::string unknown(const std::string& thing, std::string_view name, const std::vector<std::string>& own,
                     Use use) {
   const std::string near = nearest(name, own, use);
-  const std::string way_out =
+  const std::string fix =
       near.empty() ? "`--help-all` lists every setting" : fmt::format("did you mean {}?", near);
-  return fmt::format("{} must be a known setting; got {}; {}", thing, name, way_out);
+  return fmt::format("{} must be a known setting; got {}; {}", thing, name, fix);
 }
 
-bool typed(const Run& run, const std::string& key) {
+bool is_from_command_line(const Run& run, const std::string& key) {
   const auto found = run.given.find(key);
   return found != run.given.end() && found->second == kTyped;
 }
 
-AsGiven::AsGiven(const Run& run, const Setting& setting)
+GivenSpelling::GivenSpelling(const Run& run, const Setting& setting)
     : flag(setting.flag),
-      turned(setting.kind == Kind::kSwitch && typed(run, setting.key) && text_of(run, setting) == "false") {
-  if (turned) flag = setting.off_flag();
+      inverted(setting.kind == Kind::kSwitch && is_from_command_line(run, setting.key) &&
+               text_of(run, setting) == "false") {
+  if (inverted) flag = setting.off_flag();
 }
 
-std::string AsGiven::value(const std::string& text) const {
-  if (!turned) return text;
+std::string GivenSpelling::value(const std::string& text) const {
+  if (!inverted) return text;
   return text == "false" ? "true" : "false";
 }
 
-std::vector<std::string> flags_of(const std::vector<Extra>& extras) {
+std::vector<std::string> flags_of(const std::vector<VerbFlag>& extras) {
   std::vector<std::string> flags;
-  for (const Extra& extra : extras) flags.push_back(extra.flag);
+  for (const VerbFlag& extra : extras) flags.push_back(extra.flag);
   return flags;
 }
 
-Parsed parse_all(const std::vector<std::string>& arguments, const std::vector<Extra>& extras, Use use) {
+Parsed parse_all(const std::vector<std::string>& arguments, const std::vector<VerbFlag>& extras, Use use) {
   Parsed parsed;
   GivenSet given;
   CommandLine(arguments, extras, use, parsed, given).read();
   apply(given, parsed.run);
   parsed.faults = std::move(given.faults);
-  parsed.cut_short = given.cut_short;
-  parsed.run.always = std::move(given.always);
+  parsed.is_incomplete = given.is_incomplete;
+  parsed.run.no_op_flags = std::move(given.no_op_flags);
   parsed.run.notes = std::move(given.notes);
   return parsed;
 }

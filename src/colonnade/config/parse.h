@@ -1,6 +1,7 @@
-// Command line and YAML to config::Run. All faults are found in one pass and reported together.
+// Parses the command line and YAML into config::Run. All errors are collected in one pass and reported
+// together.
 //
-//   config::Run run = config::parse(arguments);   // what follows `pretrain`
+//   config::Run run = config::parse(arguments);   // arguments after `pretrain`
 //   config::fill(run, values_of(config_json), "llama/config.json");
 //   run.parallel.world_size = place.world_size;
 //   config::derive(run);
@@ -16,77 +17,76 @@
 
 namespace colonnade::config {
 
-/// A flag of one verb that is no setting of the run, e.g. `generate --prompt TEXT`.
-struct Extra {
-  std::string flag;  ///< "--prompt"; '_' and '-' are equal
-  int values = 1;    ///< words it takes: 0, 1, or -1 for all up to the next flag
+/// A flag of one verb that is not a setting of the run, e.g. `generate --prompt TEXT`.
+struct VerbFlag {
+  std::string flag;  ///< "--prompt"; '_' and '-' are equivalent
+  int values = 1;    ///< number of values: 0, 1, or -1 for all up to the next flag
   std::string help;
 };
 
 /// The flags of `extras`.
-std::vector<std::string> flags_of(const std::vector<Extra>& extras);
+std::vector<std::string> flags_of(const std::vector<VerbFlag>& extras);
 
-/// What was read, and all that is wrong with it.
+/// Parsed settings and all errors in them.
 struct Parsed {
   Run run;
-  std::map<std::string, Words> extras;  ///< by flag, those that were given
-  std::vector<std::string> faults;      ///< "<thing>: <rule>; got <values>; <way out>"; empty: all is well
-  bool cut_short = false;  ///< a YAML file cannot be read, or there is no such family: do not judge the rest
+  std::map<std::string, Words> extras;  ///< given verb flags
+  std::vector<std::string> faults;      ///< "<thing> <rule>; got <values>; <fix>"; empty: valid
+  bool is_incomplete = false;           ///< unreadable YAML file or unknown model family: skip further checks
 };
 
-/// Whether `key` was given on the command line, not by a file.
-bool typed(const Run& run, const std::string& key);
+/// Whether `key` was given on the command line rather than in a file.
+bool is_from_command_line(const Run& run, const std::string& key);
 
-/// What messages call a given setting: a switch that was switched off on the command line has the flag that
-/// does so, whose values are the other way round.
-struct AsGiven {
-  AsGiven(const Run& run, const Setting& setting);
-  /// The setting's value `text` as one of `flag`.
+/// Spelling of a given setting in messages: a switch that was turned off on the command line is named by its
+/// off flag, with inverted values.
+struct GivenSpelling {
+  GivenSpelling(const Run& run, const Setting& setting);
+  /// The setting's value `text` expressed as a value of `flag`.
   [[nodiscard]] std::string value(const std::string& text) const;
 
   std::string flag;
-  bool turned = false;
+  bool inverted = false;
 };
 
-/// Reads `[family] --flag value ... --config run.yaml`. The command line wins over YAML, a later
-/// flag over an earlier one. `--no-x` switches x off; '_' and '-' are equal; `--x=value` works too. A
-/// shorthand that is switched off (`--no-bf16`) takes its word back where a lower level says it.
-/// An unknown flag is compared with `extras` and with what `use` reads. Never throws for what the user typed.
-Parsed parse_all(const std::vector<std::string>& arguments, const std::vector<Extra>& extras = {},
+/// Parses `[family] --flag value ... --config run.yaml`. The command line takes precedence over YAML, a later
+/// flag over an earlier one. `--no-x` turns x off; '_' and '-' are equivalent; `--x=value` is accepted. A
+/// negated shorthand (`--no-bf16`) cancels its value where a lower level sets it. Unknown flags are compared
+/// with `extras` and the settings read by `use`. Never throws for user input.
+Parsed parse_all(const std::vector<std::string>& arguments, const std::vector<VerbFlag>& extras = {},
                  Use use = Use::kTrain);
 
-/// As parse_all. Throws ConfigError with all faults.
+/// As parse_all, but throws ConfigError with all errors.
 Run parse(const std::vector<std::string>& arguments);
 
-/// Throws ConfigError when there are faults: one message with every one on its own line.
+/// Throws one ConfigError that lists all `faults`, one per line; no-op if there are none.
 void require_none(const std::vector<std::string>& faults);
 
-/// Sets by key; the value as it would be typed, words of a list separated by a space, "unset" for
-/// none where the setting may be unset. Throws ConfigError when
-/// it breaks the setting's type or range.
+/// Sets a value by key, as typed on the command line: list items separated by spaces, "unset" to unset a
+/// nullable setting. Throws ConfigError if it violates the setting's type or range.
 void set(Run& run, std::string_view key, std::string_view value);
 
-/// Fills the settings that were not given, and those of checkpoint_wins, from a checkpoint's or a Hugging
-/// Face folder's values. Keys are those of the schema. Throws ConfigError naming both sides of every other
-/// contradiction between a given setting and `values`.
+/// Fills settings that were not given, and those of checkpoint_wins, from the values of a checkpoint or
+/// Hugging Face folder, by schema key. Throws ConfigError that lists every other conflict between a given
+/// setting and `values`.
 void fill(Run& run, const std::map<std::string, std::string>& values, const std::string& source);
 
-/// Whether the value of a checkpoint or folder replaces a given one of the setting `key`: with
-/// --use-checkpoint-args, for what Megatron replaces. The sizes num_layers, hidden_size, ffn_hidden_size,
-/// num_attention_heads, kv_channels, max_position_embeddings and seq_length, and settings that Megatron does
-/// not read from a checkpoint, must agree with it. Source: Megatron's training/checkpointing.py
-/// (load_args_from_checkpoint).
+/// Whether a checkpoint's value replaces the given value of `key`: with --use-checkpoint-args, for the
+/// settings that Megatron replaces. The sizes num_layers, hidden_size, ffn_hidden_size, num_attention_heads,
+/// kv_channels, max_position_embeddings and seq_length, and settings that Megatron does not read from a
+/// checkpoint, must agree with it. Source: Megatron's training/checkpointing.py (load_args_from_checkpoint).
 bool checkpoint_wins(const Run& run, std::string_view key);
 
-/// Sets `key` to the value of a checkpoint, in the place of a given one: the setting is not given any more,
-/// and a value that differs is a line in the notes. Throws as set.
-void overrule(Run& run, std::string_view key, const std::string& value, const std::string& source);
+/// Replaces the given value of `key` by the checkpoint's: the setting no longer counts as given, and a
+/// differing value adds a note. Throws as set().
+void override_from_checkpoint(Run& run, std::string_view key, const std::string& value,
+                              const std::string& source);
 
-/// Settings outside their own range or choices, as "<thing>: <rule>; got <value>; <way out>". Empty
-/// after parse; runs made by hand can have some.
+/// A setting outside its own range or choices.
 struct RangeFault {
   std::string key, rule, got;
 };
+/// All settings out of range. Empty after parse; hand-made runs can have some.
 std::vector<RangeFault> out_of_range(const Run& run);
 
 }  // namespace colonnade::config

@@ -1,5 +1,5 @@
-// Which activations are not kept for the backward pass but made again in it. It never changes what is
-// computed.
+// Activation recomputation: activations that are recomputed in the backward pass instead of saved. It never
+// changes results.
 #pragma once
 
 #include <algorithm>
@@ -9,17 +9,17 @@
 
 namespace colonnade::config {
 
-/// Without a granularity nothing is made again.
+/// No recomputation if `granularity` is unset.
 struct Recompute {
   std::optional<std::string> granularity;            ///< --recompute-granularity selective|full
   std::vector<std::string> modules = {"core_attn"};  ///< --recompute-modules, with selective
   std::optional<std::string> method;                 ///< --recompute-method uniform|block, with full
   std::optional<int> num_layers;                     ///< --recompute-num-layers, with full
-  bool distribute_saved = false;                     ///< --distribute-saved-activations
+  bool distribute_saved_activations = false;         ///< --distribute-saved-activations
 
-  [[nodiscard]] bool full() const { return granularity == "full"; }
-  /// Whether the parts called `module` are made again, each by itself.
-  [[nodiscard]] bool selects(const char* module) const {
+  [[nodiscard]] bool is_full() const { return granularity == "full"; }
+  /// Whether selective recomputation covers `module`.
+  [[nodiscard]] bool recomputes(const char* module) const {
     return granularity == "selective" && std::ranges::find(modules, module) != modules.end();
   }
 

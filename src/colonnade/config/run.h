@@ -1,4 +1,4 @@
-// All settings of one run. Made by config::parse (command line and YAML), checked by rules::check.
+// All settings of one run. Created by config::parse (command line and YAML), validated by rules::check.
 #pragma once
 
 #include <map>
@@ -25,18 +25,18 @@ struct Run {
   Checkpoint checkpoint;
   Logging logging;
 
-  /// Where each setting that was given came from, by key: "the command line", "run.yaml:3". A
-  /// checkpoint or a Hugging Face config.json fills the others (config::fill).
+  /// Source of each given setting by key: "the command line", "run.yaml:3". A checkpoint or a Hugging Face
+  /// config.json fills the others (config::fill).
   std::map<std::string, std::string> given;
-  /// Keys whose given words could not be read: a fault says so, the field has its default, and nothing more
-  /// should be said about it.
-  std::set<std::string> at_fault;
-  /// Keys of flags that were given and ask for what is always so here; config::derive() makes notes of them.
-  std::vector<std::string> always;
-  /// Flags that ask for what is always so here, or do nothing, one line each. Rank 0 prints them once.
+  /// Keys with invalid words: already reported, their fields have the default, and further errors about them
+  /// are suppressed.
+  std::set<std::string> invalid_keys;
+  /// Keys of given no-op flags; config::derive() turns them into notes.
+  std::vector<std::string> no_op_flags;
+  /// Notes about flags without effect, one line each. Rank 0 prints them once.
   std::vector<std::string> notes;
 
-  /// The same settings, wherever they came from.
+  /// Compares settings, not their sources.
   friend bool operator==(const Run& a, const Run& b) {
     return a.family == b.family && a.model == b.model && a.parallel == b.parallel &&
            a.recompute == b.recompute && a.training == b.training && a.optimizer == b.optimizer &&

@@ -1,4 +1,4 @@
-// The table put together, and how a spelling finds its row.
+// Assembles the table and indexes it by spelling.
 #include "colonnade/config/schema.h"
 
 #include <algorithm>
@@ -14,7 +14,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-/// The words of a text between any of the characters of `between`.
+/// Splits a text at any of the characters in `between`.
 Names split_words(std::string_view text, std::string_view between) {
   Names words;
   while (!text.empty()) {
@@ -34,12 +34,12 @@ std::vector<Setting> all_tables() {
   add_parallel(table);
   add_training(table);
   add_data(table);
-  add_always(table);
+  add_no_op(table);
   add_no_effect(table);
-  add_refused_model(table);
-  add_refused_parallel(table);
-  add_refused_training(table);
-  add_refused_other(table);
+  add_unsupported_model(table);
+  add_unsupported_parallel(table);
+  add_unsupported_training(table);
+  add_unsupported_other(table);
   for (Setting& s : table.rows) {
     const bool spelled_off =
         s.kind == Kind::kSwitch && s.flag.starts_with("--no-") && folded(s.flag) != s.key;
@@ -75,68 +75,68 @@ std::string range_rule(const Setting& s, const Words& words) {
 }  // namespace
 
 template <>
-const Names& enum_words<PositionEmbedding>() {
+const Names& enum_names<PositionEmbedding>() {
   static const Names names{"learned_absolute", "rope", "yarn", "relative", "none"};
   return names;
 }
 template <>
-const Names& enum_words<RopeType>() {
+const Names& enum_names<RopeType>() {
   static const Names names{"rope", "yarn"};
   return names;
 }
 template <>
-const Names& enum_words<Normalization>() {
+const Names& enum_names<Normalization>() {
   static const Names names{"LayerNorm", "RMSNorm"};
   return names;
 }
 template <>
-const Names& enum_words<Activation>() {
+const Names& enum_names<Activation>() {
   static const Names names{"gelu",  "gelu-tanh",  "squared-relu", "swiglu",
                            "geglu", "geglu-tanh", "quick-geglu"};
   return names;
 }
 template <>
-const Names& enum_words<SoftmaxType>() {
+const Names& enum_names<SoftmaxType>() {
   static const Names names{"vanilla", "off-by-one", "learnable"};
   return names;
 }
 template <>
-const Names& enum_words<RouterScore>() {
+const Names& enum_names<RouterScore>() {
   static const Names names{"softmax", "sigmoid", "sqrtsoftplus"};
   return names;
 }
 template <>
-const Names& enum_words<TokenDispatcher>() {
+const Names& enum_names<TokenDispatcher>() {
   static const Names names{"allgather", "alltoall"};
   return names;
 }
 template <>
-const Names& enum_words<TokenDropPolicy>() {
+const Names& enum_names<TokenDropPolicy>() {
   static const Names names{"probs", "position"};
   return names;
 }
 template <>
-const Names& enum_words<ParamsDtype>() {
+const Names& enum_names<ParamsDtype>() {
   static const Names names{"fp32", "bf16", "fp16"};
   return names;
 }
 template <>
-const Names& enum_words<OptimizerKind>() {
+const Names& enum_names<OptimizerKind>() {
   static const Names names{"adam", "sgd"};
   return names;
 }
 template <>
-const Names& enum_words<LrDecayStyle>() {
+const Names& enum_names<LrDecayStyle>() {
   static const Names names{"constant", "linear", "cosine", "inverse-square-root", "WSD"};
   return names;
 }
 template <>
-const Names& enum_words<WsdDecayStyle>() {
+const Names& enum_names<WsdDecayStyle>() {
   static const Names names{"exponential", "linear", "cosine", "minus_sqrt"};
   return names;
 }
 template <>
-const Names& enum_words<WeightDecayIncrStyle>() {
+const Names& enum_names<WeightDecayIncrStyle>() {
   static const Names names{"constant", "linear", "cosine"};
   return names;
 }
@@ -200,8 +200,8 @@ Setting& Table::append(const Flag& flag, Class cls) {
   return s;
 }
 
-Row Table::always(const Flag& flag, std::string why, std::vector<std::string> accepted) {
-  Setting& s = append(flag, Class::kAlways);
+Row Table::no_op(const Flag& flag, std::string why, std::vector<std::string> accepted) {
+  Setting& s = append(flag, Class::kNoOp);
   s.help = std::move(why);
   s.choices = std::move(accepted);
   return Row(s);
@@ -209,17 +209,17 @@ Row Table::always(const Flag& flag, std::string why, std::vector<std::string> ac
 
 void Table::no_effect(const std::string& instead, std::span<const Flag> flags) {
   for (const Flag& flag : flags) {
-    always(flag, instead, split_words(flag.accepted, " "));
+    no_op(flag, instead, split_words(flag.accepted, " "));
     rows.back().no_effect = true;
   }
 }
 
-void Table::refuse(const std::string& what, const std::string& way_out, std::span<const Flag> flags) {
-  group(what.starts_with("such ") ? what.substr(5) : what);
+void Table::unsupported(const std::string& feature, const std::string& fix, std::span<const Flag> flags) {
+  group(feature);
   for (const Flag& flag : flags) {
-    Setting& s = append(flag, Class::kRefused);
-    s.help = "this version has no " + what;
-    s.way_out = way_out;
+    Setting& s = append(flag, Class::kUnsupported);
+    s.help = "this version has no " + feature;
+    s.fix = fix;
   }
 }
 
@@ -243,8 +243,7 @@ const Setting& setting(std::string_view key) {
 
 std::string assign(Run& run, const Setting& s, const Words& words) {
   COL_CHECK(s.set != nullptr,
-            "config: {} must have a field to be set; got a setting without one; set what it stands for",
-            s.flag);
+            "config: {} must have a field; got a setting without one; set the setting it stands for", s.flag);
   const bool fixed_choice = s.kind == Kind::kChoice && words.size() == 1;
   if (fixed_choice && std::find(s.choices.begin(), s.choices.end(), words[0]) == s.choices.end()) {
     Names shown = s.choices;
@@ -252,10 +251,10 @@ std::string assign(Run& run, const Setting& s, const Words& words) {
     return fmt::format("must be one of {}", fmt::join(shown, ", "));
   }
   Run scratch = run;
-  std::string broken = s.set(scratch, words);
-  if (broken.empty()) broken = range_rule(s, words);
-  if (broken.empty()) s.set(run, words);
-  return broken;
+  std::string violated = s.set(scratch, words);
+  if (violated.empty()) violated = range_rule(s, words);
+  if (violated.empty()) s.set(run, words);
+  return violated;
 }
 
 std::string text_of(const Run& run, const Setting& s) {

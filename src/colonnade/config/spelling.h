@@ -1,4 +1,4 @@
-// Spellings of one name, made equal. Private to config.
+// Normalization of flag spellings. Private to config.
 #pragma once
 
 #include <algorithm>
@@ -7,7 +7,7 @@
 
 namespace colonnade::config {
 
-/// "--num-layers" and "num_layers" to "num_layers".
+/// Maps "--num-layers" and "num_layers" to "num_layers".
 inline std::string folded(std::string_view spelling) {
   while (spelling.starts_with('-')) spelling.remove_prefix(1);
   std::string text(spelling);

@@ -1,5 +1,4 @@
-// The settings of a training run besides model and layout: batches, optimizer, schedules, data,
-// checkpoints, logs.
+// Training settings other than model and layout: batches, optimizer, schedules, data, checkpoints, logging.
 #pragma once
 
 #include <cstdint>
@@ -11,11 +10,11 @@
 
 namespace colonnade::config {
 
-/// Batches and length of the run. global_batch = micro_batch * data_parallel_size * accumulation.
+/// Batch sizes and length of the run. global_batch = micro_batch * data_parallel_size * accumulation.
 struct Training {
   std::int64_t micro_batch_size = 0;          ///< --micro-batch-size
   std::int64_t global_batch_size = 0;         ///< --global-batch-size; 0: micro-batch * data parallel size
-  std::int64_t seq_length = 0;                ///< --seq-length; of an encoder, where there is one
+  std::int64_t seq_length = 0;                ///< --seq-length; of the encoder in encoder-decoder models
   std::int64_t decoder_seq_length = 0;        ///< --decoder-seq-length, with an encoder
   std::optional<std::int64_t> train_iters;    ///< --train-iters
   std::optional<std::int64_t> train_samples;  ///< --train-samples
@@ -24,17 +23,17 @@ struct Training {
   bool skip_train = false;                    ///< --skip-train
   std::optional<std::int64_t> exit_interval;  ///< --exit-interval
   std::optional<std::int64_t> exit_duration_in_mins;  ///< --exit-duration-in-mins
-  bool calculate_per_token_loss = false;       ///< --calculate-per-token-loss; matters when tokens are masked
-  bool check_for_nan_in_loss_and_grad = true;  ///< --no-check-for-nan-in-loss-and-grad: skip such steps
+  bool calculate_per_token_loss = false;       ///< --calculate-per-token-loss; matters with masked tokens
+  bool check_for_nan_in_loss_and_grad = true;  ///< off: NaN steps are skipped
 
   std::int64_t eval_iters = 100;              ///< --eval-iters
   std::optional<std::int64_t> eval_interval;  ///< --eval-interval; unset: no periodic evaluation
-  bool full_validation = false;               ///< --full-validation: each validation is one pass of its data
-  double distributed_timeout_minutes = 10;    ///< --distributed-timeout-minutes, for every group
+  bool full_validation = false;             ///< --full-validation: each validation is one pass over its data
+  double distributed_timeout_minutes = 10;  ///< --distributed-timeout-minutes, for every group
   /// --distributed-backend nccl|gloo; unset: nccl on cuda, gloo on cpu.
   std::optional<std::string> distributed_backend;
 
-  /// Whether a validation reads anything.
+  /// Whether validation data are read.
   [[nodiscard]] bool reads_validation() const { return full_validation || eval_iters > 0; }
 
   friend bool operator==(const Training&, const Training&) = default;
@@ -47,7 +46,7 @@ enum class WeightDecayIncrStyle { kConstant, kLinear, kCosine };
 
 struct Optimizer {
   OptimizerKind optimizer = OptimizerKind::kAdam;  ///< --optimizer adam|sgd
-  double weight_decay = 0.01;                      ///< --weight-decay; not on biases and 1-D tensors
+  double weight_decay = 0.01;                      ///< --weight-decay; not applied to biases and 1-D tensors
   bool apply_wd_to_qk_layernorm = false;           ///< --apply-wd-to-qk-layernorm
   double clip_grad = 1.0;                          ///< --clip-grad; 0: no clipping
   double adam_beta1 = 0.9;                         ///< --adam-beta1
@@ -63,8 +62,8 @@ struct Optimizer {
   friend bool operator==(const Optimizer&, const Optimizer&) = default;
 };
 
-/// Learning rate and weight decay over the run. Units are samples; iteration flags are multiplied
-/// by the global batch size. Source: Megatron's core/optimizer_param_scheduler.py.
+/// Schedules of learning rate and weight decay. Units are samples; iteration counts are multiplied by the
+/// global batch size. Source: Megatron's core/optimizer_param_scheduler.py.
 struct Schedule {
   double lr = 0;                                                   ///< --lr
   double min_lr = 0;                                               ///< --min-lr
@@ -73,12 +72,12 @@ struct Schedule {
   std::optional<std::int64_t> lr_decay_iters, lr_decay_samples;    ///< unset: the whole run
   std::optional<std::int64_t> lr_wsd_decay_iters, lr_wsd_decay_samples;
   std::int64_t lr_warmup_iters = 0, lr_warmup_samples = 0;
-  std::optional<double> lr_warmup_fraction;                    ///< of the decay length
+  std::optional<double> lr_warmup_fraction;                    ///< fraction of the decay length
   double lr_warmup_init = 0;                                   ///< --lr-warmup-init
-  std::optional<double> start_weight_decay, end_weight_decay;  ///< ramps; unset: weight_decay
+  std::optional<double> start_weight_decay, end_weight_decay;  ///< ends of the ramp; unset: weight_decay
   WeightDecayIncrStyle weight_decay_incr_style = WeightDecayIncrStyle::kConstant;
-  bool override_opt_param_scheduler = false;        ///< this run's values win over the checkpoint's
-  bool use_checkpoint_opt_param_scheduler = false;  ///< the checkpoint's values win
+  bool override_opt_param_scheduler = false;        ///< this run's schedule replaces the checkpoint's
+  bool use_checkpoint_opt_param_scheduler = false;  ///< the checkpoint's schedule is used
 
   friend bool operator==(const Schedule&, const Schedule&) = default;
 };
@@ -86,32 +85,32 @@ struct Schedule {
 struct Data {
   std::vector<std::string> data_path;  ///< --data-path: prefixes, or weight prefix pairs
   std::vector<std::string> train_data_path, valid_data_path, test_data_path;
-  bool multiple_validation_sets = false;          ///< --multiple-validation-sets: each has its own loss
+  bool multiple_validation_sets = false;          ///< --multiple-validation-sets: a loss per set
   std::vector<std::string> validation_set_names;  ///< --validation-set-names; empty: 0, 1, ...
   std::string split = "969, 30, 1";               ///< --split
   bool mock_data = false;                         ///< --mock-data
-  std::string data_cache_path;                    ///< --data-cache-path; "": beside the data
+  std::string data_cache_path;                    ///< --data-cache-path; "": next to the data
   std::string dataloader_type = "single";         ///< --dataloader-type single|cyclic
-  int num_workers = 2;                            ///< --num-workers: batches prefetched ahead by threads
+  int num_workers = 2;                            ///< --num-workers: batches prefetched by threads
   bool reset_position_ids = false;
   bool reset_attention_mask = false;
   bool eod_mask_loss = false;
   double mid_level_dataset_surplus = 0.005;
-  std::string data_args_path;               ///< --data-args-path: a file with the words of data_path
-  std::string per_split_data_args_path;     ///< --per-split-data-args-path: JSON of the paths of each split
+  std::string data_args_path;               ///< --data-args-path: file with the value of data_path
+  std::string per_split_data_args_path;     ///< --per-split-data-args-path: JSON with the paths per split
   bool allow_ambiguous_pad_tokens = false;  ///< --allow-ambiguous-pad-tokens
   FillInTheMiddle fim;
   double mask_prob = 0.15;           ///< --mask-prob, of bert and t5
   double short_seq_prob = 0.1;       ///< --short-seq-prob, of bert and t5
-  std::int64_t vocab_extra_ids = 0;  ///< --vocab-extra-ids: sentinels behind the tokenizer's ids
-  std::string tokenizer_type;        ///< --tokenizer-type; the names are those of tokenizers::make_tokenizer
+  std::int64_t vocab_extra_ids = 0;  ///< --vocab-extra-ids: sentinel ids after the tokenizer's
+  std::string tokenizer_type;        ///< --tokenizer-type, a name known to tokenizers::make_tokenizer
   std::string tokenizer_model;       ///< --tokenizer-model: a file or a folder
   std::string vocab_file;            ///< --vocab-file, of GPT-2's and BERT's tokenizers
   std::string merge_file;            ///< --merge-file, of GPT-2's
   std::string tiktoken_pattern;      ///< --tiktoken-pattern v1|v2
   std::int64_t tiktoken_num_special_tokens = 1000;  ///< --tiktoken-num-special-tokens
   bool tokenizer_hf_include_special_tokens = true;  ///< off: --tokenizer-hf-no-include-special-tokens
-  bool sft = false;                                 ///< --sft: data are jsonl files of messages
+  bool sft = false;                                 ///< --sft: data are JSONL files of chat messages
   std::string sft_tokenizer_prompt_format;          ///< --sft-tokenizer-prompt-format
   std::string chat_template;                        ///< --chat-template: a file, or the template itself
 
@@ -123,16 +122,16 @@ struct Checkpoint {
   std::string load;                                     ///< --load: run folder or step folder
   std::string pretrained_checkpoint;                    ///< --pretrained-checkpoint: initial weights only
   std::optional<std::int64_t> save_interval;            ///< --save-interval
-  std::optional<std::int64_t> save_retain_interval;     ///< --save-retain-interval: others are deleted
+  std::optional<std::int64_t> save_retain_interval;     ///< --save-retain-interval: older others are deleted
   std::optional<std::int64_t> exit_after_failed_saves;  ///< --exit-after-failed-saves: in a row
   std::optional<std::int64_t> ckpt_step;                ///< --ckpt-step: load this step
-  bool finetune = false;                                ///< --finetune: weights only, counters start anew
+  bool finetune = false;                                ///< --finetune: weights only, counters are reset
   bool no_load_optim = false, no_save_optim = false;
   bool exit_on_missing_checkpoint = false;
   bool use_checkpoint_args = false;               ///< --use-checkpoint-args: see config::checkpoint_wins
-  bool use_mp_args_from_checkpoint_args = false;  ///< parallel sizes of the checkpoint's run
-  bool use_tokenizer_model_from_checkpoint_args = true;  ///< a checkpoint's tokenizer may be taken
-  std::optional<std::int64_t> override_ckpt_iteration;   ///< the loaded checkpoint counts as this iteration
+  bool use_mp_args_from_checkpoint_args = false;  ///< uses the parallel sizes of the checkpoint's run
+  bool use_tokenizer_model_from_checkpoint_args = true;  ///< the checkpoint's tokenizer may be used
+  std::optional<std::int64_t> override_ckpt_iteration;   ///< iteration assigned to the loaded checkpoint
 
   friend bool operator==(const Checkpoint&, const Checkpoint&) = default;
 };
@@ -146,7 +145,7 @@ struct Logging {
   bool log_timers_to_tensorboard = false;
   bool log_memory_to_tensorboard = false;
   bool log_validation_ppl_to_tensorboard = false;
-  std::optional<std::int64_t> logging_level;  ///< --logging-level: one of Python's (log::level_of)
+  std::optional<std::int64_t> logging_level;  ///< --logging-level: Python's level (log::level_from_python)
 
   friend bool operator==(const Logging&, const Logging&) = default;
 };

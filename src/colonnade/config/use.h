@@ -1,21 +1,21 @@
-// Which command reads which setting of a run, so that one that would do nothing is refused and not offered.
+// Settings read by each command. Settings that a command does not read are rejected and not offered.
 #pragma once
 
 #include "colonnade/config/schema.h"
 
 namespace colonnade::config {
 
-/// What a command does with a run.
+/// How a command uses a run.
 enum class Use : unsigned char {
-  kTrain,           ///< `pretrain`, and `plan`, which stands for it: every setting
-  kEvaluateData,    ///< `evaluate` over the data of a run
-  kEvaluateTokens,  ///< `evaluate --tokens`; reads a part of what kEvaluateData reads
+  kTrain,           ///< `pretrain`, and `plan`, which simulates it: all settings
+  kEvaluateData,    ///< `evaluate` on the data of a run
+  kEvaluateTokens,  ///< `evaluate --tokens`; a subset of kEvaluateData
   kGenerate,        ///< `generate`
-  kInspect,         ///< `data inspect`: what decides the samples of a run, and how many it asks for
+  kInspect,         ///< `data inspect`: settings that determine the samples of a run and their number
 };
 
-/// Whether the setting changes what a command of this use does, or is checked by it. The table of groups is
-/// settings/use.cpp. Throws Error for an implemented setting whose group has no row there.
+/// Whether a command of this use reads or validates the setting. The table of groups is settings/use.cpp.
+/// Throws Error for an implemented setting whose group has no row there.
 bool reads(Use use, const Setting& setting);
 
 }  // namespace colonnade::config

@@ -1,5 +1,5 @@
-// YAML recipes: flat keys, lists, `<<` merges (yaml-cpp does not resolve them); and Megatron's nested form
-// with its sections and environment variables.
+// YAML settings files: flat keys, lists, `<<` merges (yaml-cpp does not resolve them); and Megatron's nested
+// form with sections and environment variables.
 #include <yaml-cpp/yaml.h>
 
 #include <algorithm>
@@ -20,12 +20,12 @@ namespace colonnade::config {
 
 namespace {
 
-constexpr std::size_t kLargestFile = 4 << 20;
-constexpr int kDeepestMerge = 16;
-constexpr int kMostMerges = 1000;  // lists of lists of anchors grow without end
+constexpr std::size_t kMaxFileBytes = 4 << 20;
+constexpr int kMaxMergeDepth = 16;
+constexpr int kMaxMerges = 1000;  // nested lists of anchors grow exponentially
 constexpr const char* kFlat = "config";
 constexpr const char* kNested = "yaml_cfg";
-constexpr const char* kQuoted = "!";  // yaml-cpp's tag of scalars that are not plain
+constexpr const char* kQuoted = "!";  // yaml-cpp's tag of quoted scalars
 
 class Reader {
  public:
@@ -41,18 +41,18 @@ class Reader {
     try {
       std::error_code error;
       if (std::filesystem::is_directory(path_, error)) {
-        return unread(
+        return reject_file(
             fmt::format("{} must be a YAML file; got a folder; name a file, e.g. its config.yaml", path_));
       }
       const std::string text = read_file(path_);
-      if (text.size() > kLargestFile) {
-        return unread(
+      if (text.size() > kMaxFileBytes) {
+        return reject_file(
             fmt::format("{}: a YAML file of settings must be at most {} bytes; got {}; name another file",
-                        path_, kLargestFile, text.size()));
+                        path_, kMaxFileBytes, text.size()));
       }
       if (const std::string_view kind = file_kind({text.data(), std::min<std::size_t>(text.size(), 1024)});
           !kind.empty() && !text.empty()) {
-        return unread(
+        return reject_file(
             fmt::format("{} must be a YAML file of settings; got {}; name another file, or write `key: "
                         "value` lines",
                         path_, kind));
@@ -60,35 +60,36 @@ class Reader {
       const YAML::Node root = only_document(text);
       if (root.IsNull()) return;
       if (!root.IsMap()) {
-        return unread(fmt::format("{} must hold `key: value` lines; got {}; see `colonnade help --markdown`",
-                                  path_, root.IsSequence() ? "a list" : "one value"));
+        return reject_file(
+            fmt::format("{} must hold `key: value` lines; got {}; see `colonnade help --markdown`", path_,
+                        root.IsSequence() ? "a list" : "one value"));
       }
       map(root, 0);
       if (nested_) fields_.finish(level_);
     } catch (const YAML::Exception& e) {
-      unread(fmt::format("{}:{} must be YAML; got an error at column {}: {}; mend that line", path_,
-                         e.mark.line + 1, e.mark.column + 1, e.msg));
+      reject_file(fmt::format("{}:{} must be YAML; got an error at column {}: {}; fix that line", path_,
+                              e.mark.line + 1, e.mark.column + 1, e.msg));
     } catch (const DataError& e) {
-      unread(fmt::format("{} must name a file that can be read; got {}; name another", flag_.flag, e.what()));
+      reject_file(fmt::format("{} must name a readable file; got {}; choose another", flag_.flag, e.what()));
     }
   }
 
  private:
   void fault(std::string text) { out_.faults.push_back(std::move(text)); }
-  void unread(std::string text) {
+  void reject_file(std::string text) {
     fault(std::move(text));
-    out_.cut_short = true;
+    out_.is_incomplete = true;
   }
 
-  /// The document that is not empty; a fault when there are several.
+  /// The only non-empty document; an error if there are several.
   YAML::Node only_document(const std::string& text) {
     YAML::Node found;
     for (const YAML::Node& document : YAML::LoadAll(text)) {
       if (document.IsNull()) continue;
       if (!found.IsNull()) {
-        unread(
+        reject_file(
             fmt::format("{}:{}: a YAML file of settings must hold one document; got another after `---`; "
-                        "join them, or put it in a file of its own and give {} twice",
+                        "merge them, or use separate files and give {} twice",
                         path_, line(document), flag_.flag));
         return {};
       }
@@ -97,15 +98,15 @@ class Reader {
     return found;
   }
 
-  /// The keys of one map, a nested file's sections included.
+  /// Keys of one map, including the sections of a nested file.
   struct Keys {
     std::set<std::string> spellings;
-    std::map<std::string, std::string> settings;  ///< a setting's key, or an unknown name: its spelling
-    std::set<std::string> unset;                  ///< the same keys of those that are null
+    std::map<std::string, std::string> settings;  ///< spelling by setting key or unknown name
+    std::set<std::string> unset;                  ///< those with a null value
     std::vector<YAML::Node> merged;
   };
 
-  /// Own keys before merged ones: the first to be seen wins. In one map a setting has one spelling.
+  /// Own keys before merged ones: the first one seen takes precedence. A map may spell a setting only once.
   void map(const YAML::Node& node, int depth) {
     Keys here;
     entries(node, depth == 0, here);
@@ -128,7 +129,7 @@ class Reader {
         fault(
             fmt::format("{}:{}: {} must be at the top of the file; got it inside another map; move it there",
                         path_, line(entry.first), key));
-      } else if (first_time(entry.first, entry.second, here)) {
+      } else if (is_first(entry.first, entry.second, here)) {
         if (entry.second.IsMap() && at_top && is_anchor(key)) continue;
         if (section)
           read_section(entry.first, entry.second, here);
@@ -138,19 +139,19 @@ class Reader {
     }
   }
 
-  /// False, with a fault, for a setting that the map holds already. Where it is null it may have a value
-  /// under another spelling.
-  bool first_time(const YAML::Node& name, const YAML::Node& node, Keys& here) {
+  /// False, with an error, for a setting that the map already contains. A null setting may be repeated under
+  /// another spelling.
+  bool is_first(const YAML::Node& name, const YAML::Node& node, Keys& here) {
     const std::string& key = name.Scalar();
     std::string before = key;
     bool is_new = here.spellings.insert(key).second;
-    if (is_new && !unset(node)) {
+    if (is_new && !is_unset(node)) {
       const auto placed = here.settings.emplace(identity(key), key);
       is_new = placed.second;
       before = placed.first->second;
     }
     if (!is_new) {
-      fault(fmt::format("{}:{}: {} must be given once; got {}; leave one out", path_, line(name), key,
+      fault(fmt::format("{}:{}: {} must be given once; got {}; remove one", path_, line(name), key,
                         before == key ? "it twice" : before + " too"));
     }
     return is_new;
@@ -159,21 +160,21 @@ class Reader {
   void read_section(const YAML::Node& name, const YAML::Node& node, Keys& here) {
     if (node.IsMap()) {
       entries(node, /*at_top=*/false, here);
-    } else if (!unset(node)) {
+    } else if (!is_unset(node)) {
       fault(fmt::format("{}:{}: {} must be a section of `key: value` lines; got {}; indent its keys below it",
                         path_, line(name), name.Scalar(), node.IsSequence() ? "a list" : "one value"));
     }
   }
 
-  /// Maps that serve `<<` may stand under keys that begin with "x-" or ".".
+  /// Maps for `<<` are allowed under keys that start with "x-" or ".".
   static bool is_anchor(const std::string& key) { return key.starts_with("x-") || key.starts_with('.'); }
 
   void merge(const YAML::Node& node, int depth) {
-    if (depth >= kDeepestMerge || merges_ >= kMostMerges) {
+    if (depth >= kMaxMergeDepth || merges_ >= kMaxMerges) {
       if (!std::exchange(stopped_, true)) {
         fault(fmt::format(
             "{}:{}: << must nest at most {} deep and merge at most {} maps; got more; merge flat maps", path_,
-            line(node), kDeepestMerge, kMostMerges));
+            line(node), kMaxMergeDepth, kMaxMerges));
       }
       return;
     }
@@ -192,25 +193,25 @@ class Reader {
     const std::string thing = fmt::format("{}:{}: {}", path_, line, key);
     const auto match = find(name_of(key));
     const auto field = nested_ ? field_kind(key) : std::nullopt;
-    if (nested_ && node.IsMap()) return not_a_section(thing);
-    if (!match && !field) return not_known(thing, key, node);
-    if (seen_.contains(identity(key))) return;  // a map that wins has it
-    (unset(node) ? here.unset : seen_).insert(identity(key));
-    if (unset(node)) return;
-    broken_.clear();
+    if (nested_ && node.IsMap()) return report_unknown_section(thing);
+    if (!match && !field) return report_unknown_key(thing, key, node);
+    if (seen_.contains(identity(key))) return;  // set by a map with precedence
+    (is_unset(node) ? here.unset : seen_).insert(identity(key));
+    if (is_unset(node)) return;
+    violated_.clear();
     Given given{{}, fmt::format("{}:{}", path_, line), thing, level_};
-    if (field && takes_field(key, *field, node, given)) return;
+    if (field && handle_field(key, *field, node, given)) return;
     if (match) put(*match, node, std::move(given));
   }
 
-  void not_a_section(const std::string& thing) {
+  void report_unknown_section(const std::string& thing) {
     fault(
-        fmt::format("{} must be one value; got a map; only language_model and model_parallel are sections, "
-                    "write its keys without one",
+        fmt::format("{} must be one value; got a map; only language_model and model_parallel are sections; "
+                    "move its keys to the top level",
                     thing));
   }
 
-  void not_known(const std::string& thing, const std::string& key, const YAML::Node& node) {
+  void report_unknown_key(const std::string& thing, const std::string& key, const YAML::Node& node) {
     if (!nested_ && is_section(key) && node.IsMap()) {
       return fault(
           fmt::format("{} must be a known setting; got a section of Megatron's nested YAML; give the "
@@ -220,14 +221,14 @@ class Reader {
     fault(unknown(thing, key, nested_ ? field_names() : Words{}));
   }
 
-  /// True when the field is no setting, or its value no setting's.
-  bool takes_field(const std::string& key, Kind kind, const YAML::Node& node, Given& given) {
+  /// True if the field or its value does not belong to a setting.
+  bool handle_field(const std::string& key, Kind kind, const YAML::Node& node, Given& given) {
     if (!words_of(kind, node, given.words)) {
       fault(fmt::format("{} must be one value; got a list of lists or maps; write one", given.spelled));
       return true;
     }
-    if (broken_.empty()) return fields_.take(key, given);
-    fault(fmt::format("{}: {}", given.spelled, broken_));
+    if (violated_.empty()) return fields_.take(key, given);
+    fault(fmt::format("{}: {}", given.spelled, violated_));
     return true;
   }
 
@@ -244,7 +245,7 @@ class Reader {
                                        s.kind == Kind::kList ? "a list of values" : "one value",
                                        node.IsMap() ? "a map" : "a list of lists or maps"));
     }
-    if (!broken_.empty()) return out_.fault(s, fmt::format("{}: {}", given.spelled, broken_));
+    if (!violated_.empty()) return out_.fault(s, fmt::format("{}: {}", given.spelled, violated_));
     if (s.kind == Kind::kSwitch && match.off && given.words.size() == 1) {
       if (given.words[0] == "true")
         given.words[0] = "false";
@@ -257,12 +258,12 @@ class Reader {
 
   bool words_of(Kind kind, const YAML::Node& node, Words& words) {
     if (node.IsScalar()) {
-      words.push_back(kind == Kind::kSwitch ? truth(text(node)) : text(node));
+      words.push_back(kind == Kind::kSwitch ? boolean_text(text(node)) : text(node));
       return true;
     }
     if (!node.IsSequence()) return false;
     for (const auto& part : node) {
-      if (!part.IsScalar() && kind == Kind::kText) return whole_text(node, words);
+      if (!part.IsScalar() && kind == Kind::kText) return nested_list_text(node, words);
       if (!part.IsScalar()) return false;
       words.push_back(text(part));
     }
@@ -270,20 +271,20 @@ class Reader {
     return true;
   }
 
-  /// Lists of lists as Python writes them.
-  bool whole_text(const YAML::Node& node, Words& words) {
+  /// Nested lists in Python syntax.
+  bool nested_list_text(const YAML::Node& node, Words& words) {
     std::string all = "[";
     for (const auto& part : node) {
       Words inner;
-      if (part.IsSequence() ? !whole_text(part, inner) : !part.IsScalar()) return false;
+      if (part.IsSequence() ? !nested_list_text(part, inner) : !part.IsScalar()) return false;
       all += (all.size() == 1 ? "" : ",") + (inner.empty() ? text(part) : inner[0]);
     }
     words = {all + "]"};
     return true;
   }
 
-  /// A scalar's text. In a nested file ${NAME} is the environment's NAME, but not inside quotes (PyYAML's
-  /// implicit resolvers); the rule that one breaks stays in broken_.
+  /// Text of a scalar. In a nested file ${NAME} expands to an environment variable, except in quotes (as
+  /// PyYAML's implicit resolvers). A violated rule is stored in violated_.
   std::string text(const YAML::Node& node) {
     const std::string& all = node.Scalar();
     if (!nested_ || node.Tag() == kQuoted) return all;
@@ -297,37 +298,37 @@ class Reader {
       const std::string value = variable == nullptr ? "" : variable;
       expanded_ += value.size();
       if (variable == nullptr) {
-        broken_ = fmt::format(
+        violated_ = fmt::format(
             "every ${{NAME}} must be set in the environment; got ${{{0}}} unset; export {0}", name);
-      } else if (expanded_ > kLargestFile) {
-        broken_ = fmt::format("environment variables must add at most {} bytes; got more; shorten {}",
-                              kLargestFile, name);
+      } else if (expanded_ > kMaxFileBytes) {
+        violated_ = fmt::format("environment variables must add at most {} bytes; got more; shorten {}",
+                                kMaxFileBytes, name);
       }
-      if (!broken_.empty()) return "";
+      if (!violated_.empty()) return "";
       out += all.substr(at, begin - at) + value;
       at = end + 1;
     }
     return out + all.substr(at);
   }
 
-  /// Values that leave a setting unchanged: null, and Python's None in a nested file.
-  [[nodiscard]] bool unset(const YAML::Node& node) const {
+  /// Whether the value leaves a setting unchanged: null, or Python's None in a nested file.
+  [[nodiscard]] bool is_unset(const YAML::Node& node) const {
     return node.IsNull() || (nested_ && node.IsScalar() && node.Tag() != kQuoted && node.Scalar() == "None");
   }
 
-  /// A setting's key, or a name that is none.
+  /// Key of the setting named by `key`, or `key` itself if unknown.
   [[nodiscard]] std::string identity(const std::string& key) const {
     const auto match = find(name_of(key));
     return match ? match->setting->key : key;
   }
 
-  /// The setting that a key names.
+  /// Setting name of a key.
   [[nodiscard]] std::string_view name_of(const std::string& key) const {
     return nested_ ? setting_name(key) : std::string_view(key);
   }
 
-  /// YAML's words for true and false.
-  static std::string truth(std::string word) {
+  /// Normalizes YAML booleans to true and false.
+  static std::string boolean_text(std::string word) {
     std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
     if (word == "yes" || word == "on") return "true";
     if (word == "no" || word == "off") return "false";
@@ -336,14 +337,14 @@ class Reader {
 
   static int line(const YAML::Node& node) { return node.Mark().line + 1; }
 
-  const Setting& flag_;  ///< that named the file
+  const Setting& flag_;  ///< the flag that named the file
   bool nested_;
   std::string path_;
   int level_;
   GivenSet& out_;
-  NestedKeys fields_;  ///< of a nested file
+  NestedKeys fields_;  ///< fields of a nested file
   std::set<std::string> seen_;
-  std::string broken_;  ///< a rule that the scalar being read breaks, and the fix
+  std::string violated_;  ///< rule violated by the current scalar, with the fix
   std::size_t expanded_ = 0;
   int merges_ = 0;
   bool stopped_ = false;

@@ -14,11 +14,11 @@
 namespace colonnade::convert {
 namespace {
 
-using checkpoint::Source;
+using checkpoint::CheckpointReader;
 using Views = std::map<std::string, checkpoint::View>;
 
-/// Whether config.json ties the output layer to the embeddings; false where it cannot be read: job::prepare
-/// says why.
+/// Whether config.json ties the output layer to the embeddings; false if it is invalid, which job::prepare
+/// reports.
 bool is_tied(const nlohmann::json& config, const Views& views) {
   std::vector<std::string> names;
   for (const auto& [name, view] : views) names.push_back(name);
@@ -31,7 +31,7 @@ bool is_tied(const nlohmann::json& config, const Views& views) {
   }
 }
 
-/// Gives the embeddings their name where only a table that is tied to them is stored.
+/// Adds the embeddings under their own name if only a tied table is stored.
 void name_embeddings(Views& views, const models::hf::TiedTables& tied, const nlohmann::json& config) {
   if (views.contains(tied.embedding)) return;
   std::vector<std::string> tables = tied.copies;
@@ -40,24 +40,24 @@ void name_embeddings(Views& views, const models::hf::TiedTables& tied, const nlo
   if (stored != tables.end()) views[tied.embedding] = checkpoint::View(views.at(*stored));
 }
 
-/// Of the two output biases that a BERT may store, Transformers computes with the decoder's.
+/// A BERT may store two output biases; Transformers uses the decoder's.
 void name_output_bias(Views& views) {
-  const auto decoders = views.find("cls.predictions.decoder.bias");
-  if (decoders == views.end()) return;
-  checkpoint::View used = decoders->second;
+  const auto decoder_bias = views.find("cls.predictions.decoder.bias");
+  if (decoder_bias == views.end()) return;
+  checkpoint::View bias = decoder_bias->second;
   const auto other = views.find("cls.predictions.bias");
   if (other == views.end()) {
-    views.erase(decoders);
+    views.erase(decoder_bias);
   } else {
-    decoders->second = other->second;
+    decoder_bias->second = other->second;
   }
-  views["cls.predictions.bias"] = std::move(used);
+  views["cls.predictions.bias"] = std::move(bias);
 }
 
 }  // namespace
 
-Source open_hugging_face(const std::filesystem::path& folder) {
-  const Source stored = Source::open_hugging_face(folder);
+CheckpointReader open_hugging_face(const std::filesystem::path& folder) {
+  const CheckpointReader stored = CheckpointReader::open_hugging_face(folder);
   const std::string type = models::hf::model_type_of(stored.hf_config());
   models::hf::StoredShapes shapes;
   for (const std::string& name : stored.names()) shapes[name] = stored.info(name).shape;
@@ -69,13 +69,13 @@ Source open_hugging_face(const std::filesystem::path& folder) {
   return stored.with_views(views);
 }
 
-Source open_weights(const std::filesystem::path& path, std::optional<std::int64_t> step,
+CheckpointReader open_weights(const std::filesystem::path& path, std::optional<std::int64_t> step,
                     const comm::Group& world, checkpoint::Check check) {
   return checkpoint::is_hugging_face_folder(path) ? open_hugging_face(path)
-                                                  : Source::open(path, step, world, check);
+                                                  : CheckpointReader::open(path, step, world, check);
 }
 
-bool equal_tensors(const Source& source, const std::string& a, const std::string& b) {
+bool equal_tensors(const CheckpointReader& source, const std::string& a, const std::string& b) {
   const auto first = source.info(a), second = source.info(b);
   if (first.shape != second.shape) return false;
   if (first.shape.empty()) return at::equal(source.read(a).to(at::kDouble), source.read(b).to(at::kDouble));
@@ -83,17 +83,17 @@ bool equal_tensors(const Source& source, const std::string& a, const std::string
   std::int64_t row_elements = 1;
   for (std::size_t d = 1; d < first.shape.size(); ++d) row_elements *= first.shape[d];
   const std::int64_t rows = std::max<std::int64_t>(kElements / std::max<std::int64_t>(row_elements, 1), 1);
-  const bool alike = first.dtype == second.dtype;
+  const bool same_dtype = first.dtype == second.dtype;
   for (std::int64_t row = 0; row < first.shape[0]; row += rows) {
     std::vector<std::int64_t> shape = first.shape, offset(first.shape.size(), 0);
     shape[0] = std::min(rows, first.shape[0] - row);
     offset[0] = row;
-    const auto piece = [&](const std::string& name, at::ScalarType type) {
-      const at::Tensor data = at::empty(shape, at::TensorOptions().dtype(alike ? type : at::kDouble));
+    const auto read_rows = [&](const std::string& name, at::ScalarType type) {
+      const at::Tensor data = at::empty(shape, at::TensorOptions().dtype(same_dtype ? type : at::kDouble));
       source.read_into({name, first.shape, offset, data});
       return data;
     };
-    if (!at::equal(piece(a, first.dtype), piece(b, second.dtype))) return false;
+    if (!at::equal(read_rows(a, first.dtype), read_rows(b, second.dtype))) return false;
   }
   return true;
 }

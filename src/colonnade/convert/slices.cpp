@@ -9,24 +9,24 @@ namespace {
 using checkpoint::Box;
 using checkpoint::Slice;
 
-/// A part of a stretch in our global coordinates.
+/// A box of local elements in our global coordinates.
 struct LocalPart {
   at::Tensor data;
   checkpoint::Sizes offset;
   bool owner;
 };
 
-/// Of the local elements [begin, begin + values.numel()).
+/// Boxes of the local elements [begin, begin + values.numel()).
 std::vector<LocalPart> parts_of(const tensor::Parameter& p, std::int64_t begin, const at::Tensor& values) {
   std::vector<LocalPart> parts;
   std::int64_t done = 0;
   for (const Box& local : checkpoint::boxes_of_range(p.shard.shape, begin, begin + values.numel())) {
     const at::Tensor box = values.narrow(0, done, local.numel()).view(local.shape);
     done += local.numel();
-    for (const layout::Part& part : p.shard.parts) {
+    for (const layout::ShardBox& part : p.shard.boxes) {
       const auto common = checkpoint::overlap(local, {part.local, part.length});
       if (!common) continue;
-      LocalPart found{box, common->offset, part.owner && !p.is_copy};
+      LocalPart found{box, common->offset, part.owner && !p.is_tied_copy};
       for (std::size_t d = 0; d < common->offset.size(); ++d) {
         found.data = found.data.narrow(static_cast<std::int64_t>(d), common->offset[d] - local.offset[d],
                                        common->shape[d]);
@@ -38,7 +38,7 @@ std::vector<LocalPart> parts_of(const tensor::Parameter& p, std::int64_t begin, 
   return parts;
 }
 
-/// Takes index `index` of dimension 0 out of the slice; false when it is not in it.
+/// Selects `index` of dimension 0; false if the slice does not contain it.
 bool select(Slice& slice, std::int64_t index) {
   const std::int64_t local = index - slice.offset[0];
   if (local < 0 || local >= slice.data.size(0)) return false;
@@ -48,7 +48,7 @@ bool select(Slice& slice, std::int64_t index) {
   return true;
 }
 
-/// The rows of `part` that lie in `tensor`; nothing when there are none.
+/// Rows of `part` that lie in `tensor`; nothing if none do.
 std::optional<Slice> slice_of(const LocalPart& part, const models::hf::StoredTensor& tensor,
                               const checkpoint::Sizes& global) {
   Slice slice{.name = tensor.name,

@@ -1,5 +1,4 @@
-// Local parameters and optimizer state as boxes of global tensors: the models' names meet the
-// checkpoint's files here.
+// Maps local parameters and optimizer state to slices of the global tensors in checkpoints.
 #pragma once
 
 #include <optional>
@@ -12,18 +11,18 @@
 
 namespace colonnade::convert {
 
-/// The parts of Hugging Face (or, without a family, our own) tensors that a flat stretch
-/// [begin, begin + values.numel()) of a parameter's local part holds; views of `values`, which may have any
-/// type. `owner`: this rank saves them.
+/// Slices of Hugging Face (without `naming`: our own) tensors that a flat range [begin, begin +
+/// values.numel()) of a parameter's local part holds. Views of `values`, of any dtype. `owner`: this rank
+/// saves them.
 std::vector<checkpoint::Slice> model_slices(const tensor::Parameter& parameter, std::int64_t begin,
                                             const at::Tensor& values,
                                             std::optional<models::hf::Naming> naming, bool owner);
-/// Of the whole local part, in its memory.
+/// Slices of the full local part; views of the parameter's value.
 std::vector<checkpoint::Slice> model_slices(const tensor::Parameter& parameter,
                                             std::optional<models::hf::Naming> naming, bool owner);
 
-/// The same of a stretch of optimizer state, as boxes of the global tensor `name` (our shape). Filling is
-/// left out. Views of `state`.
+/// Slices of the global tensor `name` (of our shape) for a flat range of optimizer state, without padding.
+/// Views of `state`.
 std::vector<checkpoint::Slice> state_slices(const std::string& name, const tensor::Parameter& parameter,
                                             std::int64_t begin, const at::Tensor& state, bool owner);
 

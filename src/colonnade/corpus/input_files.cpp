@@ -19,7 +19,7 @@ bool is_line_file(const fs::path& file) {
          name.ends_with(".parquet");
 }
 
-/// Folders that cannot be read are passed over; told only where no file is left, for then they are why.
+/// Unreadable folders are skipped; they are reported only if no file is found.
 std::vector<fs::path> files_of_pattern(const std::string& pattern) {
   std::vector<fs::path> files;
   std::error_code closed;
@@ -36,23 +36,23 @@ std::vector<fs::path> files_of_pattern(const std::string& pattern) {
 }
 
 void add_file(const fs::path& path, std::vector<fs::path>& files) {
-  std::error_code unknown;  // told when it is read
+  std::error_code unknown;  // reported when the file is read
   const fs::file_status status = fs::status(path, unknown);
   if (fs::is_directory(status)) {
     const std::vector<fs::path> inside = line_files_in(path);
     if (inside.empty())
       throw DataError(fmt::format(
-          "{}: a folder of --input must hold .jsonl, .jsonl.gz, .jsonl.zst or .parquet files; got none; name "
-          "files of other names by a pattern, '{}'",
+          "{}: a folder of --input must hold .jsonl, .jsonl.gz, .jsonl.zst or .parquet files; got none; name other "
+          "files by a pattern, '{}'",
           path.string(), (path / "*").string()));
     files.insert(files.end(), inside.begin(), inside.end());
   } else if (!fs::exists(status)) {
-    throw DataError(fmt::format("{}: --input must name files that are there; got a link to nothing; mend it",
-                                path.string()));
+    throw DataError(
+        fmt::format("{}: --input must name existing files; got a broken link; fix it", path.string()));
   } else if (!fs::is_regular_file(status)) {
     throw ConfigError(fmt::format(
-        "{}: --input must name files or folders, which can be read again; got a pipe or a device; write it "
-        "to a file first",
+        "{}: --input must name files or folders, which can be read twice; got a pipe or a device; write it to a file "
+        "first",
         path.string()));
   } else {
     files.push_back(path);
@@ -63,9 +63,9 @@ void add_file(const fs::path& path, std::vector<fs::path>& files) {
 
 std::vector<fs::path> line_files_in(const fs::path& folder) {
   std::vector<fs::path> files;
-  for (const auto& entry : entries_of(folder)) {
+  for (const auto& entry : sorted_entries(folder)) {
     if (!is_line_file(entry.path())) continue;
-    std::error_code unknown;  // of a folder that may be listed, but not entered
+    std::error_code unknown;  // for example, a folder that may be listed but not entered
     const fs::file_status status = fs::status(entry.path(), unknown);
     if (status.type() == fs::file_type::none) throw unreadable(entry.path(), unknown);
     if (fs::is_regular_file(status)) files.push_back(entry.path());

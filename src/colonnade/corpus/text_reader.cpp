@@ -23,13 +23,14 @@ namespace {
 
 constexpr std::size_t kPackedBuffer = std::size_t{1} << 18;
 
-/// The file as it lies on disk; the base of the two unpackers.
+/// The file as stored on disk; input of the decompressors.
 class PlainReader final : public ByteReader {
  public:
   explicit PlainReader(const std::filesystem::path& path) : path_(path.string()) {
     fd_ = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
     if (fd_ < 0 && errno == ENOENT)
-      throw DataError(fmt::format("{}: cannot be opened; {}; check --input", path_, std::strerror(errno)));
+      throw DataError(
+          fmt::format("{} must be an existing file; got {}; check --input", path_, std::strerror(errno)));
     if (fd_ < 0) unreadable();
   }
   ~PlainReader() override { ::close(fd_); }
@@ -49,31 +50,31 @@ class PlainReader final : public ByteReader {
     file_bytes_ = position.byte;
   }
   [[nodiscard]] std::int64_t file_bytes() const override { return file_bytes_; }
-  /// Back to the first byte.
+  /// Returns to the first byte.
   void rewind() {
     file_bytes_ = 0;
     if (::lseek(fd_, 0, SEEK_SET) != 0)
-      throw DataError(fmt::format("{} must be a file, not a pipe; {}; write it to a file first", path_,
+      throw DataError(fmt::format("{} must be a file, not a pipe; got {}; write it to a file first", path_,
                                   std::strerror(errno)));
   }
   [[nodiscard]] DataError damaged(std::string_view kind, std::string_view what) const {
-    return DataError(fmt::format("{} must be whole {} data; got {}; copy it again", path_, kind, what));
+    return DataError(fmt::format("{} must be complete {} data; got {}; copy it again", path_, kind, what));
   }
-  /// By a compressor that looks back further than a reader has memory for.
-  [[nodiscard]] DataError looks_back_too_far() const {
+  /// Error for a compression window larger than the decompressor's memory limit.
+  [[nodiscard]] DataError window_too_large() const {
     return DataError(fmt::format(
-        "{}: zstd data must be packed with a window of at most 128 MiB; got a larger one; unpack it, or pack it "
-        "without --long and --ultra",
+        "{}: zstd data must be compressed with a window of at most 128 MiB; got a larger one; decompress it, or "
+        "compress it without --long and --ultra",
         path_));
   }
-  [[nodiscard]] DataError followed(std::string_view kind) const {
-    return DataError(
-        fmt::format("{} must be {} data to its end; got other bytes behind it; unpack it, or copy it again",
-                    path_, kind));
+  [[nodiscard]] DataError trailing_bytes(std::string_view kind) const {
+    return DataError(fmt::format(
+        "{} must be {} data to its end; got other bytes after it; decompress it, or copy it again", path_,
+        kind));
   }
 
  private:
-  /// The file itself may be whole.
+  /// An I/O error, which does not mean that the file is damaged.
   [[noreturn]] void unreadable() const {
     throw colonnade::unreadable(path_, std::error_code(errno, std::generic_category()));
   }
@@ -83,8 +84,8 @@ class PlainReader final : public ByteReader {
   std::int64_t file_bytes_ = 0;
 };
 
-std::string_view fault_of_gzip(int code) {
-  if (code == ISAL_INCORRECT_CHECKSUM) return "data whose checksum does not fit";
+std::string_view gzip_error(int code) {
+  if (code == ISAL_INCORRECT_CHECKSUM) return "data with a wrong checksum";
   if (code == ISAL_UNSUPPORTED_METHOD) return "another method than deflate";
   return code == ISAL_INVALID_WRAPPER ? "a damaged header" : "damaged data";
 }
@@ -101,13 +102,13 @@ class GzipReader final : public ByteReader {
     const std::uint32_t wanted = state_.avail_out;
     while (state_.avail_out == wanted) {
       if (state_.block_state == ISAL_BLOCK_FINISH) {
-        if (!pass_zeros()) return 0;
+        if (!skip_zeros()) return 0;
         next_member();
       }
-      if (const int code = isal_inflate(&state_); code < 0) throw file_->damaged("gzip", fault_of_gzip(code));
+      if (const int code = isal_inflate(&state_); code < 0) throw file_->damaged("gzip", gzip_error(code));
       const bool stuck =
           state_.avail_out == wanted && state_.avail_in == 0 && state_.block_state != ISAL_BLOCK_FINISH;
-      if (stuck && !refill()) throw file_->damaged("gzip", "a file that ends too early");
+      if (stuck && !refill()) throw file_->damaged("gzip", "a truncated file");
     }
     return wanted - state_.avail_out;
   }
@@ -120,12 +121,12 @@ class GzipReader final : public ByteReader {
     state_.avail_in = static_cast<std::uint32_t>(n);
     return n > 0;
   }
-  /// Passes over zeros behind a member, as gzip does. False at the end of the file.
-  bool pass_zeros() {
+  /// Skips zeros after a member, as gzip does; returns false at the end of the file.
+  bool skip_zeros() {
     do {
       for (; state_.avail_in > 0; ++state_.next_in, --state_.avail_in) {
         if (*state_.next_in == 0x1f) return true;
-        if (*state_.next_in != 0) throw file_->followed("gzip");
+        if (*state_.next_in != 0) throw file_->trailing_bytes("gzip");
       }
     } while (refill());
     return false;
@@ -134,7 +135,7 @@ class GzipReader final : public ByteReader {
     isal_inflate_init(&state_);
     state_.crc_flag = ISAL_GZIP;
   }
-  /// A gzip file may hold several members; input and output stay where they are.
+  /// Starts the next of several members; input and output positions are kept.
   void next_member() {
     auto* const in = state_.next_in;
     const std::uint32_t in_left = state_.avail_in;
@@ -163,13 +164,13 @@ class ZstdReader final : public ByteReader {
       if (source_.pos == source_.size) {
         source_ = {packed_.data(), file_->read(packed_.data(), packed_.size()), 0};
         if (source_.size == 0) {
-          if (left_ != 0) throw file_->damaged("zstd", "a file that ends too early");
+          if (left_ != 0) throw file_->damaged("zstd", "a truncated file");
           return 0;
         }
       }
       left_ = ZSTD_decompressStream(stream_.get(), &target, &source_);
       if (ZSTD_getErrorCode(left_) == ZSTD_error_frameParameter_windowTooLarge)
-        throw file_->looks_back_too_far();
+        throw file_->window_too_large();
       if (ZSTD_isError(left_) != 0) throw file_->damaged("zstd", ZSTD_getErrorName(left_));
     }
     return target.pos;
@@ -184,38 +185,39 @@ class ZstdReader final : public ByteReader {
   std::size_t left_ = 0;
 };
 
-/// A frame of data, or one to be skipped: pzstd and seekable files begin with one.
+/// A data frame or a skippable frame: pzstd and seekable files start with the latter.
 bool is_zstd(std::string_view begin) {
   return begin.starts_with("\x28\xb5\x2f\xfd") ||
          (begin.size() >= 4 && (static_cast<unsigned char>(begin[0]) & 0xf0U) == 0x50 &&
           begin.substr(1).starts_with("\x2a\x4d\x18"));
 }
 
-/// Formats that are known by their first bytes, and how to unpack them.
-struct Foreign {
-  std::string_view magic, name, way_out;
+/// Unsupported formats detected by their first bytes, and how to convert them.
+struct UnsupportedFormat {
+  std::string_view magic, name, fix;
 };
 using namespace std::string_view_literals;
-constexpr Foreign kForeign[] = {
-    {"BZh91AY&SY"sv, "bzip2", "unpack it with bunzip2"},
+constexpr UnsupportedFormat kUnsupported[] = {
+    {"BZh91AY&SY"sv, "bzip2", "decompress it with bunzip2"},
     {"\xfd"
      "7zXZ\0"sv,
-     "xz", "unpack it with unxz"},
-    {"\x04\x22\x4d\x18"sv, "lz4", "unpack it with unlz4"},
-    {"PK\x03\x04"sv, "zip", "unpack it with unzip"},
-    {"7z\xbc\xaf\x27\x1c"sv, "7-Zip", "unpack it with 7z"},
-    {"\xff\xfe"sv, "text of UTF-16", "convert it with iconv -f UTF-16 -t UTF-8"},
-    {"\xfe\xff"sv, "text of UTF-16", "convert it with iconv -f UTF-16 -t UTF-8"},
+     "xz", "decompress it with unxz"},
+    {"\x04\x22\x4d\x18"sv, "lz4", "decompress it with unlz4"},
+    {"PK\x03\x04"sv, "zip", "decompress it with unzip"},
+    {"7z\xbc\xaf\x27\x1c"sv, "7-Zip", "decompress it with 7z"},
+    {"\xff\xfe"sv, "UTF-16 text", "convert it with iconv -f UTF-16 -t UTF-8"},
+    {"\xfe\xff"sv, "UTF-16 text", "convert it with iconv -f UTF-16 -t UTF-8"},
 };
 
-void refuse_foreign(const std::filesystem::path& path, std::string_view begin) {
-  for (const Foreign& format : kForeign)
+void reject_unsupported(const std::filesystem::path& path, std::string_view begin) {
+  for (const UnsupportedFormat& format : kUnsupported)
     if (begin.starts_with(format.magic))
       throw DataError(fmt::format("{} must be UTF-8 text, plain or as gzip or zstd, or Parquet; got {}; {}",
-                                  path.string(), format.name, format.way_out));
+                                  path.string(), format.name, format.fix));
 }
 
-/// Of Parquet. Text may begin with such a word, but hardly end with it too.
+/// Whether a file is Parquet with an encrypted footer. Text may start with "PARE", but hardly ends with it
+/// too.
 bool has_encrypted_footer(const std::filesystem::path& path, const char* magic) {
   char end[4] = {0, 0, 0, 0};
   std::ifstream file(path, std::ios::binary);
@@ -231,8 +233,8 @@ std::unique_ptr<ByteReader> ByteReader::open(const std::filesystem::path& path, 
   const std::size_t got = file->read(magic, sizeof magic);
   if (got == 0) return file;
   file->rewind();
-  require_content({magic, got}, path);
-  refuse_foreign(path, {magic, got});
+  reject_lfs_pointer({magic, got}, path);
+  reject_unsupported(path, {magic, got});
   if (got >= 2 && std::memcmp(magic, "\x1f\x8b", 2) == 0)
     return std::make_unique<GzipReader>(std::move(file));
   if (is_zstd({magic, got})) return std::make_unique<ZstdReader>(std::move(file));
@@ -255,13 +257,13 @@ void ByteReader::go_to(const LinePosition& position) {
   }
 }
 
-void refuse_byte_order_mark(std::string_view line, std::string_view behind) {
+void reject_byte_order_mark(std::string_view line, std::string_view after) {
   constexpr std::string_view kMark = "\xef\xbb\xbf";
-  if (!line.starts_with(kMark) || !line.substr(kMark.size()).starts_with(behind)) return;
+  if (!line.starts_with(kMark) || !line.substr(kMark.size()).starts_with(after)) return;
   throw DataError(
-      fmt::format("must be {}; got a byte order mark (U+FEFF) in front of it; remove it with sed -i "
+      fmt::format("must be {}; got a byte order mark (U+FEFF) before it; remove it with sed -i "
                   "'1s/^\\xEF\\xBB\\xBF//' FILE",
-                  behind.empty() ? "text" : "a JSON object"));
+                  after.empty() ? "text" : "a JSON object"));
 }
 
 std::string LineChunk::name_of(std::int64_t line) const {
@@ -274,7 +276,7 @@ LineReader::LineReader(const std::filesystem::path& path, std::size_t target, co
   if (from.byte > 0) bytes_->go_to(from);
 }
 
-/// Appends what is read at once; at_end_ when that is nothing.
+/// Appends the bytes of one read; sets at_end_ if there are none.
 std::size_t LineReader::fill(std::string& text) {
   const std::size_t before = text.size();
   text.resize(before + target_);
@@ -284,8 +286,8 @@ std::size_t LineReader::fill(std::string& text) {
   return n;
 }
 
-/// Reads on to the end of a line that is too long; its beginning stays.
-void LineReader::pass_over(LineChunk& chunk) {
+/// Reads to the end of a line that is too long and keeps its start.
+void LineReader::skip_long_line(LineChunk& chunk) {
   constexpr std::size_t kKept = 100;
   chunk.too_long = static_cast<std::int64_t>(chunk.text.size());
   chunk.text.resize(std::min(chunk.text.size(), kKept));
@@ -307,7 +309,7 @@ bool LineReader::next(LineChunk& chunk) {
   chunk.too_long = 0;
   chunk.text = std::move(rest_);
   rest_.clear();
-  std::size_t lines_end = chunk.text.rfind('\n') + 1;  // behind the last line end; npos + 1 is 0
+  std::size_t lines_end = chunk.text.rfind('\n') + 1;  // after the last line end; npos + 1 is 0
   while (!at_end_ && (chunk.text.size() < target_ || lines_end == 0)) {
     const std::size_t before = chunk.text.size();
     if (lines_end == 0 && before > longest_) break;
@@ -316,7 +318,7 @@ bool LineReader::next(LineChunk& chunk) {
     if (found != std::string_view::npos) lines_end = before + found + 1;
   }
   if (lines_end == 0 && chunk.text.size() > longest_) {
-    pass_over(chunk);
+    skip_long_line(chunk);
   } else {
     if (!at_end_) {
       rest_ = chunk.text.substr(lines_end);

@@ -1,5 +1,5 @@
-// Lines of a text file, plain, gzip or zstd, and rows of a Parquet file as lines of JSON, read in large
-// pieces with bounded memory.
+// Reader of the lines of a text file, plain, gzip or zstd, and of the rows of a Parquet file as JSON lines,
+// in large chunks with bounded memory.
 #pragma once
 
 #include <cstdint>
@@ -12,71 +12,71 @@
 
 namespace colonnade::corpus {
 
-/// The beginning of a line.
+/// Start of a line.
 struct LinePosition {
-  std::int64_t byte = 0;  ///< bytes before it, unpacked
-  std::int64_t line = 1;  ///< its number in the file, from 1
+  std::int64_t byte = 0;  ///< uncompressed bytes before it
+  std::int64_t line = 1;  ///< line number, from 1
 };
 
-/// Throws DataError for a line that begins with a byte order mark and, behind it, with `behind`: "{" of a
-/// JSON object, in front of which Python's json.loads refuses it too, or nothing.
-void refuse_byte_order_mark(std::string_view line, std::string_view behind);
+/// Throws DataError for a line that starts with a byte order mark followed by `after`: "{" for a JSON object,
+/// where Python's json.loads rejects it too, or nothing.
+void reject_byte_order_mark(std::string_view line, std::string_view after);
 
-/// What a reader is asked to give.
+/// Options of a reader.
 struct LineLimits {
-  std::size_t longest = std::numeric_limits<std::size_t>::max();  ///< bytes of a line that are kept
-  parquet::Columns columns{};                                     ///< of Parquet; without any it is refused
+  std::size_t longest = std::numeric_limits<std::size_t>::max();  ///< maximum bytes kept of a line
+  parquet::Columns columns{};  ///< Parquet columns; if empty Parquet is rejected
 };
 
-/// Bytes of a file, unpacked where its first bytes say gzip or zstd (several members in a row are one text),
-/// and lines of JSON where they say Parquet.
+/// Uncompressed bytes of a file. The format is detected by its first bytes: gzip or zstd (several members
+/// form one text), or Parquet, which becomes JSON lines.
 class ByteReader {
  public:
   ByteReader() = default;
   ByteReader(const ByteReader&) = delete;
   ByteReader& operator=(const ByteReader&) = delete;
   virtual ~ByteReader() = default;
-  /// Throws DataError when there is no such file, Error when the system cannot open it; of Parquet also as
+  /// Throws DataError if the file does not exist, Error if the system cannot open it; for Parquet also like
   /// parquet::open.
   static std::unique_ptr<ByteReader> open(const std::filesystem::path& path, const LineLimits& limits = {});
-  /// Fills up to `size` bytes; 0 at the end. Throws DataError when the file is damaged or cut, Error when the
-  /// system cannot read it.
+  /// Reads up to `size` bytes; returns 0 at the end. Throws DataError for a damaged or truncated file, Error
+  /// if the system cannot read it.
   virtual std::size_t read(char* out, std::size_t size) = 0;
-  /// From the beginning of the file to a line's, which an earlier reader found. Throws as read().
+  /// Moves from the start of the file to a line start found by an earlier reader. Throws like read().
   virtual void go_to(const LinePosition& position);
   /// Whether lines are rows of a table.
   [[nodiscard]] virtual bool is_rows() const { return false; }
-  /// Bytes of the file, packed as they are, that were read.
+  /// Bytes read of the file as stored on disk.
   [[nodiscard]] virtual std::int64_t file_bytes() const = 0;
 };
 
-/// Whole lines that follow each other, or one line that is too long.
+/// Consecutive complete lines, or one line that is too long.
 struct LineChunk {
   LinePosition begin, end;
-  std::string text;             ///< every line ends with '\n', but perhaps the file's last
-  std::int64_t too_long = 0;    ///< bytes of the one line, of which `text` holds the beginning; else 0
-  std::int64_t file_bytes = 0;  ///< of the file, packed as they are, that were read so far
+  std::string text;             ///< every line ends with '\n', except possibly the last of the file
+  std::int64_t too_long = 0;    ///< bytes of a line that is too long, whose start is in `text`; else 0
+  std::int64_t file_bytes = 0;  ///< bytes of the file, as stored on disk, read so far
   bool is_rows = false;         ///< lines are rows of a table
-  /// What a message names, "line 7" or "row 7".
+  /// Name of a line in messages: "line 7" or "row 7".
   [[nodiscard]] std::string name_of(std::int64_t line) const;
 };
 
-/// Cuts a file into chunks of whole lines of about `target` bytes; a longer line makes a longer chunk. Of a
-/// line of more than `longest` bytes only the beginning is kept, so memory is bounded by the two.
+/// Splits a file into chunks of complete lines of about `target` bytes; a longer line makes a longer chunk.
+/// Only the start of a line of more than `longest` bytes is kept, so memory is bounded by both.
 class LineReader {
  public:
   LineReader(const std::filesystem::path& path, std::size_t target, const LineLimits& limits = {},
              LinePosition from = {});
-  /// False at the end of the file.
+  /// Reads the next chunk; returns false at the end of the file.
   bool next(LineChunk& chunk);
 
  private:
-  void pass_over(LineChunk& chunk);
+  void skip_long_line(LineChunk& chunk);
   std::size_t fill(std::string& text);
 
   std::unique_ptr<ByteReader> bytes_;
   std::size_t target_, longest_;
-  std::string rest_;  // the beginning of a line whose end was not read yet
+  std::string rest_;  // start of a line whose end has not been read yet
   LinePosition next_;
   bool at_end_ = false;
 };

@@ -20,7 +20,7 @@
 namespace colonnade::cost {
 namespace {
 
-/// value / step^k with the k-th unit, so that the number has three digits.
+/// value / step^k with the k-th unit, for a number of three digits.
 std::string scaled(double value, double step, const std::vector<std::string>& units) {
   std::size_t k = 0;
   while (k + 1 < units.size() && std::abs(value) >= 999.5) {
@@ -70,20 +70,20 @@ std::string blocks_text(const layout::StageBlocks& blocks, const config::Model& 
   const std::int64_t encoder_layers = model.encoder_num_layers;
   std::string out;
   const auto add = [&out](const std::string& part) { out += (out.empty() ? "" : ", ") + part; };
-  const auto layers = [&](std::string_view what, std::int64_t first, std::int64_t end) {
-    if (end == first + 1) add(fmt::format("layer{} {}", what, first));
-    if (end > first + 1) add(fmt::format("layers{} {}-{}", what, first, end - 1));
+  const auto layers = [&](std::string_view prefix, std::int64_t first, std::int64_t end) {
+    if (end == first + 1) add(fmt::format("{}layer {}", prefix, first));
+    if (end > first + 1) add(fmt::format("{}layers {}-{}", prefix, first, end - 1));
   };
   if (blocks.embedding) add("embedding");
   const std::int64_t first = blocks.first_layer, end = first + blocks.num_layers;
   if (encoder_layers == 0) {
     layers("", first, end);
   } else {
-    layers(" of the encoder", std::min(first, encoder_layers), std::min(end, encoder_layers));
-    layers(" of the decoder", std::max(first, encoder_layers) - encoder_layers,
+    layers("encoder ", std::min(first, encoder_layers), std::min(end, encoder_layers));
+    layers("decoder ", std::max(first, encoder_layers) - encoder_layers,
            std::max(end, encoder_layers) - encoder_layers);
   }
-  if (blocks.final_norm && model.mtp_num_layers > 0) add(counted(model.mtp_num_layers, "further token"));
+  if (blocks.final_norm && model.mtp_num_layers > 0) add(counted(model.mtp_num_layers, "MTP layer"));
   if (blocks.head) add("head");
   return out.empty() ? "nothing" : out;
 }
@@ -115,7 +115,7 @@ std::string table_text(const Table& table) {
 Table layout_table(const config::Run& run) {
   const layout::Mesh mesh(run.parallel);
   const auto members = mesh.groups({layout::Axis::kTp, layout::Axis::kCp, layout::Axis::kDp});
-  Table table{{"pipeline rank", "ranks", "chunk", "blocks"}};
+  Table table{{"pipeline rank", "ranks", "model chunk", "blocks"}};
   for (std::size_t rank = 0; rank < members.size(); ++rank) {
     const auto stages = layout::stages_of_rank(run.model, run.parallel, static_cast<int>(rank));
     for (std::size_t chunk = 0; chunk < stages.size(); ++chunk)
@@ -125,7 +125,7 @@ Table layout_table(const config::Run& run) {
   return table;
 }
 
-std::vector<HeldExperts> held_experts(const config::Run& run) {
+std::vector<ExpertPlacement> expert_placements(const config::Run& run) {
   if (run.model.moe.num_experts == 0) return {};
   const auto kinds = layout::layers_with_experts(run.model);
   const auto found = std::ranges::find(kinds, true);
@@ -133,44 +133,47 @@ std::vector<HeldExperts> held_experts(const config::Run& run) {
   const layout::Mesh mesh(run.parallel);
   const layout::LayerParams layer = layout::layer_params(run.model, run.parallel, found - kinds.begin());
   const layout::ParamSpec& spec = std::get<layout::MoeParams>(layer.mlp).fc1;
-  std::map<std::pair<int, int>, HeldExperts> alike;
+  std::map<std::pair<int, int>, ExpertPlacement> by_rank;
   for (int rank = 0; rank < mesh.world_size(); ++rank) {
-    HeldExperts& held = alike[{mesh.coord(rank, layout::Axis::kEp), mesh.coord(rank, layout::Axis::kEtp)}];
-    held.ranks.push_back(rank);
-    if (held.count > 0) continue;
-    const layout::Part part = layout::shard(spec, mesh.position(rank)).parts.front();
-    held.first = part.global[0];
-    held.count = part.length[0];
+    ExpertPlacement& placement =
+        by_rank[{mesh.coord(rank, layout::Axis::kEp), mesh.coord(rank, layout::Axis::kEtp)}];
+    placement.ranks.push_back(rank);
+    if (placement.count > 0) continue;
+    const layout::ShardBox part = layout::shard(spec, mesh.position(rank)).boxes.front();
+    placement.first = part.global[0];
+    placement.count = part.length[0];
   }
-  std::vector<HeldExperts> all;
-  for (auto& [at, held] : alike) {
-    std::tie(held.expert_rank, held.part) = at;
-    all.push_back(std::move(held));
+  std::vector<ExpertPlacement> all;
+  for (auto& [at, placement] : by_rank) {
+    std::tie(placement.expert_rank, placement.shard) = at;
+    all.push_back(std::move(placement));
   }
   return all;
 }
 
 Table experts_table(const config::Run& run) {
-  const int parts = run.parallel.expert_tensor();
+  const int parts = run.parallel.expert_tensor_size();
   Table table{{"expert rank", "ranks", "experts"}};
-  if (parts > 1) table[0].emplace_back("part of each");
-  for (const HeldExperts& held : held_experts(run)) {
-    const std::int64_t last = held.first + held.count - 1;
-    table.push_back({fmt::format("{}", held.expert_rank), ranks_text(held.ranks),
-                     held.count == 1 ? fmt::format("{}", last) : fmt::format("{}-{}", held.first, last)});
-    if (parts > 1) table.back().push_back(fmt::format("{} of {}", held.part + 1, parts));
+  if (parts > 1) table[0].emplace_back("shard of each");
+  for (const ExpertPlacement& placement : expert_placements(run)) {
+    const std::int64_t last = placement.first + placement.count - 1;
+    table.push_back(
+        {fmt::format("{}", placement.expert_rank), ranks_text(placement.ranks),
+         placement.count == 1 ? fmt::format("{}", last) : fmt::format("{}-{}", placement.first, last)});
+    if (parts > 1) table.back().push_back(fmt::format("{} of {}", placement.shard + 1, parts));
   }
   return table;
 }
 
 Table memory_table(const std::vector<StageMemory>& plan) {
-  Table table{{"pipeline rank", "parameters", "weights", "gradients", "optimizer", "tables", "activations",
-               "working", "start-up", "between steps", "evaluation", "peak"}};
+  Table table{{"pipeline rank", "parameters", "weights", "gradients", "optimizer", "rotary embeddings",
+               "activations", "workspace", "start-up", "between steps", "evaluation", "peak"}};
   for (std::size_t rank = 0; rank < plan.size(); ++rank) {
     const StageMemory& m = plan[rank];
     std::vector<std::string> row{number(rank), count_text(static_cast<double>(m.num_parameters))};
-    for (const std::int64_t bytes : {m.parameters, m.gradients, m.optimizer, m.tables, m.activations,
-                                     m.working, m.start_up(), m.resident(), m.evaluation_peak(), m.peak()}) {
+    for (const std::int64_t bytes :
+         {m.parameters, m.gradients, m.optimizer, m.rotary_tables, m.activations, m.workspace, m.start_up(),
+          m.resident(), m.evaluation_peak(), m.peak()}) {
       row.push_back(bytes_text(static_cast<double>(bytes)));
     }
     table.push_back(std::move(row));
@@ -181,22 +184,23 @@ Table memory_table(const std::vector<StageMemory>& plan) {
 Table traffic_table(const config::Run& run) {
   const bool levels = run.parallel.num_distributed_optimizer_instances > 1;
   Table table{{"pipeline rank", "tensor", "context", "experts", "pipeline", "data"}};
-  if (levels) table[0].insert(table[0].end(), "data, outer");
+  if (levels) table[0].insert(table[0].end(), "data, between instances");
   const auto plan = plan_traffic(run);
-  const bool stages = std::ranges::any_of(plan, [](const StageTraffic& t) { return t.stages > 0; });
-  if (stages) table[0].emplace_back("stages");
+  const bool stages =
+      std::ranges::any_of(plan, [](const StageTraffic& t) { return t.shared_embeddings > 0; });
+  if (stages) table[0].emplace_back("shared embeddings");
   for (std::size_t rank = 0; rank < plan.size(); ++rank) {
     table.push_back({number(rank), bytes_text(plan[rank].tensor), bytes_text(plan[rank].context),
                      bytes_text(plan[rank].experts), bytes_text(plan[rank].pipeline),
                      bytes_text(plan[rank].data)});
     if (levels) table.back().push_back(bytes_text(plan[rank].outer_data));
-    if (stages) table.back().push_back(bytes_text(plan[rank].stages));
+    if (stages) table.back().push_back(bytes_text(plan[rank].shared_embeddings));
   }
   return table;
 }
 
 std::string determinism_text(const config::Run& run) {
-  const auto most = [](const config::Run& r) {
+  const auto peaks = [](const config::Run& r) {
     std::pair<double, double> data_and_peak;
     for (const StageTraffic& t : plan_traffic(r)) data_and_peak.first = std::max(data_and_peak.first, t.data);
     for (const StageMemory& m : plan_memory(r))
@@ -205,37 +209,38 @@ std::string determinism_text(const config::Run& run) {
   };
   config::Run without = run;
   without.parallel.deterministic_mode = false;
-  const auto [data, peak] = most(run);
-  const auto [data_before, peak_before] = most(without);
+  const auto [data, peak] = peaks(run);
+  const auto [data_before, peak_before] = peaks(without);
   return fmt::format(
-      "gradients of every micro-batch are summed by themselves: {} sent over data ranks a step (else {}), "
-      "{} at the peak (else {})",
+      "gradients are reduced after every micro-batch: {} sent per rank and step over data ranks (otherwise {}), "
+      "peak memory {} (otherwise {})",
       bytes_text(data), bytes_text(data_before), bytes_text(peak), bytes_text(peak_before));
 }
 
 namespace {
 
-/// It knows decoders alone.
+/// Megatron's estimate; it covers decoder-only models.
 std::string estimate_text(const config::Run& run) {
   const TheoreticalMemory estimate = theoretical_memory(run, run.parallel.sequence_parallel);
-  return fmt::format("Megatron's estimate of the fullest rank{}: weights and optimizer {}, activations {}\n",
-                     run.parallel.sequence_parallel ? " (selective recomputation)" : "",
+  return fmt::format("Megatron's estimate (max over ranks{}): weights and optimizer {}, activations {}\n",
+                     run.parallel.sequence_parallel ? ", selective recomputation" : "",
                      bytes_text(estimate.weights_and_optimizer), bytes_text(estimate.activations));
 }
 
-/// How the ranks of a stage are divided for experts, and who holds which; empty without them.
+/// Expert-parallel sizes and the experts of each rank; empty without experts.
 std::string experts_text(const config::Run& run) {
   const Table table = experts_table(run);
   if (table.size() == 1) return "";
   const layout::Mesh mesh(run.parallel);
-  const double most = run.model.moe.assumed_imbalance;
+  const double imbalance = run.model.moe.assumed_imbalance;
   const std::string assumed =
-      most == 1 ? ""
-                : fmt::format(
-                      "assumed: the fullest expert rank of a layer gets {:g} times the mean number of rows; "
-                      "memory, traffic and time are its\n",
-                      most);
-  return fmt::format("{} of each layer: tensor {} x expert {} x data {}\n{}{}\n",
+      imbalance == 1
+          ? ""
+          : fmt::format(
+                "assumed: the most loaded expert rank of a layer receives {:g} times the mean number of rows; "
+                "memory, traffic and time are for this rank\n",
+                imbalance);
+  return fmt::format("{} per MoE layer: tensor {} x expert {} x data {}\n{}{}\n",
                      counted(run.model.moe.num_experts, "expert"), mesh.size(layout::Axis::kEtp),
                      mesh.size(layout::Axis::kEp), mesh.size(layout::Axis::kEdp), assumed, table_text(table));
 }
@@ -257,29 +262,32 @@ std::string describe(const config::Run& run) {
                   mesh.size(layout::Axis::kTp), mesh.size(layout::Axis::kCp), mesh.size(layout::Axis::kDp),
                   mesh.size(layout::Axis::kPp));
   if (const int instances = run.parallel.num_distributed_optimizer_instances; instances > 1)
-    out += fmt::format("data ranks: {} instances of {}{}\n", instances,
-                       layout::levels_of(run.parallel, mesh).inner.dense,
-                       run.parallel.outer_dp_sharding_strategy == "optim" ? ", which share updates" : "");
+    out += fmt::format("data ranks: {} distributed-optimizer instances of {}{}\n", instances,
+                       layout::replica_levels(run.parallel, mesh).inner.dense,
+                       run.parallel.outer_dp_sharding_strategy == "optim"
+                           ? ", optimizer states sharded across instances"
+                           : "");
   out += fmt::format(
       "batch: {} of {} = micro-batch {} x {} x {}\n", counted(batch, "sequence"),
       run.model.has_encoder() ? length_text(run) + " tokens" : counted(run.training.seq_length, "token"),
       run.training.micro_batch_size, counted(run.parallel.data_parallel_size(), "data rank"),
       counted(schedule.microbatches, "micro-batch", "es"));
-  const double again = recomputed_flops(run, batch).total();
-  out += fmt::format("model: {} parameters, {:.4g} TFLOP per step{}\n\n", count_text(parameters),
-                     flops / 1e12, again > 0 ? fmt::format(", {:.4g} more made again", again / 1e12) : "");
+  const double recomputed = recomputed_flops(run, batch).total();
+  out +=
+      fmt::format("model: {} parameters, {:.4g} TFLOP per step{}\n\n", count_text(parameters), flops / 1e12,
+                  recomputed > 0 ? fmt::format(", {:.4g} more recomputed", recomputed / 1e12) : "");
   out += "layers\n" + table_text(layout_table(run)) + '\n';
   out += experts_text(run);
   const std::vector<StageMemory> memory = plan_memory(run);
-  out += "memory of each rank\n" + table_text(memory_table(memory)) + memory_bars(memory);
+  out += "memory per rank\n" + table_text(memory_table(memory)) + memory_bars(memory);
   if (!run.model.has_encoder()) out += estimate_text(run);
   out += '\n';
-  out += "bytes that each rank sends per step\n" + table_text(traffic_table(run)) + '\n';
+  out += "bytes sent per rank and step\n" + table_text(traffic_table(run)) + '\n';
   if (run.parallel.deterministic_mode)
     out += fmt::format("deterministic mode: {}\n\n", determinism_text(run));
-  out += fmt::format("schedule {}: idle {:.1f}% when a backward takes as long as two forwards\n",
+  out += fmt::format("schedule {}: bubble {:.1f}%, with a backward pass twice as long as a forward pass\n",
                      schedule.kind, 100 * timeline.bubble_fraction);
-  return out + schedule::paint_text(timeline, schedule);
+  return out + schedule::render_text(timeline, schedule);
 }
 
 }  // namespace colonnade::cost

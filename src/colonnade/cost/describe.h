@@ -1,4 +1,4 @@
-// The plan in words: tables for the log, `colonnade plan` and the report.
+// Text of a plan: tables for the log, `colonnade plan` and the report.
 #pragma once
 
 #include <cstdint>
@@ -10,50 +10,50 @@
 
 namespace colonnade::cost {
 
-/// "1.50 GiB", "12.0 MiB", "512 B": three digits.
+/// Bytes with three digits: "1.50 GiB", "12.0 MiB", "512 B".
 std::string bytes_text(double bytes);
-/// "8.03 B", "124 M", "4.10 k" for counts of parameters.
+/// Parameter counts with three digits: "8.03 B", "124 M", "4.10 k".
 std::string count_text(double count);
-/// Tokens of a sample: "512", with an encoder "512 + 128".
+/// Tokens of a sample: "512", for encoder and decoder "512 + 128".
 std::string length_text(const config::Run& run);
-/// "embedding, layers 0-3", with an encoder "layers of the encoder 4-5, of the decoder 0-1"; "nothing" for an
-/// empty stage. Further tokens stand where the final norm is: "layer 7, 2 further tokens, head".
+/// Blocks of a stage: "embedding, layers 0-3", with an encoder "encoder layers 4-5, decoder layers 0-1";
+/// "nothing" for an empty stage. MTP layers belong to the final norm: "layer 7, 2 MTP layers, head".
 std::string blocks_text(const layout::StageBlocks& blocks, const config::Model& model = {});
 
-/// A table; the first line holds the titles.
+/// Rows of cells; the first row holds the titles.
 using Table = std::vector<std::vector<std::string>>;
-/// Columns aligned, numbers to the right, titles underlined.
+/// Text with aligned columns, numbers to the right, titles underlined.
 std::string table_text(const Table& table);
 
-/// Who owns which blocks: pipeline rank, its ranks in the world, chunk, blocks.
+/// Blocks of each pipeline rank: pipeline rank, global ranks, model chunk, blocks.
 Table layout_table(const config::Run& run);
-/// The experts [first, first + count) of every layer with experts, or part `part` of each with expert tensor
-/// ranks, and the ranks of the world that hold them of the layers of their stage.
-struct HeldExperts {
-  int expert_rank = 0, part = 0;
+/// Experts [first, first + count) of every MoE layer, or shard `shard` of each with expert tensor
+/// parallelism, and the global ranks that hold them for the layers of their stage.
+struct ExpertPlacement {
+  int expert_rank = 0, shard = 0;
   std::vector<int> ranks;
   std::int64_t first = 0, count = 0;
 };
-/// By expert rank and part; empty without experts.
-std::vector<HeldExperts> held_experts(const config::Run& run);
-/// The same as a table; titles alone without experts.
+/// By expert rank and shard; empty without experts.
+std::vector<ExpertPlacement> expert_placements(const config::Run& run);
+/// The same as a table; only titles without experts.
 Table experts_table(const config::Run& run);
-/// Per pipeline rank: parameters, bytes of parameters, gradients, optimizer, rotary tables, activations,
-/// working memory, between steps and in forward and backward.
+/// By pipeline rank: parameters; bytes of weights, gradients, optimizer states, rotary embeddings,
+/// activations and workspace; memory at start-up, between steps, in an evaluation, and at the peak of a step.
 Table memory_table(const std::vector<StageMemory>& plan);
-/// Per pipeline rank: bytes sent per step over tensor, context, expert, pipeline and data ranks, and over the
-/// stages that hold the same, where there are some.
+/// By pipeline rank: bytes sent per step over tensor, context, expert, pipeline and data ranks, and over
+/// stages with shared embeddings if there are any.
 Table traffic_table(const config::Run& run);
 
-/// What --deterministic-mode costs against the same run without it, for one data rank of the fullest stage:
-/// bytes sent per step, and the plan's peak.
+/// Cost of --deterministic-mode against the same run without it: data-parallel bytes sent per step and rank,
+/// and peak memory, each the maximum over stages.
 std::string determinism_text(const config::Run& run);
 
-/// All of it for a person: sizes of the axes, batch arithmetic, parameters, FLOPs, the tables,
-/// Megatron's memory estimate, idle share and picture of the schedule.
+/// The full text of a plan: sizes of the axes, batch arithmetic, parameters, FLOPs, the tables, Megatron's
+/// memory estimate, bubble fraction and picture of the schedule.
 std::string describe(const config::Run& run);
 
-/// Times of the schedule's simulation where nothing was measured: backward twice as long as forward.
+/// Default times of the schedule simulation: a backward pass takes twice as long as a forward pass.
 inline constexpr schedule::ActionCosts kRelativeCosts{.forward = 1, .backward = 2, .transfer = 0};
 
 }  // namespace colonnade::cost

@@ -1,4 +1,4 @@
-// See held.h.
+// See flat_layout.h.
 #include "colonnade/cost/flat_layout.h"
 
 #include "colonnade/layout/params/gpt.h"
@@ -8,11 +8,11 @@
 namespace colonnade::cost {
 namespace {
 
-/// Calls f(spec) for every parameter of some blocks.
+/// Calls f(spec) for every parameter of the given blocks.
 template <typename F>
-void for_each_of_blocks(const config::Run& run, const layout::StageBlocks& stage,
-                        const layout::FirstReaders& first, F&& f) {
-  const auto copy_of_words = [&](layout::WordReader reader) {
+void for_each_block_param(const config::Run& run, const layout::StageBlocks& stage,
+                          const layout::FirstReaders& first, F&& f) {
+  const auto embedding_copy = [&](layout::WordEmbeddingReader reader) {
     if (first.words == reader) f(layout::embedding_params(run.model, run.parallel).word);
   };
   if (stage.embedding) layout::for_each(layout::embedding_params(run.model, run.parallel), f);
@@ -23,22 +23,23 @@ void for_each_of_blocks(const config::Run& run, const layout::StageBlocks& stage
   }
   if (stage.final_norm) {
     layout::for_each(layout::final_params(run.model, run.parallel), f);
-    copy_of_words(layout::WordReader::kFinalNorm);
+    embedding_copy(layout::WordEmbeddingReader::kFinalNorm);
   }
   if (stage.head) {
     layout::for_each(layout::head_params(run.model, run.parallel), f);
-    copy_of_words(layout::WordReader::kHead);
+    embedding_copy(layout::WordEmbeddingReader::kHead);
   }
 }
 
 }  // namespace
 
-int for_each_held(const config::Run& run, const layout::StageBlocks& stage, const layout::FirstReaders& first,
-                  const std::function<void(const layout::ParamSpec& spec, int unit)>& use) {
+int for_each_stage_param(const config::Run& run, const layout::StageBlocks& stage,
+                         const layout::FirstReaders& first,
+                         const std::function<void(const layout::ParamSpec& spec, int unit)>& use) {
   std::vector<layout::StageBlocks> units;
   if (stage.embedding) units.push_back({.embedding = true});
   std::int64_t layer = stage.first_layer, left = stage.num_layers;
-  std::vector<std::int64_t> lengths = layout::stretches_made_again(run.recompute, stage.num_layers);
+  std::vector<std::int64_t> lengths = layout::recompute_spans(run.recompute, stage.num_layers);
   for (const std::int64_t length : lengths) left -= length;
   lengths.insert(lengths.end(), static_cast<std::size_t>(left), 1);
   for (const std::int64_t length : lengths) {
@@ -47,8 +48,8 @@ int for_each_held(const config::Run& run, const layout::StageBlocks& stage, cons
   }
   if (stage.final_norm || stage.head) units.push_back({.final_norm = stage.final_norm, .head = stage.head});
   for (std::size_t i = 0; i < units.size(); ++i)
-    for_each_of_blocks(run, units[i], first,
-                       [&](const layout::ParamSpec& spec) { use(spec, static_cast<int>(i)); });
+    for_each_block_param(run, units[i], first,
+                         [&](const layout::ParamSpec& spec) { use(spec, static_cast<int>(i)); });
   return static_cast<int>(units.size());
 }
 
@@ -61,20 +62,20 @@ layout::FlatLayout flat_layout(const config::Run& run, const layout::Mesh& mesh,
   int before = 0;
   for (const layout::StageBlocks& stage : stages) {
     std::vector<layout::FlatParam>& chunk = chunks.emplace_back();
-    before += for_each_held(run, stage, first, [&](const layout::ParamSpec& spec, int unit) {
+    before += for_each_stage_param(run, stage, first, [&](const layout::ParamSpec& spec, int unit) {
       if (!spec.trained) return;
       const layout::Shard part = layout::shard(spec, mesh.position(0));
-      chunk.push_back({part.numel(), layout::further_sum(spec, part, mesh.size(layout::Axis::kTp)),
-                       spec.family, by_unit ? before + unit : 0, splits && layout::may_wait(spec),
+      chunk.push_back({part.numel(), layout::extra_reduction(spec, part, mesh.size(layout::Axis::kTp)),
+                       spec.param_group, by_unit ? before + unit : 0, splits && layout::can_defer_wgrad(spec),
                        spec.held_by});
     });
   }
   std::int64_t parameters = 0;
   for (const auto& chunk : chunks)
     for (const layout::FlatParam& param : chunk) parameters += param.numel;
-  const int replicas = mesh.size(layout::data_axes(layout::Family::kDense));
+  const int replicas = mesh.size(layout::data_axes(layout::ParamGroup::kDense));
   return layout::lay_out(chunks, layout::bucket_elements(run.parallel, replicas, parameters),
-                         layout::levels_of(run.parallel, mesh).parts(),
+                         layout::replica_levels(run.parallel, mesh).shard_counts(),
                          layout::bucket_alignment(run.parallel));
 }
 

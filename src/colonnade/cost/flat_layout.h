@@ -1,4 +1,4 @@
-// What a pipeline rank holds: its parameters in forward order, and how they lie in its flat buffers.
+// Parameters of a pipeline rank in forward order, and their layout in its flat buffers.
 #pragma once
 
 #include <functional>
@@ -10,11 +10,12 @@
 
 namespace colonnade::cost {
 
-/// Calls use(spec, unit) for every parameter of a stage, copies included, in forward order, with the number
-/// of its block in the stage; returns how many blocks there are. Layers that are made again together are one.
-/// `first`: of its rank.
-int for_each_held(const config::Run& run, const layout::StageBlocks& stage, const layout::FirstReaders& first,
-                  const std::function<void(const layout::ParamSpec& spec, int unit)>& use);
+/// Calls use(spec, unit) for every parameter of a stage, copies of tied embeddings included, in forward
+/// order. `unit`: number of the FSDP unit (block) in the stage; a recomputed span of layers is one unit.
+/// `first`: first readers on the stage's rank. Returns the number of units.
+int for_each_stage_param(const config::Run& run, const layout::StageBlocks& stage,
+                         const layout::FirstReaders& first,
+                         const std::function<void(const layout::ParamSpec& spec, int unit)>& use);
 
 /// The flat buffers of the rank that holds `stages`.
 layout::FlatLayout flat_layout(const config::Run& run, const layout::Mesh& mesh,

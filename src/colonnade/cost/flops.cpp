@@ -1,4 +1,4 @@
-// The FLOP formula.
+// See flops.h.
 #include "colonnade/cost/flops.h"
 
 #include <algorithm>
@@ -15,9 +15,9 @@ std::int64_t padded_vocab_size(const config::Model& model, int tensor) {
 
 namespace {
 
-/// Of the projections of a layer and a token, and of its scores for one key; norms as Megatron counts them.
+/// FLOPs of a layer per token: projections, and scores per key; norms as in Megatron.
 struct AttentionFlops {
-  double projections = 0, heads = 0, norms = 0;
+  double projections = 0, up_projections = 0, norms = 0;
   double scores = 0;
 };
 
@@ -31,18 +31,18 @@ AttentionFlops attention_flops(const config::Model& m) {
   }
   const auto q = static_cast<double>(m.latent.q_lora_rank), c = static_cast<double>(m.latent.kv_lora_rank);
   const auto plain = static_cast<double>(m.latent.qk_head_dim), v = static_cast<double>(m.latent.v_head_dim);
-  const double heads = (q > 0 ? q : h) * n * d + c * n * (plain + v);
-  const double narrow = (q + c + static_cast<double>(m.latent.qk_pos_emb_head_dim)) * h;
-  return {.projections = 2 * (heads + narrow + n * v * h),
-          .heads = 2 * heads,
+  const double up = (q > 0 ? q : h) * n * d + c * n * (plain + v);
+  const double down = (q + c + static_cast<double>(m.latent.qk_pos_emb_head_dim)) * h;
+  return {.projections = 2 * (up + down + n * v * h),
+          .up_projections = 2 * up,
           .norms = 2 * (q + c),
           .scores = n * (d + v)};
 }
 
-/// What all layers of a model share is counted once.
-class LayerCounter {
+/// FLOPs of each layer; shared terms are computed once.
+class LayerFlopsCounter {
  public:
-  LayerCounter(const config::Model& m, const SampleLength& length)
+  LayerFlopsCounter(const config::Model& m, const SampleLength& length)
       : m_(m), length_(length), attention_(attention_flops(m)), experts_(layout::layers_with_experts(m)) {}
   [[nodiscard]] LayerFlops of(std::int64_t layer) const;
   [[nodiscard]] double norms() const { return attention_.norms; }
@@ -54,26 +54,27 @@ class LayerCounter {
   std::vector<bool> experts_;
 };
 
-LayerFlops LayerCounter::of(std::int64_t layer) const {
+LayerFlops LayerFlopsCounter::of(std::int64_t layer) const {
   const config::Model& m = m_;
   const bool experts = experts_[static_cast<std::size_t>(std::min(layer, m.num_layers - 1))];
-  const double column = 2 * static_cast<double>(m.hidden_size) * (m.gated() ? 3 : 2);
+  const double column = 2 * static_cast<double>(m.hidden_size) * (m.is_gated() ? 3 : 2);
   const double shared = experts ? column * static_cast<double>(m.moe.shared_expert_intermediate_size) : 0;
   const double routed =
       column * static_cast<double>(experts ? m.moe.router_topk * m.moe.ffn_hidden_size : m.ffn_hidden_size);
   const auto tokens = static_cast<double>(length_.of_layer(m, layer));
   LayerFlops flops{.projections = tokens * attention_.projections,
-                   .heads = tokens * attention_.heads,
+                   .up_projections = tokens * attention_.up_projections,
                    .mlp = tokens * (routed + shared),
                    .shared = tokens * shared,
-                   .attention = tokens * attention_.scores * twice_seen(layout::window_of(m, layer), tokens)};
-  if (layout::sees_both_ways(m, layer)) {
-    flops.attention *= 2;  // every token sees all of them
+                   .attention = tokens * attention_.scores *
+                                twice_attended_keys(layout::attention_window(m, layer), tokens)};
+  if (layout::is_bidirectional(m, layer)) {
+    flops.attention *= 2;  // every token attends to all of them
   } else if (m.has_encoder()) {
-    // Queries and the projection of its tokens, keys and values of the encoder's.
-    const auto read = static_cast<double>(length_.encoder);
-    flops.projections += attention_.projections / 2 * (tokens + read);
-    flops.attention += tokens * attention_.scores * 2 * read;
+    // Query and output projections of the decoder's tokens, keys and values of the encoder's.
+    const auto encoder = static_cast<double>(length_.encoder);
+    flops.projections += attention_.projections / 2 * (tokens + encoder);
+    flops.attention += tokens * attention_.scores * 2 * encoder;
   }
   return flops;
 }
@@ -86,21 +87,21 @@ SampleLength sample_length(const config::Run& run) {
 }
 
 LayerFlops layer_flops(const config::Model& m, std::int64_t layer, const SampleLength& length) {
-  return LayerCounter(m, length).of(layer);
+  return LayerFlopsCounter(m, length).of(layer);
 }
 
 TrainingFlops training_flops_by_part(const config::Model& m, const SampleLength& length,
                                      std::int64_t sequences, int tensor) {
   const auto hidden = static_cast<double>(m.hidden_size);
   const auto depths = static_cast<double>(m.mtp_num_layers);
-  const std::int64_t layers = m.all_layers() + m.mtp_num_layers;
+  const std::int64_t layers = m.total_layers() + m.mtp_num_layers;
   const auto vocabulary = static_cast<double>(padded_vocab_size(m, tensor));
   const auto tokens = static_cast<double>(length.tokens);
   double linears = tokens * (4 * hidden * hidden * depths + 2 * hidden * vocabulary * (1 + depths));
   if (m.lm_head_transform) linears += tokens * 2 * hidden * hidden;
-  if (m.bert_binary_head) linears += 2 * hidden * (hidden + 2);  // of the first token
+  if (m.bert_binary_head) linears += 2 * hidden * (hidden + 2);  // first token only
   double attention = 0;
-  const LayerCounter counter(m, length);
+  const LayerFlopsCounter counter(m, length);
   for (std::int64_t i = 0; i < layers; ++i) {
     const LayerFlops layer = counter.of(i);
     linears += layer.projections + layer.mlp;

@@ -1,4 +1,4 @@
-// Reads hardware files: every key once, none unknown, numbers within their range.
+// Reads hardware files and checks keys and ranges.
 #include "colonnade/cost/hardware.h"
 
 #include <fmt/format.h>
@@ -23,17 +23,17 @@ class Reader {
 
   Hardware read() {
     Hardware h;
-    h.name = word("name");
-    h.devices_per_node = whole("devices_per_node", 1024);
+    h.name = text("name");
+    h.devices_per_node = integer("devices_per_node", 1024);
     h.memory_bytes = number("memory_bytes", 1, kAny);
     h.reserved_bytes = number("reserved_bytes", 0, kAny);
-    if (faults_.empty() && h.reserved_bytes >= h.memory_bytes)
-      fault("reserved_bytes", "must be less than memory_bytes",
+    if (errors_.empty() && h.reserved_bytes >= h.memory_bytes)
+      error("reserved_bytes", "must be less than memory_bytes",
             fmt::format("{} of {}", h.reserved_bytes, h.memory_bytes), "correct it");
     h.memory_bandwidth = number("memory_bandwidth", 1, kAny);
     h.memory_share = share("memory_share");
     h.peak_flops = number("peak_flops", 1, kAny);
-    h.products = curve("products");
+    h.matmul_curve = curve("products");
     h.fp32_flops = number("fp32_flops", 1, kAny);
     h.sustained_share = share("sustained_share");
     h.attention_forward = share("attention_forward");
@@ -47,25 +47,25 @@ class Reader {
     for (const auto& entry : root_) {
       const std::string key = entry.first.IsScalar() ? entry.first.Scalar() : "?";
       if (!given.insert(key).second) {
-        fault(key, "must be given once", "it again", "leave one out");
+        error(key, "must be given once", "it twice", "remove one");
       } else if (!known_.contains(key))
-        fault(key, "must be one of the keys of a hardware file", key,
-              fmt::format("leave it out; keys: {}", fmt::join(known_, ", ")));
+        error(key, "must be one of the keys of a hardware file", key,
+              fmt::format("remove it; keys: {}", fmt::join(known_, ", ")));
     }
-    if (!faults_.empty()) throw ConfigError(fmt::format("{}", fmt::join(faults_, "\n")));
+    if (!errors_.empty()) throw ConfigError(fmt::format("{}", fmt::join(errors_, "\n")));
     return h;
   }
 
  private:
-  void fault(const std::string& key, const std::string& rule, const std::string& got,
-             const std::string& way_out) {
-    faults_.push_back(fmt::format("{}: {}: {}; got {}; {}", source_, key, rule, got, way_out));
+  void error(const std::string& key, const std::string& rule, const std::string& got,
+             const std::string& fix) {
+    errors_.push_back(fmt::format("{}: {} {}; got {}; {}", source_, key, rule, got, fix));
   }
 
-  YAML::Node take(const std::string& key) {
+  YAML::Node node_of(const std::string& key) {
     known_.insert(key);
     const YAML::Node node = root_[key];
-    if (!node) fault(key, "must be given", "nothing", "see hardware/h100.yaml");
+    if (!node) error(key, "must be given", "nothing", "see hardware/h100.yaml");
     return node;
   }
 
@@ -76,44 +76,44 @@ class Reader {
       return number;
     const std::string range = high == kAny ? fmt::format("a number of at least {}", low)
                                            : fmt::format("a number from {} to {}", low, high);
-    fault(key, "must be " + range, node.IsScalar() ? node.Scalar() : "a list or map", "correct it");
+    error(key, "must be " + range, node.IsScalar() ? node.Scalar() : "a list or map", "correct it");
     return low;
   }
 
-  std::string word(const std::string& key) {
-    const YAML::Node node = take(key);
+  std::string text(const std::string& key) {
+    const YAML::Node node = node_of(key);
     if (!node || (node.IsScalar() && !node.Scalar().empty())) return node ? node.Scalar() : "";
-    fault(key, "must be one word or more", node.IsScalar() || node.IsNull() ? "nothing" : "a list or map",
-          "write the name of the device");
+    error(key, "must be a name of one word or more",
+          node.IsScalar() || node.IsNull() ? "nothing" : "a list or map", "write the name of the device");
     return "";
   }
 
-  int whole(const std::string& key, int high) {
+  int integer(const std::string& key, int high) {
     const double number = this->number(key, 1, high);
     if (number != std::floor(number))
-      fault(key, "must be a whole number", fmt::format("{}", number), "correct it");
+      error(key, "must be an integer", fmt::format("{}", number), "correct it");
     return static_cast<int>(number);
   }
 
   double number(const std::string& key, double low, double high) {
-    const YAML::Node node = take(key);
+    const YAML::Node node = node_of(key);
     return node ? value(node, key, low, high) : low;
   }
   double share(const std::string& key) { return number(key, 0.01, 1); }
 
-  std::vector<ProductShare> curve(const std::string& key) {
-    const YAML::Node node = take(key);
-    std::vector<ProductShare> points;
+  std::vector<MatmulPoint> curve(const std::string& key) {
+    const YAML::Node node = node_of(key);
+    std::vector<MatmulPoint> points;
     if (!node) return points;
     if (!node.IsMap() || node.size() == 0) {
-      fault(key, "must be a map of sizes to shares of the peak", "something else", "see hardware/h100.yaml");
+      error(key, "must be a map of sizes to shares of the peak", "something else", "see hardware/h100.yaml");
       return points;
     }
     for (const auto& entry : node) {
-      const ProductShare point{value(entry.first, key + " size", 1, kAny),
-                               value(entry.second, key + " share", 0.01, 1)};
+      const MatmulPoint point{value(entry.first, key + " size", 1, kAny),
+                              value(entry.second, key + " share", 0.01, 1)};
       if (!points.empty() && point.size <= points.back().size)
-        fault(key, "sizes must ascend", fmt::format("{} after {}", point.size, points.back().size),
+        error(key, "must have ascending sizes", fmt::format("{} after {}", point.size, points.back().size),
               "sort them");
       points.push_back(point);
     }
@@ -121,10 +121,10 @@ class Reader {
   }
 
   Link link(const std::string& key) {
-    const YAML::Node node = take(key);
+    const YAML::Node node = node_of(key);
     if (!node) return {};
     if (!node.IsMap() || node.size() != 3 || !node["bandwidth"] || !node["share"] || !node["latency"]) {
-      fault(key, "must be a map of bandwidth, share and latency", "something else", "see hardware/h100.yaml");
+      error(key, "must be a map of bandwidth, share and latency", "something else", "see hardware/h100.yaml");
       return {};
     }
     return {value(node["bandwidth"], key + ".bandwidth", 1, kAny),
@@ -134,22 +134,22 @@ class Reader {
   const YAML::Node& root_;
   std::string source_;
   std::set<std::string> known_;
-  std::vector<std::string> faults_;
+  std::vector<std::string> errors_;
 };
 
 }  // namespace
 
-double Hardware::product_share(double m, double n, double k) const {
+double Hardware::matmul_share(double m, double n, double k) const {
   const double size = 3 / (1 / m + 1 / n + 1 / k);
-  if (size <= products.front().size) return products.front().share * size / products.front().size;
-  for (std::size_t i = 1; i < products.size(); ++i) {
-    const ProductShare& low = products[i - 1];
-    const ProductShare& high = products[i];
+  if (size <= matmul_curve.front().size) return matmul_curve.front().share * size / matmul_curve.front().size;
+  for (std::size_t i = 1; i < matmul_curve.size(); ++i) {
+    const MatmulPoint& low = matmul_curve[i - 1];
+    const MatmulPoint& high = matmul_curve[i];
     if (size > high.size) continue;
     const double part = std::log(size / low.size) / std::log(high.size / low.size);
     return low.share + part * (high.share - low.share);
   }
-  return products.back().share;
+  return matmul_curve.back().share;
 }
 
 std::vector<std::string> hardware_names() {
@@ -166,7 +166,7 @@ Hardware parse_hardware(const std::string& yaml, const std::string& source) {
                                     root.IsSequence() ? "a list" : "no map"));
     return Reader(root, source).read();
   } catch (const YAML::Exception& e) {
-    throw ConfigError(fmt::format("{}:{} must be YAML; got an error at column {}: {}; mend that line", source,
+    throw ConfigError(fmt::format("{}:{} must be YAML; got an error at column {}: {}; fix that line", source,
                                   e.mark.line + 1, e.mark.column + 1, e.msg));
   }
 }

@@ -1,4 +1,4 @@
-// Walks the schedule, on top of what lies between steps (resident.cpp).
+// Memory over the actions of the schedule, on top of the memory between steps (resident.cpp).
 #include "colonnade/cost/memory.h"
 
 #include <algorithm>
@@ -16,37 +16,38 @@
 namespace colonnade::cost {
 namespace {
 
-/// Most micro-batches that are between their first and their last forward pass on a rank of `chunks`.
-std::int64_t most_batches(const schedule::Program& program, int chunks) {
-  std::int64_t now = 0;
-  std::int64_t most = 0;
+/// Peak number of micro-batches between their first and last forward pass on a rank with `chunks` model
+/// chunks.
+std::int64_t max_live_batches(const schedule::Program& program, int chunks) {
+  std::int64_t now = 0, most = 0;
   for (const schedule::Action& a : program) {
-    if (a.act != schedule::Do::kForward) continue;
+    if (a.kind != schedule::ActionKind::kForward) continue;
     if (a.chunk == 0) most = std::max(most, ++now);
     if (a.chunk == chunks - 1) --now;
   }
   return most;
 }
 
-/// Most messages of forward passes alone that are on their way while another pass is computed.
-std::int64_t most_messages(const schedule::Program& program, std::size_t room) {
+/// Peak number of messages in flight during another pass, in a forward-only program.
+std::int64_t max_evaluation_messages(const schedule::Program& program, std::size_t limit) {
   std::size_t sent = 0, most = 0;
   for (const schedule::Action& a : program) {
-    if (a.act == schedule::Do::kForward) most = sent;
-    if (a.act == schedule::Do::kSendActivation) ++sent;
+    if (a.kind == schedule::ActionKind::kForward) most = sent;
+    if (a.kind == schedule::ActionKind::kSendActivation) ++sent;
   }
-  return static_cast<std::int64_t>(std::min(most, room));
+  return static_cast<std::int64_t>(std::min(most, limit));
 }
 
-/// A batch is there to the last forward pass of a rank, or to the last backward pass that reads it.
-std::vector<bool> last_readers(const config::Run& run, const schedule::Program& program, int last_chunk) {
+/// By action: whether it is the last one to read its micro-batch: a rank's last forward pass, or the last
+/// backward pass if recomputation reads the batch.
+std::vector<bool> last_batch_uses(const config::Run& run, const schedule::Program& program, int last_chunk) {
   std::vector<bool> reads_last(program.size(), false);
   std::vector<std::size_t> found;  // by micro-batch
-  const bool keeps = layout::keeps_batches(run);
+  const bool keeps = layout::graph_keeps_batch(run);
   for (std::size_t i = 0; i < program.size(); ++i) {
     const schedule::Action& a = program[i];
-    const bool reads = keeps ? schedule::gives_input_gradient(a.act)
-                             : a.act == schedule::Do::kForward && a.chunk == last_chunk;
+    const bool reads = keeps ? schedule::computes_input_grad(a.kind)
+                             : a.kind == schedule::ActionKind::kForward && a.chunk == last_chunk;
     if (!reads) continue;
     found.resize(std::max(found.size(), static_cast<std::size_t>(a.microbatch) + 1));
     found[static_cast<std::size_t>(a.microbatch)] = i;
@@ -55,151 +56,155 @@ std::vector<bool> last_readers(const config::Run& run, const schedule::Program& 
   return reads_last;
 }
 
-/// What a micro-batch leaves on one virtual stage, and what passes add to all that is kept.
-struct PassBytes {
-  PassBytes(const config::Run& run, const layout::StageBlocks& stage, const std::vector<UnitBytes>& units)
-      : kept(stage_activations(run, stage)),
-        waiting(stage_waiting(run, stage)),
-        whole(stage_working(run, stage, /*waits=*/false, units)) {
+/// Bytes of one micro-batch on one virtual stage: saved activations, and workspace by kind of pass.
+struct StageBytes {
+  StageBytes(const config::Run& run, const layout::StageBlocks& stage, const std::vector<UnitBytes>& units)
+      : saved(stage_activations(run, stage)),
+        wgrad_saved(stage_wgrad_saved(run, stage)),
+        backward(stage_workspace(run, stage, /*delay_wgrad=*/false, units)) {
     if (schedule::splits_backward(run.parallel)) {
-      input = stage_working(run, stage, /*waits=*/true, units);
-      weights = stage_weights_working(run, stage, units);
+      backward_input = stage_workspace(run, stage, /*delay_wgrad=*/true, units);
+      backward_weight = stage_wgrad_workspace(run, stage, units);
     }
-    for (const UnitBytes& unit : units) summed += unit.summed;
+    for (const UnitBytes& unit : units) pending_sum += unit.pending_sum;
   }
-  std::int64_t kept, waiting;
-  std::int64_t whole, input = 0, weights = 0;  ///< of backward passes of each kind
-  std::int64_t summed = 0;
+  std::int64_t saved, wgrad_saved;
+  std::int64_t backward, backward_input = 0, backward_weight = 0;  ///< workspace by kind of backward pass
+  std::int64_t pending_sum = 0;
 
-  [[nodiscard]] std::int64_t working(schedule::Do act) const {
-    if (act == schedule::Do::kBackwardWeight) return weights;
-    if (act == schedule::Do::kBackwardInput) return input;
-    return act == schedule::Do::kBackward ? whole : 0;
+  [[nodiscard]] std::int64_t workspace(schedule::ActionKind act) const {
+    if (act == schedule::ActionKind::kBackwardWeight) return backward_weight;
+    if (act == schedule::ActionKind::kBackwardInput) return backward_input;
+    return act == schedule::ActionKind::kBackward ? backward : 0;
   }
-  /// Of what stays behind an action.
-  [[nodiscard]] std::int64_t change(schedule::Do act) const {
-    if (act == schedule::Do::kBackwardWeight) return -waiting;
-    return (act == schedule::Do::kBackwardInput ? waiting : 0) -
-           (schedule::gives_input_gradient(act) ? kept : 0);
+  /// Change of the saved bytes by an action.
+  [[nodiscard]] std::int64_t change(schedule::ActionKind act) const {
+    if (act == schedule::ActionKind::kBackwardWeight) return -wgrad_saved;
+    return (act == schedule::ActionKind::kBackwardInput ? wgrad_saved : 0) -
+           (schedule::computes_input_grad(act) ? saved : 0);
   }
 };
 
-/// How many more sums of micro-batches wait for their like behind this one than before it (waiting_sums).
-int more_sums(const config::Run& run, int microbatch) {
+/// Change in the number of pending gradient sums by this micro-batch (pending_partial_sums).
+int added_pending_sums(const config::Run& run, int microbatch) {
   return run.parallel.deterministic_mode
-             ? layout::waiting_sums(microbatch + 1) - layout::waiting_sums(microbatch)
+             ? layout::pending_partial_sums(microbatch + 1) - layout::pending_partial_sums(microbatch)
              : 0;
 }
 
-/// The passes of a stage, by how many sums they leave.
-class StagePasses {
+/// StageBytes of each micro-batch, which differ by the pending sums that it adds.
+class StageBytesByBatch {
  public:
-  StagePasses(const config::Run& run, const layout::StageBlocks& stage, const std::vector<UnitBytes>& units,
-              int microbatches) {
+  StageBytesByBatch(const config::Run& run, const layout::StageBlocks& stage,
+                    const std::vector<UnitBytes>& units, int microbatches) {
     for (int i = 0; i < microbatches; ++i)
-      if (const int more = more_sums(run, i); !passes_.contains(more))
-        passes_.emplace(more, PassBytes(run, stage, leaving(units, more)));
-    for (int i = 0; i < microbatches; ++i) by_batch_.push_back(&passes_.at(more_sums(run, i)));
+      if (const int more = added_pending_sums(run, i); !by_pending_sums_.contains(more))
+        by_pending_sums_.emplace(more, StageBytes(run, stage, with_pending_sums(units, more)));
+    for (int i = 0; i < microbatches; ++i)
+      by_batch_.push_back(&by_pending_sums_.at(added_pending_sums(run, i)));
   }
-  [[nodiscard]] const PassBytes& of(int microbatch) const {
+  [[nodiscard]] const StageBytes& of(int microbatch) const {
     return *by_batch_[static_cast<std::size_t>(microbatch)];
   }
 
  private:
-  static std::vector<UnitBytes> leaving(std::vector<UnitBytes> units, int more) {
-    for (UnitBytes& unit : units) unit.summed *= more;
+  static std::vector<UnitBytes> with_pending_sums(std::vector<UnitBytes> units, int more) {
+    for (UnitBytes& unit : units) unit.pending_sum *= more;
     return units;
   }
-  std::map<int, PassBytes> passes_;
-  std::vector<const PassBytes*> by_batch_;
+  std::map<int, StageBytes> by_pending_sums_;
+  std::vector<const StageBytes*> by_batch_;
 };
 
-/// By chunk.
-std::vector<schedule::ChunkMessages> messages_of(const config::Run& run,
-                                                 const std::vector<layout::StageBlocks>& stages) {
+/// Pipeline messages by model chunk.
+std::vector<schedule::ChunkMessageSizes> messages_of(const config::Run& run,
+                                                     const std::vector<layout::StageBlocks>& stages) {
   const std::int64_t state = message_bytes(run, 1);
-  std::vector<schedule::ChunkMessages> messages;
+  std::vector<schedule::ChunkMessageSizes> messages;
   for (const layout::StageBlocks& stage : stages)
     messages.push_back({stage.states_in * state, stage.states_out * state, stage.empty()});
   return messages;
 }
 
-/// By place in the program: bytes that arrive beside what is computed there, with the batch, of so many
-/// bytes, of a micro-batch that is new on the rank.
-std::vector<std::int64_t> arriving_bytes(const schedule::Program& program,
-                                         const std::vector<schedule::ChunkMessages>& chunks,
-                                         std::int64_t batch,
-                                         const std::vector<std::vector<std::size_t>>& beside) {
+/// By position in the program: bytes received during the action there, including `batch` bytes for a
+/// micro-batch that is new on the rank.
+std::vector<std::int64_t> receiving_bytes(const schedule::Program& program,
+                                          const std::vector<schedule::ChunkMessageSizes>& chunks,
+                                          std::int64_t batch,
+                                          const std::vector<std::vector<std::size_t>>& overlapped) {
   std::vector<std::int64_t> bytes;
-  for (const auto& receives : beside) {
+  for (const auto& receives : overlapped) {
     std::int64_t& sum = bytes.emplace_back();
     for (const std::size_t i : receives) {
       const auto& [input, output, empty] = chunks[static_cast<std::size_t>(program[i].chunk)];
-      const bool activation = program[i].act == schedule::Do::kRecvActivation;
+      const bool activation = program[i].kind == schedule::ActionKind::kRecvActivation;
       sum += (activation ? input : output) + (activation && program[i].chunk == 0 ? batch : 0);
     }
   }
   return bytes;
 }
 
-PassPeak peak_of_rank(const config::Run& run, const StageMemory& memory, const schedule::SoundSchedule& sound,
-                      const BytesBeside& beside, std::size_t rank) {
+ActivationPeak peak_of_rank(const config::Run& run, const StageMemory& memory,
+                            const schedule::CheckedSchedule& sound, const InFlightBytes& in_flight,
+                            std::size_t rank) {
   const schedule::Schedule& schedule = sound.schedule;
   const schedule::Program& program = schedule.programs[rank];
   const std::vector<layout::StageBlocks>& stages = memory.stages;
-  std::vector<StagePasses> passes;
+  std::vector<StageBytesByBatch> passes;
   passes.reserve(stages.size());
-  std::vector<std::int64_t> later;  // by chunk: what held_messages counts behind a backward pass alone
+  // By chunk: message bytes that resident_message_bytes counts only after a backward pass.
+  std::vector<std::int64_t> backward_messages;
   for (std::size_t i = 0; i < stages.size(); ++i) {
     passes.emplace_back(run, stages[i], memory.units.empty() ? std::vector<UnitBytes>() : memory.units[i],
                         schedule.microbatches);
     const int stage = schedule.placement.stage(static_cast<int>(rank), static_cast<int>(i));
     const bool shares = i > 0 && stages[i - 1].empty() && !schedule.placement.crosses(stage - 1);
-    const int times = (stage > 0 ? 1 : 0) + (shares ? 1 : 0);  // its gradient; itself, which another keeps
-    later.push_back(times * message_bytes(run, stages[i].states_in));
+    // Its gradient, and the state itself, which the other chunk holds.
+    const int times = (stage > 0 ? 1 : 0) + (shares ? 1 : 0);
+    backward_messages.push_back(times * message_bytes(run, stages[i].states_in));
   }
   const std::int64_t batch = batch_bytes(run);
-  const std::vector<std::int64_t>&arriving = beside.arriving[rank], &held = beside.held[rank];
-  const std::vector<bool> last = last_readers(run, program, static_cast<int>(stages.size()) - 1);
+  const std::vector<std::int64_t>&receiving = in_flight.receiving[rank], &held = in_flight.held[rank];
+  const std::vector<bool> last = last_batch_uses(run, program, static_cast<int>(stages.size()) - 1);
   std::int64_t now = 0, sums = 0;
-  PassPeak most;
+  ActivationPeak most;
   for (std::size_t i = 0; i < program.size(); ++i) {
     const schedule::Action& a = program[i];
     const auto chunk = static_cast<std::size_t>(a.chunk);
-    const PassBytes& pass = passes[chunk].of(a.microbatch);
-    if (a.act == schedule::Do::kForward) now += pass.kept + (a.chunk == 0 ? batch : 0);
-    most.kept = std::max(most.kept, now);
-    // What a pass reads and makes is in its own bytes, but for outputs.
-    const std::int64_t made = schedule::gives_input_gradient(a.act) ? later[chunk] : 0;
-    const std::int64_t others = schedule::is_transfer(a.act) ? held[i] : held[i + 1] - made;
-    most.all = std::max(most.all, now + sums + pass.working(a.act) + arriving[i] + others);
-    now += pass.change(a.act) - (last[i] ? batch : 0);
-    if (schedule::ends_backward(a.act)) sums += pass.summed;
-    most.kept = std::max(most.kept, now);
-    most.all = std::max(most.all, now + sums + arriving[i] + held[i + 1]);
+    const StageBytes& pass = passes[chunk].of(a.microbatch);
+    if (a.kind == schedule::ActionKind::kForward) now += pass.saved + (a.chunk == 0 ? batch : 0);
+    most.saved = std::max(most.saved, now);
+    // The bytes of a pass include its inputs and results, but not its outputs.
+    const std::int64_t own_messages = schedule::computes_input_grad(a.kind) ? backward_messages[chunk] : 0;
+    const std::int64_t others = schedule::is_transfer(a.kind) ? held[i] : held[i + 1] - own_messages;
+    most.total = std::max(most.total, now + sums + pass.workspace(a.kind) + receiving[i] + others);
+    now += pass.change(a.kind) - (last[i] ? batch : 0);
+    if (schedule::completes_backward(a.kind)) sums += pass.pending_sum;
+    most.saved = std::max(most.saved, now);
+    most.total = std::max(most.total, now + sums + receiving[i] + held[i + 1]);
   }
   return most;
 }
 
-/// Micro-batches per step and data-parallel rank.
+/// Micro-batches per step and data-parallel rank; 1 without a global batch size.
 int microbatches_of(const config::Run& run) {
-  const std::int64_t together = run.training.micro_batch_size * run.parallel.data_parallel_size();
+  const std::int64_t per_round = run.training.micro_batch_size * run.parallel.data_parallel_size();
   const std::int64_t global = run.training.global_batch_size;
   if (global == 0) return 1;
-  if (together < 1 || global % together != 0) {
+  if (per_round < 1 || global % per_round != 0) {
     throw ConfigError(
         fmt::format("--global-batch-size must be a multiple of micro-batch size * data-parallel size; got "
                     "{} for {} * {}; use {}",
                     global, run.training.micro_batch_size, run.parallel.data_parallel_size(),
-                    together < 1 ? 1 : (global / together + 1) * together));
+                    per_round < 1 ? 1 : (global / per_round + 1) * per_round));
   }
-  return static_cast<int>(global / together);
+  return static_cast<int>(global / per_round);
 }
 
 }  // namespace
 
 schedule::Schedule schedule_of(const config::Run& run) {
-  return schedule_of(run, microbatches_of(layout::with_equal_groups(run)));
+  return schedule_of(run, microbatches_of(layout::with_fixed_context_size(run)));
 }
 
 schedule::Schedule schedule_of(const config::Run& run, int microbatches) {
@@ -208,43 +213,43 @@ schedule::Schedule schedule_of(const config::Run& run, int microbatches) {
   return schedule::make_schedule(run.parallel, chunks, microbatches);
 }
 
-BytesBeside bytes_beside(const config::Run& run, const schedule::SoundSchedule& sound,
-                         const std::vector<StageMemory>& plan) {
+InFlightBytes in_flight_bytes(const config::Run& run, const schedule::CheckedSchedule& sound,
+                              const std::vector<StageMemory>& plan) {
   const std::int64_t batch = batch_bytes(run);
-  BytesBeside bytes;
+  InFlightBytes bytes;
   for (std::size_t rank = 0; rank < plan.size(); ++rank) {
-    const std::vector<schedule::ChunkMessages> messages = messages_of(run, plan[rank].stages);
-    bytes.arriving.push_back(
-        arriving_bytes(sound.schedule.programs[rank], messages, batch, sound.messages[rank].beside));
-    bytes.held.push_back(schedule::held_messages(sound, static_cast<int>(rank), messages));
+    const std::vector<schedule::ChunkMessageSizes> messages = messages_of(run, plan[rank].stages);
+    bytes.receiving.push_back(
+        receiving_bytes(sound.schedule.programs[rank], messages, batch, sound.messages[rank].overlapped));
+    bytes.held.push_back(schedule::resident_message_bytes(sound, static_cast<int>(rank), messages));
   }
   return bytes;
 }
 
-std::vector<PassPeak> peaks_of_passes(const config::Run& given, const schedule::SoundSchedule& sound,
-                                      const BytesBeside& beside, const std::vector<StageMemory>& plan) {
-  config::Run run = given;  // copied often, without what was said where
+std::vector<ActivationPeak> activation_peaks(const config::Run& given, const schedule::CheckedSchedule& sound,
+                                             const InFlightBytes& in_flight,
+                                             const std::vector<StageMemory>& plan) {
+  config::Run run = given;  // copied often, without the origins of settings
   run.given.clear();
   run.notes.clear();
-  std::vector<PassPeak> peaks;
+  std::vector<ActivationPeak> peaks;
   for (std::size_t rank = 0; rank < plan.size(); ++rank)
-    peaks.push_back(peak_of_rank(run, plan[rank], sound, beside, rank));
+    peaks.push_back(peak_of_rank(run, plan[rank], sound, in_flight, rank));
   return peaks;
 }
 
-void add_passes(const std::vector<PassPeak>& peaks, const schedule::SoundSchedule& sound,
-                std::vector<StageMemory>& plan) {
+void add_activations(const std::vector<ActivationPeak>& peaks, const schedule::CheckedSchedule& sound,
+                     std::vector<StageMemory>& plan) {
   for (std::size_t rank = 0; rank < plan.size(); ++rank) {
     StageMemory& memory = plan[rank];
-    const auto& [kept, all] = peaks[rank];
-    memory.activations = kept;
-    memory.working = std::max(all - kept + memory.gathered, memory.travelling - memory.activations);
-    memory.peak_live = sound.report.peak_live[rank];
+    const auto& [saved, total] = peaks[rank];
+    memory.activations = saved;
+    memory.workspace = std::max(total - saved + memory.gathered, memory.reduce_copies - memory.activations);
+    memory.peak_in_flight = sound.report.peak_in_flight[rank];
   }
 }
 
-/// Largest tensors of a forward pass that keeps nothing, with the batches and messages that lie beside it.
-void add_evaluations(const config::Run& run, const schedule::SoundSchedule& sound,
+void add_evaluations(const config::Run& run, const schedule::CheckedSchedule& sound,
                      std::vector<StageMemory>& plan) {
   const std::int64_t message = message_bytes(run, 1), batch = batch_bytes(run);
   for (std::size_t rank = 0; rank < plan.size(); ++rank) {
@@ -255,16 +260,16 @@ void add_evaluations(const config::Run& run, const schedule::SoundSchedule& soun
                    stage_evaluation(run, memory.stages[i],
                                     memory.units.empty() ? std::vector<UnitBytes>() : memory.units[i]));
     const schedule::Program& program = sound.schedule.programs[rank];
-    const std::vector<schedule::ChunkMessages> evaluated(memory.stages.size(), {message, message, false});
+    const std::vector<schedule::ChunkMessageSizes> evaluated(memory.stages.size(), {message, message, false});
     memory.evaluation +=
-        std::ranges::max(arriving_bytes(program, evaluated, batch,
-                                        schedule::receives_beside(program, /*forward_only=*/true))) +
-        most_batches(program, sound.schedule.chunks) * batch +
-        most_messages(program, sound.evaluation_messages) * message;
+        std::ranges::max(receiving_bytes(program, evaluated, batch,
+                                         schedule::overlapped_receives(program, /*forward_only=*/true))) +
+        max_live_batches(program, sound.schedule.chunks) * batch +
+        max_evaluation_messages(program, sound.evaluation_send_window) * message;
   }
 }
 
-std::int64_t fullest_bytes(const config::Run& run, const std::vector<StageMemory>& plan) {
+std::int64_t max_peak_bytes(const config::Run& run, const std::vector<StageMemory>& plan) {
   const config::Training& t = run.training;
   const bool evaluates = t.skip_train || (t.eval_interval && t.reads_validation());
   std::int64_t most = 0;
@@ -277,10 +282,11 @@ std::int64_t fullest_bytes(const config::Run& run, const std::vector<StageMemory
 }
 
 std::vector<StageMemory> plan_memory(const config::Run& given) {
-  const schedule::SoundSchedule schedule = schedule::sound(schedule_of(given));
+  const schedule::CheckedSchedule schedule = schedule::checked(schedule_of(given));
   std::vector<StageMemory> plan = plan_resident(given);
-  const config::Run run = layout::with_equal_groups(given);
-  add_passes(peaks_of_passes(run, schedule, bytes_beside(run, schedule, plan), plan), schedule, plan);
+  const config::Run run = layout::with_fixed_context_size(given);
+  add_activations(activation_peaks(run, schedule, in_flight_bytes(run, schedule, plan), plan), schedule,
+                  plan);
   add_evaluations(run, schedule, plan);
   return plan;
 }

@@ -1,7 +1,6 @@
-// What each rank will hold, in bytes, before a tensor exists: parameters, gradients, optimizer
-// states, and the activations that the schedule keeps alive.
-// Counted are bytes of tensors; the allocator's rounding, communication buffers of libraries and the
-// program itself come on top.
+// Memory plan: bytes that each rank will hold, before any tensor exists: parameters, gradients, optimizer
+// states, and the activations that the schedule keeps alive. It counts tensor bytes; allocator rounding,
+// communication buffers of libraries and the program itself are extra.
 #pragma once
 
 #include <algorithm>
@@ -15,88 +14,88 @@
 
 namespace colonnade::cost {
 
-/// The ranks of one pipeline coordinate; over tensor and data ranks the numbers are equal, but for the
-/// optimizer's: with the distributed one its shards differ by filling, and the largest counts.
+/// Memory of the ranks of one pipeline stage. It is equal over tensor and data ranks, except that shards of
+/// the distributed optimizer differ by padding; the largest counts.
 struct StageMemory {
-  std::vector<layout::StageBlocks> stages;  ///< by chunk
-  std::int64_t num_parameters = 0;          ///< local elements, with filling rows and tied copies
-  std::int64_t expert_elements = 0;         ///< of the flat buffer: those of experts
-  std::int64_t tied_elements = 0;  ///< of the flat buffer: of the table that the end of the model reads too
-  std::int64_t read_again = 0;     ///< the same for each block of this rank that reads it behind another
-  std::int64_t encoder_elements = 0;  ///< of the flat buffer: of the encoder's relative positions
-  std::int64_t decoder_elements = 0;  ///< the decoder's
-  std::int64_t parameters = 0;   ///< bytes of the flat buffer, in params_dtype, with its filling; of this
-                                 ///< rank's parts, where parameters are sharded
-  std::int64_t gradients = 0;    ///< bytes of the flat buffer, fp32; the same
-  std::int64_t optimizer = 0;    ///< fp32 main parameters under 16-bit ones, moments; its shard with
-                                 ///< the distributed optimizer
-  std::int64_t tables = 0;       ///< rotary angles
-  std::int64_t activations = 0;  ///< most that the schedule keeps between forward and backward, and the
-                                 ///< micro-batches in forward
-  std::int64_t gathered = 0;     ///< whole values that stay from forward to backward, where they are cut
-  std::int64_t working = 0;      ///< what the fullest moment of a backward pass adds to that: gradients,
-                                 ///< activations made again, with --deterministic-mode sums that
-                                 ///< wait for their like, and `gathered`
-  std::int64_t evaluation = 0;   ///< largest tensors of a forward pass that keeps nothing
-  std::int64_t elements = 0;     ///< of the flat buffer, whole
-  std::int64_t making = 0;       ///< bytes of the largest bucket whole: what is cut of it when it is made
-  std::int64_t travelling = 0;   ///< copies of the largest bucket's gradients in another type than the sums,
-                                 ///< beside backward passes with --overlap-grad-reduce, else behind them;
-                                 ///< part of `working`
-  std::vector<std::vector<UnitBytes>> units;  ///< by stage and block; empty: nothing is cut by block, and no
-                                              ///< copies travel beside it
-  int peak_live = 0;                          ///< (micro-batch, chunk) pairs at that moment, at most
+  std::vector<layout::StageBlocks> stages;  ///< by model chunk
+  std::int64_t num_parameters = 0;          ///< local elements, with padded rows and tied copies
+  std::int64_t expert_elements = 0;         ///< flat-buffer elements of experts
+  std::int64_t tied_elements = 0;           ///< flat-buffer elements of the embedding that the head reads too
+  std::int64_t extra_tied_elements = 0;     ///< the same for each further block of this rank that reads it
+  std::int64_t encoder_elements = 0;        ///< flat-buffer elements of the encoder's relative-position table
+  std::int64_t decoder_elements = 0;        ///< the same for the decoder
+  std::int64_t parameters = 0;  ///< bytes of the flat buffer in params_dtype, padding included; with sharded
+                                ///< parameters only this rank's shards
+  std::int64_t gradients = 0;   ///< the same for fp32 gradients
+  std::int64_t optimizer = 0;   ///< fp32 main parameters under 16-bit ones, and moments; with the distributed
+                                ///< optimizer only this rank's shard
+  std::int64_t rotary_tables = 0;  ///< rotary embeddings: cosines and sines
+  std::int64_t activations = 0;    ///< peak of saved activations, and of micro-batches in forward
+  std::int64_t gathered = 0;       ///< sharded parameters that stay gathered from forward to backward
+  std::int64_t workspace = 0;      ///< workspace on top of that at the peak of a backward pass: gradients,
+                                   ///< recomputed activations, with --deterministic-mode pending sums, and
+                                   ///< `gathered`
+  std::int64_t evaluation = 0;     ///< largest tensors of a forward pass that saves nothing
+  std::int64_t elements = 0;       ///< elements of the unsharded flat buffer
+  std::int64_t init_bucket = 0;    ///< largest unsharded bucket while parameters are initialized
+  std::int64_t reduce_copies = 0;  ///< copies of the largest gradient bucket in the reduction dtype, alive
+                                   ///< during backward passes with --overlap-grad-reduce, else after them;
+                                   ///< part of `workspace`
+  std::vector<std::vector<UnitBytes>> units;  ///< by stage and block; empty: no sharding by block and no
+                                              ///< copies during backward passes
+  int peak_in_flight = 0;                     ///< (micro-batch, chunk) pairs alive at the peak
 
-  /// Between steps, and while the optimizer steps.
-  [[nodiscard]] std::int64_t resident() const { return parameters + gradients + optimizer + tables; }
+  /// Between steps, and during the optimizer step.
+  [[nodiscard]] std::int64_t resident() const { return parameters + gradients + optimizer + rotary_tables; }
   /// In forward and backward.
-  [[nodiscard]] std::int64_t peak() const { return resident() + activations + working; }
-  /// In forward alone.
+  [[nodiscard]] std::int64_t peak() const { return resident() + activations + workspace; }
+  /// In an evaluation.
   [[nodiscard]] std::int64_t evaluation_peak() const { return resident() + evaluation; }
-  /// While the job is built: initial values are made in the flat buffer, or in a bucket that is cut then.
+  /// During initialization: values are created in the flat buffer, or in a bucket that is then sharded.
   [[nodiscard]] std::int64_t start_up() const {
-    return std::max(resident(), parameters + gradients + tables + making);
+    return std::max(resident(), parameters + gradients + rotary_tables + init_bucket);
   }
 };
 
-/// The schedule that the run executes, with global batch / (micro-batch * data size) micro-batches, 1
-/// when no global batch is set; with --hybrid-context-parallel as many as with_equal_groups has, though a
-/// step has its own. Throws ConfigError when that is not whole.
+/// The schedule of the run, with global batch / (micro-batch * data size) micro-batches, 1 without a global
+/// batch; with --hybrid-context-parallel those of with_fixed_context_size, while a real step has its own
+/// number. Throws ConfigError if that is not an integer.
 schedule::Schedule schedule_of(const config::Run& run);
 /// The same with another number of micro-batches.
 schedule::Schedule schedule_of(const config::Run& run, int microbatches);
 
-/// By pipeline coordinate. With --hybrid-context-parallel activations are those of with_equal_groups. Throws
-/// ConfigError where mesh, stages or schedule do.
+/// By pipeline rank. With --hybrid-context-parallel activations are those of with_fixed_context_size. Throws
+/// ConfigError if mesh, stages or schedule do.
 std::vector<StageMemory> plan_memory(const config::Run& given);
 
-/// The parts of its training, for those who plan many runs. What lies between steps, which micro-batch and
-/// sequence parallelism do not change:
+/// Parts of plan_memory, for callers that plan many runs. This one is the memory between steps, which
+/// micro-batch size and sequence parallelism do not change.
 std::vector<StageMemory> plan_resident(const config::Run& run);
-/// Messages and batches beside the passes, by rank and place in its program, `held` as held_messages. They
-/// are the same whatever data ranks share and whatever is made again.
-struct BytesBeside {
-  std::vector<std::vector<std::int64_t>> arriving, held;
+/// Messages and batches in flight during the passes, by rank and position in its program; `held` as in
+/// resident_message_bytes. They do not depend on data sharding and recomputation.
+struct InFlightBytes {
+  std::vector<std::vector<std::int64_t>> receiving, held;
 };
-BytesBeside bytes_beside(const config::Run& run, const schedule::SoundSchedule& sound,
-                         const std::vector<StageMemory>& plan);
-/// By rank most that passes keep, and most of that with all that they add. Of the plan the stages and units
-/// are read.
-struct PassPeak {
-  std::int64_t kept = 0, all = 0;
+InFlightBytes in_flight_bytes(const config::Run& run, const schedule::CheckedSchedule& sound,
+                              const std::vector<StageMemory>& plan);
+/// Peak of a rank's saved activations, and peak with all workspace. Only the plan's stages and units are
+/// read.
+struct ActivationPeak {
+  std::int64_t saved = 0, total = 0;
 };
-std::vector<PassPeak> peaks_of_passes(const config::Run& run, const schedule::SoundSchedule& sound,
-                                      const BytesBeside& beside, const std::vector<StageMemory>& plan);
-void add_passes(const std::vector<PassPeak>& peaks, const schedule::SoundSchedule& sound,
-                std::vector<StageMemory>& plan);
-/// What its evaluations add to what lies between steps.
-void add_evaluations(const config::Run& run, const schedule::SoundSchedule& sound,
+std::vector<ActivationPeak> activation_peaks(const config::Run& run, const schedule::CheckedSchedule& sound,
+                                             const InFlightBytes& in_flight,
+                                             const std::vector<StageMemory>& plan);
+void add_activations(const std::vector<ActivationPeak>& peaks, const schedule::CheckedSchedule& sound,
                      std::vector<StageMemory>& plan);
-/// Bytes of the fullest rank at its fullest moment: at the start, in a step, and in an evaluation where there
-/// are any.
-std::int64_t fullest_bytes(const config::Run& run, const std::vector<StageMemory>& plan);
+/// Adds evaluations: the largest tensors of a forward pass that saves nothing, with the batches and messages
+/// in flight.
+void add_evaluations(const config::Run& run, const schedule::CheckedSchedule& sound,
+                     std::vector<StageMemory>& plan);
+/// Peak bytes (max over ranks) of start-up, training steps, and evaluations if there are any.
+std::int64_t max_peak_bytes(const config::Run& run, const std::vector<StageMemory>& plan);
 
-/// Megatron's estimate of the fullest rank, in bytes.
+/// Megatron's memory estimate (max over ranks), in bytes.
 /// Source: Megatron's training/theoretical_memory_usage.py.
 struct TheoreticalMemory {
   double weights_and_optimizer = 0;

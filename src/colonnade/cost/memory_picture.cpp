@@ -13,7 +13,7 @@
 namespace colonnade::cost {
 namespace {
 
-/// What lies on a rank at the fullest moment of a step, from the bottom up.
+/// A part of a rank's memory at the peak of a step; kShares lists them from the start of the bar.
 struct Share {
   char letter;
   std::string_view name, color;
@@ -23,9 +23,9 @@ constexpr std::array kShares{
     Share{'w', "weights", "#4878a8", &StageMemory::parameters},
     Share{'g', "gradients", "#e49444", &StageMemory::gradients},
     Share{'o', "optimizer", "#85b6b2", &StageMemory::optimizer},
-    Share{'t', "tables", "#a7a7a7", &StageMemory::tables},
+    Share{'r', "rotary embeddings", "#a7a7a7", &StageMemory::rotary_tables},
     Share{'a', "activations", "#6a9f58", &StageMemory::activations},
-    Share{'x', "working", "#d1615d", &StageMemory::working},
+    Share{'x', "workspace", "#d1615d", &StageMemory::workspace},
 };
 
 struct Phase {
@@ -42,10 +42,10 @@ bool has(const std::vector<StageMemory>& plan, const Share& share) {
   return std::ranges::any_of(plan, [&](const StageMemory& m) { return m.*share.bytes > 0; });
 }
 
-double fullest(const std::vector<StageMemory>& plan) {
-  std::int64_t most = 1;
-  for (const StageMemory& m : plan) most = std::max({most, m.peak(), m.start_up(), m.evaluation_peak()});
-  return static_cast<double>(most);
+double max_peak(const std::vector<StageMemory>& plan) {
+  std::int64_t peak = 1;
+  for (const StageMemory& m : plan) peak = std::max({peak, m.peak(), m.start_up(), m.evaluation_peak()});
+  return static_cast<double>(peak);
 }
 
 std::string text_of(std::int64_t bytes) { return bytes_text(static_cast<double>(bytes)); }
@@ -54,7 +54,7 @@ std::string text_of(std::int64_t bytes) { return bytes_text(static_cast<double>(
 
 std::string memory_bars(const std::vector<StageMemory>& plan) {
   constexpr double kColumns = 64;
-  const double scale = kColumns / fullest(plan);
+  const double scale = kColumns / max_peak(plan);
   std::string out;
   for (std::size_t rank = 0; rank < plan.size(); ++rank) {
     std::string bar;
@@ -75,13 +75,13 @@ std::string memory_bars(const std::vector<StageMemory>& plan) {
 
 std::string memory_svg(const std::vector<StageMemory>& plan) {
   constexpr double kLeft = 70, kTop = 48, kWidth = 720, kRow = 24, kGap = 6, kMargin = 10;
-  const double scale = kWidth / fullest(plan);
+  const double scale = kWidth / max_peak(plan);
   const double height = kTop + static_cast<double>(plan.size()) * (kRow + kGap) + kMargin;
   std::string out = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {0:.0f} {1:.0f}\" width=\"{0:.0f}\" height=\"{1:.0f}\" "
-      "role=\"img\" aria-label=\"memory of each pipeline rank\">"
+      "role=\"img\" aria-label=\"memory by pipeline rank\">"
       "<style>text{{font:12px sans-serif;fill:#333}}.row{{fill:#f2f2f2}}.phase{{stroke:#222;stroke-width:1.5}}</style>"
-      "<text x=\"{2}\" y=\"16\">memory at the fullest moment of a step; lines: {3}, {4}, {5}</text>",
+      "<text x=\"{2}\" y=\"16\">memory at the peak of a step; lines: {3}, {4}, {5}</text>",
       kLeft + kWidth + 90, height, kMargin, kOtherPhases[0].name, kOtherPhases[1].name, kOtherPhases[2].name);
   double x = kMargin;
   for (const Share& share : kShares) {

@@ -1,5 +1,5 @@
-// Pictures of the memory plan: a bar for each pipeline rank, parted by what lies there at the fullest moment
-// of a step, and the peak of each phase of a run.
+// Pictures of the memory plan: a bar per pipeline rank, divided by contents at the peak of a step, and the
+// peak of each phase of a run.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@
 
 namespace colonnade::cost {
 
-/// One line a rank of at most 64 signs, the longest bar the fullest rank's:
+/// One line per rank of at most 64 characters; the longest bar is that of the rank with most memory:
 ///   rank 0   |wwgggoooooaaaaax            | 12.3 GiB
-/// and what the letters stand for. Parts that no rank has are left out.
+/// and a legend. Parts that are zero on all ranks are left out.
 std::string memory_bars(const std::vector<StageMemory>& plan);
 
-/// The same as SVG. Lines across a rank's bar are the peaks of its other phases: start-up, optimizer,
-/// evaluation. Numbers are in the titles.
+/// The same as SVG. Lines across a bar mark the peaks of the other phases: start-up, optimizer, evaluation.
+/// Titles hold the numbers.
 std::string memory_svg(const std::vector<StageMemory>& plan);
 
 }  // namespace colonnade::cost

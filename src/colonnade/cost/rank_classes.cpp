@@ -15,10 +15,10 @@
 namespace colonnade::cost {
 namespace {
 
-/// What a place gives a rank, as numbers.
+/// Properties of a rank that follow from its position, as numbers.
 using Trait = std::vector<std::int64_t>;
 
-/// Something that depends on some coordinates alone: found once for each place on them.
+/// A trait that depends only on some coordinates; computed once for each position on `axes`.
 struct Aspect {
   std::vector<layout::Axis> axes;
   std::function<Trait(int rank)> trait;
@@ -26,9 +26,9 @@ struct Aspect {
   std::map<Trait, int> numbers = {};
 
   int number_of(const layout::Mesh& mesh, int rank) {
-    std::vector<int> place;
-    for (const layout::Axis axis : axes) place.push_back(mesh.coord(rank, axis));
-    const auto [known, is_new] = number_at.try_emplace(std::move(place), 0);
+    std::vector<int> position;
+    for (const layout::Axis axis : axes) position.push_back(mesh.coord(rank, axis));
+    const auto [known, is_new] = number_at.try_emplace(std::move(position), 0);
     if (is_new)
       known->second = numbers.try_emplace(trait(rank), static_cast<int>(numbers.size())).first->second;
     return known->second;
@@ -39,9 +39,9 @@ class Traits {
  public:
   explicit Traits(const config::Run& run)
       : run_(run),
-        equal_(layout::with_equal_groups(run)),
+        equal_groups_(layout::with_fixed_context_size(run)),
         mesh_(run.parallel),
-        levels_(layout::levels_of(run.parallel, mesh_)) {
+        levels_(layout::replica_levels(run.parallel, mesh_)) {
     for (int stage = 0; stage < mesh_.size(layout::Axis::kPp); ++stage) {
       stages_.push_back(layout::stages_of_rank(run.model, run.parallel, stage));
       layouts_.push_back(flat_layout(run, mesh_, stages_.back()));
@@ -50,18 +50,18 @@ class Traits {
 
   [[nodiscard]] const layout::Mesh& mesh() const { return mesh_; }
 
-  /// Shards of the parameters of one family.
-  [[nodiscard]] Trait shards(int rank, layout::Family family) const {
+  /// Parameter shards of one parameter group.
+  [[nodiscard]] Trait shards(int rank, layout::ParamGroup family) const {
     Trait trait;
     const auto& stages = stages_.at(stage(rank));
     const layout::Position position = mesh_.position(rank);
     const layout::FirstReaders first = layout::first_readers(run_.model, stages);
     for (const layout::StageBlocks& blocks : stages)
-      for_each_held(run_, blocks, first, [&](const layout::ParamSpec& spec, int) {
-        if (spec.family != family) return;
+      for_each_stage_param(run_, blocks, first, [&](const layout::ParamSpec& spec, int) {
+        if (spec.param_group != family) return;
         const layout::Shard held = layout::shard(spec, position);
         trait.insert(trait.end(), held.shape.begin(), held.shape.end());
-        for (const layout::Part& part : held.parts) {
+        for (const layout::ShardBox& part : held.boxes) {
           trait.insert(trait.end(), part.length.begin(), part.length.end());
           trait.insert(trait.end(), {part.holders, part.owner ? 1 : 0});
         }
@@ -70,42 +70,42 @@ class Traits {
     return trait;
   }
 
-  /// Its parts of the buckets of one family, for the optimizer.
-  [[nodiscard]] Trait updated(int rank, layout::Family family) const {
+  /// Optimizer shards of the buckets of one parameter group.
+  [[nodiscard]] Trait optimizer_shards(int rank, layout::ParamGroup family) const {
     const int inner = levels_.inner.of(family), outer = levels_.outer.of(family);
     const int index = mesh_.index(rank, layout::data_axes(family));
     const bool shared = layout::sharding_of(run_.parallel) >= layout::Sharding::kOptimizer && inner > 1;
-    const int of_inner = shared ? inner : 1, of_outer = levels_.outer_cut ? outer : 1;
-    const int part = (shared ? index % inner : 0) * of_outer + (levels_.outer_cut ? index / inner : 0);
-    const bool counts = (shared || index % inner == 0) && (levels_.outer_cut || index / inner == 0);
+    const int of_inner = shared ? inner : 1, of_outer = levels_.outer_sharded ? outer : 1;
+    const int part = (shared ? index % inner : 0) * of_outer + (levels_.outer_sharded ? index / inner : 0);
+    const bool counts = (shared || index % inner == 0) && (levels_.outer_sharded || index / inner == 0);
     Trait trait{counts ? 1 : 0, 0};
     const layout::FlatLayout& layout = layouts_.at(stage(rank));
     for (const layout::FlatBucket& bucket : layout.buckets) {
-      if (bucket.family != family) continue;
+      if (bucket.param_group != family) continue;
       const int parts = of_inner * of_outer;
-      const std::int64_t elements = layout::elements_in_part(layout, bucket, part, parts);
+      const std::int64_t elements = layout::elements_in_shard(layout, bucket, part, parts);
       trait[1] += elements;
       trait.push_back(elements == 0 ? 0 : elements < (bucket.end - bucket.begin) / parts ? 1 : 2);
     }
-    return trait.size() == 2 ? Trait() : trait;  // nothing of this family
+    return trait.size() == 2 ? Trait() : trait;  // no parameters of this group
   }
 
-  /// Of each kind of attention among context ranks.
-  [[nodiscard]] Trait blocks_of_keys(int rank) const {
-    const int cp = equal_.parallel.context_parallel_size;
+  /// KV blocks of each kind of context-parallel attention.
+  [[nodiscard]] Trait kv_blocks(int rank) const {
+    const int cp = equal_groups_.parallel.context_parallel_size;
     if (cp == 1) return {};
     std::map<std::tuple<int, int, bool>, Trait> kinds;
     for (std::int64_t layer = 0; layer < run_.model.num_layers; ++layer) {
-      const layout::ContextLayer kind = layout::context_layer(equal_.parallel, layer);
-      const int place = mesh_.index(rank, layout::data_axes(layout::Family::kDense)) % cp / kind.heads;
-      kinds.try_emplace({kind.heads, kind.ring, kind.gathers}, met(kind, place));
+      const layout::LayerContextParallel kind = layout::context_layer(equal_groups_.parallel, layer);
+      const int position = mesh_.index(rank, layout::data_axes(layout::ParamGroup::kDense)) % cp / kind.heads;
+      kinds.try_emplace({kind.heads, kind.ring, kind.gathers}, attended_blocks(kind, position));
     }
     Trait trait;
     for (const auto& [kind, of_kind] : kinds) trait.insert(trait.end(), of_kind.begin(), of_kind.end());
     return trait;
   }
 
-  [[nodiscard]] Trait received(int rank) const {
+  [[nodiscard]] Trait expert_rows(int rank) const {
     const double share = layout::assumed_share(run_.model.moe, mesh_.coord(rank, layout::Axis::kEp),
                                                mesh_.size(layout::Axis::kEp));
     return {std::llround(share * 1e6)};
@@ -116,17 +116,18 @@ class Traits {
     return static_cast<std::size_t>(mesh_.coord(rank, layout::Axis::kPp));
   }
 
-  [[nodiscard]] Trait met(const layout::ContextLayer& kind, int place) const {
+  [[nodiscard]] Trait attended_blocks(const layout::LayerContextParallel& kind, int position) const {
     if (kind.ring == 1) return {};
-    std::vector<layout::Meeting> meetings;
-    const std::int64_t length = equal_.training.seq_length;
-    if (kind.gathers) meetings = layout::meetings_with_others(length, place, kind.ring);
+    std::vector<layout::AttentionBlock> meetings;
+    const std::int64_t length = equal_groups_.training.seq_length;
+    if (kind.gathers) meetings = layout::remote_attention_blocks(length, position, kind.ring);
     for (int step = 1; !kind.gathers && step < kind.ring; ++step)
-      meetings.push_back(layout::meeting(length, place, (place - step + kind.ring) % kind.ring, kind.ring));
-    Trait trait{layout::sends_first(place) && !kind.gathers ? 1 : 0};
+      meetings.push_back(
+          layout::attention_block(length, position, (position - step + kind.ring) % kind.ring, kind.ring));
+    Trait trait{layout::sends_first(position) && !kind.gathers ? 1 : 0};
     Trait before;
     for (std::size_t i = 0; i < meetings.size(); ++i) {
-      const bool last = i + 1 == meetings.size();  // nothing travels beside it
+      const bool last = i + 1 == meetings.size();  // no hop overlaps it
       const Trait one{meetings[i].first_query, meetings[i].keys, last ? 1 : 0};
       if (one != before) trait.insert(trait.end(), one.begin(), one.end());
       before = one;
@@ -135,9 +136,9 @@ class Traits {
   }
 
   const config::Run& run_;
-  config::Run equal_;  ///< whose ranks share all sequences alike
+  config::Run equal_groups_;  ///< with equal context-parallel groups for all sequences
   layout::Mesh mesh_;
-  layout::Levels levels_;
+  layout::ReplicaLevels levels_;
   std::vector<std::vector<layout::StageBlocks>> stages_;
   std::vector<layout::FlatLayout> layouts_;
 };
@@ -152,14 +153,14 @@ std::vector<int> rank_classes(const config::Run& run) {
   const auto stage = [&traits](int rank) { return Trait{traits.mesh().coord(rank, layout::Axis::kPp)}; };
   std::vector<Aspect> aspects = {
       {{layout::Axis::kPp}, stage},
-      {{layout::Axis::kPp, layout::Axis::kTp}, of(&Traits::shards, layout::Family::kDense)},
+      {{layout::Axis::kPp, layout::Axis::kTp}, of(&Traits::shards, layout::ParamGroup::kDense)},
       {{layout::Axis::kPp, layout::Axis::kEtp, layout::Axis::kEp},
-       of(&Traits::shards, layout::Family::kExpert)},
+       of(&Traits::shards, layout::ParamGroup::kExpert)},
       {{layout::Axis::kPp, layout::Axis::kDp, layout::Axis::kCp},
-       of(&Traits::updated, layout::Family::kDense)},
-      {{layout::Axis::kPp, layout::Axis::kEdp}, of(&Traits::updated, layout::Family::kExpert)},
-      {{layout::Axis::kDp, layout::Axis::kCp}, of(&Traits::blocks_of_keys)},
-      {{layout::Axis::kEp}, of(&Traits::received)},
+       of(&Traits::optimizer_shards, layout::ParamGroup::kDense)},
+      {{layout::Axis::kPp, layout::Axis::kEdp}, of(&Traits::optimizer_shards, layout::ParamGroup::kExpert)},
+      {{layout::Axis::kDp, layout::Axis::kCp}, of(&Traits::kv_blocks)},
+      {{layout::Axis::kEp}, of(&Traits::expert_rows)},
   };
   std::map<std::vector<int>, int> classes;
   std::vector<int> by_rank;

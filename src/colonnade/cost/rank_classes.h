@@ -1,4 +1,4 @@
-// Which ranks of a run do the same, so that one of them stands for all in a dry run.
+// Equivalence classes of ranks, so that a dry run needs one rank of each class.
 #pragma once
 
 #include <vector>
@@ -7,17 +7,16 @@
 
 namespace colonnade::cost {
 
-/// By rank the number of its class, from 0 in the order of their first ranks. Nothing that a training step
-/// does depends on where two ranks of a class differ. All that their places in the mesh (layout::Mesh) give
-/// them is the same:
+/// Class of every rank, numbered from 0 in the order of first ranks. Ranks of a class perform the same
+/// training step: all that their positions in the mesh (layout::Mesh) determine is equal:
 ///   their stages;
-///   of each parameter there the shape of the shard, how long its parts are, how many ranks hold each of them
-///   and whether they are the one that counts it;
-///   of each bucket's part that they update whether it is parameters, filling or both, how many elements all
-///   of them are, and whether they count them for their replicas;
-///   blocks of keys that their queries meet, in their order without repeats but for the last, and who of two
-///   neighbours in a ring sends first; rows that their experts receive over the mean.
-/// Which ranks they talk to differs. Of a run that is complete and sound.
+///   for each parameter the shape of the shard, the lengths of its parts, the number of ranks that hold each
+///   part, and whether the rank is the one that counts it;
+///   for each bucket shard that they update whether it holds parameters, padding or both, the total number of
+///   elements, and whether the rank counts them for its replicas;
+///   KV blocks that their queries attend to, in order, with repeats collapsed except the last, and which of
+///   two ring neighbours sends first; rows that their experts receive, relative to the mean.
+/// Their communication peers differ. The run must be complete and valid.
 std::vector<int> rank_classes(const config::Run& run);
 
 }  // namespace colonnade::cost

@@ -1,4 +1,4 @@
-// Enumerates layouts, asks the rules, the memory plan and the estimate, in this order.
+// Enumerates layouts and applies rules, estimate and memory plan.
 #include "colonnade/cost/search.h"
 
 #include <fmt/format.h>
@@ -27,49 +27,50 @@
 namespace colonnade::cost {
 namespace {
 
-/// What candidates have in common that differ by what ranks share alone, as long as they follow one another.
-struct Neighbours {
-  const Choices* choices = nullptr;
+/// Results shared by consecutive candidates that differ only in data-parallel sharding.
+struct CandidateCache {
+  const LayoutChoice* choices = nullptr;
   std::int64_t micro_batch = 0;
-  bool by_sequence = false;
-  std::optional<BytesBeside> beside;
+  bool sequence_parallel = false;
+  std::optional<InFlightBytes> in_flight;
   struct Peaks {
-    std::vector<std::vector<std::vector<UnitBytes>>> units;  ///< by rank, as StageMemory's
-    bool of_no_units = true;                                 ///< with units passes need no less
-    std::vector<PassPeak> peaks;
+    std::vector<std::vector<std::vector<UnitBytes>>> units;  ///< StageMemory::units by rank
+    bool without_units = true;                               ///< no units: a lower bound for all shardings
+    std::vector<ActivationPeak> peaks;
   };
-  struct OneWay {  ///< of making layers again
+  struct RecomputeCache {  ///< results of one recomputation option
     config::Recompute recompute;
     std::vector<Peaks> peaks;
-    std::optional<StepPasses> passes;
+    std::optional<ForwardBackwardTime> passes;
   };
-  std::vector<OneWay> ways;
+  std::vector<RecomputeCache> options;
 
-  OneWay& way(const config::Recompute& recompute) {
-    const auto found = std::ranges::find(ways, recompute, &OneWay::recompute);
-    return found != ways.end() ? *found
-                               : ways.emplace_back(OneWay{.recompute = recompute, .peaks = {}, .passes = {}});
+  RecomputeCache& option(const config::Recompute& recompute) {
+    const auto found = std::ranges::find(options, recompute, &RecomputeCache::recompute);
+    return found != options.end()
+               ? *found
+               : options.emplace_back(RecomputeCache{.recompute = recompute, .peaks = {}, .passes = {}});
   }
 };
 
-/// What is known of one thread's candidates.
-class Judge {
+/// Evaluates the candidates of one thread.
+class Evaluator {
  public:
-  Judge(const config::Run& base, const Hardware& hardware, std::size_t keep)
+  Evaluator(const config::Run& base, const Hardware& hardware, std::size_t keep)
       : base_(base), hardware_(hardware), keep_(keep) {
-    if (!base.recompute.granularity) again_ = ways_to_make_again(base.model);
+    if (!base.recompute.granularity) recompute_options_ = recompute_options(base.model);
   }
 
-  /// From now on layouts are left alone that take longer.
+  /// Prunes slower layouts from now on.
   void set_bound(double step) { bound_ = step; }
 
-  void judge(const Choices& c) {
-    const std::vector<Choice> choices = choices_of(base_, c, hardware_.devices_per_node);
-    result.candidates += static_cast<std::int64_t>(choices.size());
-    if (splits(c)) {
-      for (const Choice& choice : choices) judge(c, choice);
-    } else if (!choices.empty()) {
-      result.refused["pipeline-split"] += static_cast<std::int64_t>(choices.size());
+  void evaluate(const LayoutChoice& c) {
+    const std::vector<Candidate> candidates = candidates_of(base_, c, hardware_.devices_per_node);
+    result.candidates += static_cast<std::int64_t>(candidates.size());
+    if (can_split(c)) {
+      for (const Candidate& candidate : candidates) evaluate(c, candidate);
+    } else if (!candidates.empty()) {
+      result.rejected["pipeline-split"] += static_cast<std::int64_t>(candidates.size());
     }
   }
 
@@ -78,7 +79,7 @@ class Judge {
       const config::Parallel& p = f.run.parallel;
       return std::tuple(
           f.time.step, f.peak_bytes, p.tensor_model_parallel_size, p.pipeline_model_parallel_size,
-          p.context_parallel_size, p.cp_comm_type, p.expert_model_parallel_size, p.expert_tensor(),
+          p.context_parallel_size, p.cp_comm_type, p.expert_model_parallel_size, p.expert_tensor_size(),
           f.run.model.moe.token_dispatcher_type, p.pipeline_schedule, p.num_virtual_stages_per_pipeline_rank,
           f.run.training.micro_batch_size, p.account_for_embedding_in_pipeline_split,
           p.account_for_loss_in_pipeline_split, p.pipeline_model_parallel_layout, p.sequence_parallel,
@@ -92,32 +93,32 @@ class Judge {
   SearchResult result;
 
  private:
-  void judge(const Choices& c, const Choice& choice) {
-    if (&c != near_.choices || choice.micro_batch != near_.micro_batch ||
-        choice.by_sequence != near_.by_sequence)
-      near_ = {.choices = &c,
-               .micro_batch = choice.micro_batch,
-               .by_sequence = choice.by_sequence,
-               .beside = {},
-               .ways = {}};
-    if (are_slow(near_.way(base_.recompute).passes)) {  // whatever is shared
-      ++result.slower;
+  void evaluate(const LayoutChoice& c, const Candidate& candidate) {
+    if (&c != cache_.choices || candidate.micro_batch != cache_.micro_batch ||
+        candidate.sequence_parallel != cache_.sequence_parallel)
+      cache_ = {.choices = &c,
+                .micro_batch = candidate.micro_batch,
+                .sequence_parallel = candidate.sequence_parallel,
+                .in_flight = {},
+                .options = {}};
+    if (passes_are_slow(cache_.option(base_.recompute).passes)) {  // for any sharding
+      ++result.pruned;
       return;
     }
-    config::Run given = run_of(base_, c, choice);
+    config::Run given = run_of(base_, c, candidate);
     config::Run run = given;
     config::derive(run);
     if (const auto id = rules::first_broken(run, rules::Purpose::kPlan)) {
-      ++result.refused[*id];
+      ++result.rejected[*id];
       return;
     }
-    if (is_slow(c, choice, run)) {
-      ++result.slower;
+    if (is_slow(c, candidate, run)) {
+      ++result.pruned;
       return;
     }
-    double peak = peak_bytes(c, choice, run);
-    if (peak > hardware_.usable_bytes() && !again_.empty()) {
-      peak = std::min(peak, make_again(c, choice, run));
+    double peak = peak_bytes(c, candidate, run);
+    if (peak > hardware_.usable_bytes() && !recompute_options_.empty()) {
+      peak = std::min(peak, choose_recompute(c, candidate, run));
       given.recompute = run.recompute;
     }
     if (peak > hardware_.usable_bytes()) {
@@ -126,50 +127,51 @@ class Judge {
       return;
     }
     ++result.fit;
-    keep_best({std::move(given), time_of(c, run), peak});
+    insert_best({std::move(given), time_of(c, run), peak});
   }
 
-  /// Whether these passes take longer alone than the layouts to beat do with all the rest.
-  [[nodiscard]] bool are_slow(const std::optional<StepPasses>& passes) const {
-    return passes && std::max(passes->most.total(), passes->pipeline.makespan) > bound_;
+  /// Whether the passes alone take longer than the full steps of the layouts to beat.
+  [[nodiscard]] bool passes_are_slow(const std::optional<ForwardBackwardTime>& passes) const {
+    return passes && std::max(passes->busiest.total(), passes->pipeline.makespan) > bound_;
   }
 
-  /// Whether the run takes longer than the layouts to beat even if nothing need be made again. Of what does
-  /// not fit whatever is made again, that is not asked.
-  bool is_slow(const Choices& c, const Choice& choice, const config::Run& run) {
-    return std::isfinite(bound_) && fullest(run, resident(c, choice, run)) <= hardware_.usable_bytes() &&
+  /// Whether the run is slower than the layouts to beat even without recomputation. False for layouts that
+  /// cannot fit with any recomputation.
+  bool is_slow(const LayoutChoice& c, const Candidate& candidate, const config::Run& run) {
+    return std::isfinite(bound_) && max_peak(run, resident(c, candidate, run)) <= hardware_.usable_bytes() &&
            time_of(c, run).step > bound_;
   }
 
-  StepTime time_of(const Choices& c, const config::Run& run) {
-    auto& passes = near_.way(run.recompute).passes;
-    if (!passes) passes = step_passes(assumed(run), hardware_, {}, schedules_);
+  StepTime time_of(const LayoutChoice& c, const config::Run& run) {
+    auto& passes = cache_.option(run.recompute).passes;
+    if (!passes) passes = forward_backward_time(assumed(run), hardware_, {}, schedules_);
     return estimate_step(assumed(run), hardware_, sizes(c, run), *passes);
   }
 
-  /// What a plan of the run describes.
+  /// The run that a plan assumes: equal context-parallel groups.
   const config::Run& assumed(const config::Run& run) {
-    return run.parallel.hybrid_context_parallel ? assumed_ = layout::with_equal_groups(run) : run;
+    return run.parallel.hybrid_context_parallel ? assumed_ = layout::with_fixed_context_size(run) : run;
   }
 
-  /// Makes as little again as lets the layout fit, and gives its peak. The last way keeps least: where it
-  /// does not fit, none does.
-  double make_again(const Choices& c, const Choice& choice, config::Run& run) {
-    const auto peak_with = [&](const config::Recompute& way) {
-      run.recompute = way;
+  /// Sets the cheapest recomputation with which the layout fits, and returns its peak. The last option saves
+  /// least: if it does not fit, none does.
+  double choose_recompute(const LayoutChoice& c, const Candidate& candidate, config::Run& run) {
+    const auto peak_with = [&](const config::Recompute& option) {
+      run.recompute = option;
       return rules::first_broken(run, rules::Purpose::kPlan) ? std::numeric_limits<double>::infinity()
-                                                             : peak_bytes(c, choice, run);
+                                                             : peak_bytes(c, candidate, run);
     };
-    const double least = peak_with(again_.back());
-    if (std::isfinite(least) && least > hardware_.usable_bytes()) return least;
-    for (std::size_t i = 0; i + 1 < again_.size(); ++i)
-      if (const double peak = peak_with(again_[i]); peak <= hardware_.usable_bytes()) return peak;
-    run.recompute = again_.back();
-    return least;
+    const double lower_bound = peak_with(recompute_options_.back());
+    if (std::isfinite(lower_bound) && lower_bound > hardware_.usable_bytes()) return lower_bound;
+    for (std::size_t i = 0; i + 1 < recompute_options_.size(); ++i)
+      if (const double peak = peak_with(recompute_options_[i]); peak <= hardware_.usable_bytes()) return peak;
+    run.recompute = recompute_options_.back();
+    return lower_bound;
   }
 
-  /// Whether the layers can be split, the commonest fault and the same for all tensor sizes and batches.
-  bool splits(const Choices& c) {
+  /// Whether the layers can be split into stages: the most common error, and the same for all tensor sizes
+  /// and batches.
+  bool can_split(const LayoutChoice& c) {
     if (const auto found = splits_.find(c.split()); found != splits_.end()) return found->second;
     bool can = true;
     try {
@@ -182,65 +184,69 @@ class Judge {
     return splits_.emplace(c.split(), can).first->second;
   }
 
-  const LocalSizes& sizes(const Choices& c, const config::Run& run) {
+  const LocalSizes& sizes(const LayoutChoice& c, const config::Run& run) {
     const std::tuple key(c.tensor, c.expert, c.expert_tensor);
     if (!sizes_.contains(key)) sizes_.emplace(key, local_sizes(run));
     return sizes_.at(key);
   }
 
-  /// What lies on the ranks in every phase.
-  const std::vector<StageMemory>& resident(const Choices& c, const Choice& choice, const config::Run& run) {
-    const std::tuple key(c.split(), c.tensor, c.expert, c.expert_tensor, choice.shares.key());
+  /// Resident memory of all ranks.
+  const std::vector<StageMemory>& resident(const LayoutChoice& c, const Candidate& candidate,
+                                           const config::Run& run) {
+    const std::tuple key(c.split(), c.tensor, c.expert, c.expert_tensor, candidate.data_sharding.key());
     const auto found = resident_.find(key);
     return found != resident_.end() ? found->second
                                     : resident_.emplace(key, plan_resident(run)).first->second;
   }
 
-  double peak_bytes(const Choices& c, const Choice& choice, const config::Run& run) {
-    std::vector<StageMemory> plan = resident(c, choice, run);
-    // Too big whatever comes on top, and not the smallest.
-    const auto hopeless = [&](double least) {
-      return least > hardware_.usable_bytes() && result.smallest_bytes > 0 && least >= result.smallest_bytes;
+  double peak_bytes(const LayoutChoice& c, const Candidate& candidate, const config::Run& run) {
+    std::vector<StageMemory> plan = resident(c, candidate, run);
+    // Too big even as a lower bound, and not the smallest.
+    const auto is_hopeless = [&](double lower_bound) {
+      return lower_bound > hardware_.usable_bytes() && result.smallest_bytes > 0 &&
+             lower_bound >= result.smallest_bytes;
     };
-    if (const double least = fullest(run, plan); hopeless(least)) return least;
+    if (const double lower_bound = max_peak(run, plan); is_hopeless(lower_bound)) return lower_bound;
     const config::Run& equal = assumed(run);
-    const int count = schedule::steady_microbatches(run.parallel, c.chunks,
-                                                    static_cast<int>(rules::num_microbatches(equal)));
-    const schedule::SoundSchedule& sound = schedules_.of(run.parallel, c.chunks, count);
-    if (const auto& known = near_.way(run.recompute).peaks; !known.empty()) {
-      add_passes(known.front().peaks, sound, plan);
-      if (const double least = fullest(run, plan); known.front().of_no_units && hopeless(least)) return least;
+    const int count = schedule::steady_state_microbatches(run.parallel, c.chunks,
+                                                          static_cast<int>(rules::num_microbatches(equal)));
+    const schedule::CheckedSchedule& sound = schedules_.get(run.parallel, c.chunks, count);
+    if (const auto& known = cache_.option(run.recompute).peaks; !known.empty()) {
+      add_activations(known.front().peaks, sound, plan);
+      if (const double lower_bound = max_peak(run, plan);
+          known.front().without_units && is_hopeless(lower_bound))
+        return lower_bound;
     }
-    add_passes(peaks(equal, sound, plan), sound, plan);
-    if (fullest(run, plan) <= hardware_.usable_bytes()) add_evaluations(equal, sound, plan);
-    return fullest(run, plan);
+    add_activations(peaks(equal, sound, plan), sound, plan);
+    if (max_peak(run, plan) <= hardware_.usable_bytes()) add_evaluations(equal, sound, plan);
+    return max_peak(run, plan);
   }
 
-  /// Those of ways to share that have the same units are the same.
-  const std::vector<PassPeak>& peaks(const config::Run& run, const schedule::SoundSchedule& sound,
-                                     const std::vector<StageMemory>& plan) {
-    Neighbours::Peaks now;
+  /// Shardings with equal units have equal peaks.
+  const std::vector<ActivationPeak>& peaks(const config::Run& run, const schedule::CheckedSchedule& sound,
+                                           const std::vector<StageMemory>& plan) {
+    CandidateCache::Peaks now;
     for (const StageMemory& memory : plan) {
-      now.of_no_units = now.of_no_units && memory.units.empty();
+      now.without_units = now.without_units && memory.units.empty();
       now.units.push_back(memory.units);
     }
-    auto& known = near_.way(run.recompute).peaks;
+    auto& known = cache_.option(run.recompute).peaks;
     for (const auto& other : known)
       if (other.units == now.units) return other.peaks;
-    if (!near_.beside) near_.beside = bytes_beside(run, sound, plan);
-    now.peaks = peaks_of_passes(run, sound, *near_.beside, plan);
+    if (!cache_.in_flight) cache_.in_flight = in_flight_bytes(run, sound, plan);
+    now.peaks = activation_peaks(run, sound, *cache_.in_flight, plan);
     return known.emplace_back(std::move(now)).peaks;
   }
 
-  static double fullest(const config::Run& run, const std::vector<StageMemory>& plan) {
-    return static_cast<double>(fullest_bytes(run, plan));
+  static double max_peak(const config::Run& run, const std::vector<StageMemory>& plan) {
+    return static_cast<double>(max_peak_bytes(run, plan));
   }
 
-  void keep_best(FoundLayout found) {
+  void insert_best(FoundLayout found) {
     auto& best = result.best;
-    const auto place = std::upper_bound(best.begin(), best.end(), found, faster);
-    if (best.size() == keep_ && place == best.end()) return;
-    best.insert(place, std::move(found));
+    const auto position = std::upper_bound(best.begin(), best.end(), found, faster);
+    if (best.size() == keep_ && position == best.end()) return;
+    best.insert(position, std::move(found));
     if (best.size() > keep_) best.pop_back();
   }
 
@@ -249,35 +255,36 @@ class Judge {
   std::size_t keep_;
   double bound_ = std::numeric_limits<double>::infinity();  ///< step time of the layouts to beat
   config::Run assumed_;
-  std::vector<config::Recompute> again_;  ///< ways to try; none where the settings say one
-  schedule::KnownSchedules schedules_;
-  using Split = decltype(std::declval<Choices>().split());
+  std::vector<config::Recompute>
+      recompute_options_;  ///< recomputation options; none if the settings choose one
+  schedule::ScheduleCache schedules_;
+  using Split = decltype(std::declval<LayoutChoice>().split());
   std::map<Split, bool> splits_;
-  Neighbours near_;
+  CandidateCache cache_;
   std::map<std::tuple<int, int, int>, LocalSizes> sizes_;
-  using SharesKey = decltype(std::declval<Shares>().key());
-  std::map<std::tuple<Split, int, int, int, SharesKey>, std::vector<StageMemory>> resident_;
+  using ShardingKey = decltype(std::declval<DataSharding>().key());
+  std::map<std::tuple<Split, int, int, int, ShardingKey>, std::vector<StageMemory>> resident_;
 };
 
 void add(const SearchResult& part, std::size_t keep, SearchResult& sum) {
   sum.candidates += part.candidates;
-  for (const auto& [id, count] : part.refused) sum.refused[id] += count;
+  for (const auto& [id, count] : part.rejected) sum.rejected[id] += count;
   sum.too_big += part.too_big;
   if (part.smallest_bytes > 0 && (sum.smallest_bytes == 0 || part.smallest_bytes < sum.smallest_bytes))
     sum.smallest_bytes = part.smallest_bytes;
-  sum.slower += part.slower;
+  sum.pruned += part.pruned;
   sum.fit += part.fit;
   sum.best.insert(sum.best.end(), part.best.begin(), part.best.end());
-  std::sort(sum.best.begin(), sum.best.end(), Judge::faster);
+  std::sort(sum.best.begin(), sum.best.end(), Evaluator::faster);
   if (sum.best.size() > keep) sum.best.resize(keep);
 }
 
-/// "tensor ranks +12 ms, pipeline idle +3 ms": the two parts that lose most against the first layout.
+/// "TP comm +12 ms, bubble +3 ms": the two largest losses against the first layout.
 std::string why_slower(const StepTime& t, const StepTime& first) {
   std::vector<std::pair<double, const char*>> parts{
-      {t.compute - first.compute, "compute"},       {t.tensor - first.tensor, "tensor ranks"},
-      {t.context - first.context, "context ranks"}, {t.experts - first.experts, "expert ranks"},
-      {t.bubble - first.bubble, "pipeline idle"},   {t.data - first.data, "data ranks"},
+      {t.compute - first.compute, "compute"},      {t.tensor - first.tensor, "TP comm"},
+      {t.context - first.context, "CP comm"},      {t.experts - first.experts, "EP comm"},
+      {t.bubble - first.bubble, "bubble"},         {t.data - first.data, "DP comm"},
       {t.optimizer - first.optimizer, "optimizer"}};
   std::sort(parts.rbegin(), parts.rend());
   std::string why;
@@ -287,7 +294,7 @@ std::string why_slower(const StepTime& t, const StepTime& first) {
   return why;
 }
 
-/// Virtual stages of a rank.
+/// Virtual stages per rank.
 int chunks_of(const config::Run& run) {
   return static_cast<int>(layout::split_stages(run.model, run.parallel).size()) /
          run.parallel.pipeline_model_parallel_size;
@@ -298,7 +305,8 @@ std::string schedule_text(const config::Run& run) {
   return std::string(schedule::schedule_kind(run.parallel, chunks_of(run)).name);
 }
 
-/// "even", or what --pipeline-model-parallel-layout says.
+/// Split of the layers: "even", "with E" if the embedding counts as a layer, "with L" for the loss, or the
+/// layout string.
 std::string layers_text(const config::Parallel& p) {
   if (p.pipeline_model_parallel_size == 1) return "-";
   if (!p.pipeline_model_parallel_layout.empty()) return p.pipeline_model_parallel_layout;
@@ -307,27 +315,27 @@ std::string layers_text(const config::Parallel& p) {
 }
 
 std::string context_text(const config::Parallel& p) {
-  if (p.hybrid_context_parallel) return fmt::format("by length {}", p.cp_comm_type.front());
+  if (p.hybrid_context_parallel) return fmt::format("hybrid {}", p.cp_comm_type.front());
   if (p.context_parallel_size == 1) return "1";
   return fmt::format("{} {}", p.context_parallel_size, p.cp_comm_type.front());
 }
 
-/// "-", "layers" or the parts of each.
-std::string again_text(const config::Recompute& recompute) {
+/// "-", "full", or the modules of selective recomputation.
+std::string recompute_text(const config::Recompute& recompute) {
   if (!recompute.granularity) return "-";
-  return recompute.full() ? "layers" : fmt::format("{}", fmt::join(recompute.modules, " "));
+  return recompute.is_full() ? "full" : fmt::format("{}", fmt::join(recompute.modules, " "));
 }
 
-/// "8 x 2 alltoall": expert ranks and expert tensor ranks, and how rows reach them.
+/// "8 x 2 alltoall": expert and expert tensor sizes, and the dispatcher.
 std::string experts_text(const config::Run& run) {
   const config::Parallel& p = run.parallel;
   if (run.model.moe.num_experts == 0) return "-";
-  const std::string sizes = fmt::format("{} x {}", p.expert_model_parallel_size, p.expert_tensor());
-  if (p.expert_model_parallel_size * p.expert_tensor() == 1) return sizes;
+  const std::string sizes = fmt::format("{} x {}", p.expert_model_parallel_size, p.expert_tensor_size());
+  if (p.expert_model_parallel_size * p.expert_tensor_size() == 1) return sizes;
   return sizes + " " + config::text_of(run, config::setting("moe_token_dispatcher_type"));
 }
 
-/// As --data-parallel-sharding-strategy calls it; "kept": gathered weights stay from pass to pass.
+/// The value of --data-parallel-sharding-strategy; "no reshard": parameters stay gathered until backward.
 std::string sharding_text(const config::Parallel& p) {
   switch (layout::sharding_of(p)) {
     case layout::Sharding::kNone:
@@ -337,18 +345,18 @@ std::string sharding_text(const config::Parallel& p) {
     case layout::Sharding::kGradients:
       return "optim_grads";
     case layout::Sharding::kParameters:
-      return p.torch_fsdp2_reshard_after_forward ? "optim_grads_params" : "optim_grads_params kept";
+      return p.torch_fsdp2_reshard_after_forward ? "optim_grads_params" : "optim_grads_params, no reshard";
   }
   return "";
 }
 
-/// "1", "4", or "4 optim" where they share the update.
+/// "1", "4", or "4 optim" with optimizer states sharded across instances.
 std::string instances_text(const config::Parallel& p) {
   const bool outer = p.outer_dp_sharding_strategy == "optim";
   return fmt::format("{}{}", p.num_distributed_optimizer_instances, outer ? " optim" : "");
 }
 
-/// Calls work(0), ... work(threads - 1) side by side; throws what the first of them threw.
+/// Runs work(0), ..., work(threads - 1) in parallel; rethrows the exception of the lowest index.
 void in_threads(std::size_t threads, const std::function<void(std::size_t)>& work) {
   std::vector<std::exception_ptr> faults(threads);
   {
@@ -375,27 +383,27 @@ SearchResult search_layouts(const config::Run& run, const Hardware& hardware, st
         "--global-batch-size must be given for a search, which chooses the micro-batch; got none; write "
         "--global-batch-size N");
   const config::Run base = without_layout(run);
-  const std::vector<Choices> choices = all_choices(base);
+  const std::vector<LayoutChoice> choices = all_layout_choices(base);
   const std::size_t threads = std::clamp<std::size_t>(std::thread::hardware_concurrency(), 1, 16);
-  std::vector<Judge> judges(threads, Judge(base, hardware, keep));
-  // In blocks of neighbours, which share what a judge remembers; in rounds that go through all kinds of
-  // layouts, after each of which it is known what to beat. What is found and counted depends on the rounds
-  // and not on the threads.
+  std::vector<Evaluator> evaluators(threads, Evaluator(base, hardware, keep));
+  // Consecutive choices form blocks, which share an evaluator's cache. Each round covers all kinds of layouts
+  // and tightens the bound for the next one. Results depend on the rounds, not on the threads.
   constexpr std::size_t kRounds = 64, kBlocksInRound = 16;
   const std::size_t block_size = std::clamp<std::size_t>(choices.size() / (kRounds * kBlocksInRound), 1, 64);
-  const auto judge_round = [&](std::size_t round, std::size_t thread) {
+  const auto evaluate_round = [&](std::size_t round, std::size_t thread) {
     for (std::size_t i = 0; i < choices.size(); ++i) {
       const std::size_t block = i / block_size;
-      if (block % kRounds == round && block / kRounds % threads == thread) judges[thread].judge(choices[i]);
+      if (block % kRounds == round && block / kRounds % threads == thread)
+        evaluators[thread].evaluate(choices[i]);
     }
   };
   SearchResult result;
   for (std::size_t round = 0; round < kRounds; ++round) {
-    in_threads(threads, [&](std::size_t thread) { judge_round(round, thread); });
+    in_threads(threads, [&](std::size_t thread) { evaluate_round(round, thread); });
     result = {};
-    for (const Judge& judge : judges) add(judge.result, keep, result);
+    for (const Evaluator& evaluator : evaluators) add(evaluator.result, keep, result);
     if (result.best.size() == keep)
-      for (Judge& judge : judges) judge.set_bound(result.best.back().time.step);
+      for (Evaluator& evaluator : evaluators) evaluator.set_bound(result.best.back().time.step);
   }
   return result;
 }
@@ -418,7 +426,7 @@ std::vector<std::string> flags_between(const config::Run& from, const config::Ru
 
 Table search_table(const SearchResult& result) {
   Table table{{"#", "tensor", "pipeline", "virtual", "layers", "schedule", "context", "experts", "data",
-               "micro-batch", "SP", "sharding", "instances", "made again", "step", "tokens/s", "MFU",
+               "micro-batch", "SP", "sharding", "instances", "recompute", "step", "tokens/s", "MFU",
                "peak memory", "slower by"}};
   for (std::size_t i = 0; i < result.best.size(); ++i) {
     const FoundLayout& f = result.best[i];
@@ -428,35 +436,34 @@ Table search_table(const SearchResult& result) {
         {number(i + 1), number(p.tensor_model_parallel_size), number(p.pipeline_model_parallel_size),
          number(chunks_of(f.run)), layers_text(p), schedule_text(f.run), context_text(p), experts_text(f.run),
          number(p.data_parallel_size()), number(f.run.training.micro_batch_size),
-         p.sequence_parallel ? "yes" : "no", sharding_text(p), instances_text(p), again_text(f.run.recompute),
-         duration_text(f.time.step), fmt::format("{:.1f}", f.time.tokens_per_second_per_device),
-         fmt::format("{:.1f}%", 100 * f.time.mfu), bytes_text(f.peak_bytes),
-         i == 0 ? "" : why_slower(f.time, result.best[0].time)});
+         p.sequence_parallel ? "yes" : "no", sharding_text(p), instances_text(p),
+         recompute_text(f.run.recompute), duration_text(f.time.step),
+         fmt::format("{:.1f}", f.time.tokens_per_second_per_device), fmt::format("{:.1f}%", 100 * f.time.mfu),
+         bytes_text(f.peak_bytes), i == 0 ? "" : why_slower(f.time, result.best[0].time)});
   }
   return table;
 }
 
 std::string search_text(const SearchResult& result, const Hardware& hardware) {
-  std::int64_t refused = 0;
+  std::int64_t rejected = 0;
   std::vector<std::pair<std::int64_t, std::string>> rules;
-  for (const auto& [id, count] : result.refused) {
-    refused += count;
+  for (const auto& [id, count] : result.rejected) {
+    rejected += count;
     rules.emplace_back(count, id);
   }
   std::sort(rules.rbegin(), rules.rend());
   std::string out =
       fmt::format("search on {}: {} candidates, {} fit\n", hardware.name, result.candidates, result.fit);
-  out += fmt::format("  {} break a rule", refused);
+  out += fmt::format("  {} rejected by rules", rejected);
   for (std::size_t i = 0; i < rules.size(); ++i)
     out += fmt::format("{}{} {}", i == 0 ? ": " : ", ", rules[i].second, rules[i].first);
-  out += fmt::format("\n  {} need more than the {} that tensors may take", result.too_big,
+  out += fmt::format("\n  {} exceed the usable {} per device", result.too_big,
                      bytes_text(hardware.usable_bytes()));
-  if (result.too_big > 0) out += fmt::format(" (the smallest of them {})", bytes_text(result.smallest_bytes));
-  if (result.slower > 0)
-    out += fmt::format("\n  {} take longer than those below, were they to fit", result.slower);
+  if (result.too_big > 0) out += fmt::format(" (smallest peak {})", bytes_text(result.smallest_bytes));
+  if (result.pruned > 0) out += fmt::format("\n  {} pruned as slower than those below", result.pruned);
   out += "\n";
   if (result.best.empty()) return out;
-  return out + "fastest by estimate; tokens/s of one device\n" + table_text(search_table(result));
+  return out + "fastest layouts by estimate; tokens/s per device\n" + table_text(search_table(result));
 }
 
 }  // namespace colonnade::cost

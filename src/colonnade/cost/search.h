@@ -1,4 +1,4 @@
-// The fastest layouts of a model on a cluster, by estimate, and why the others lose.
+// Search for the fastest layouts of a model on a cluster, by estimated step time.
 #pragma once
 
 #include <cstdint>
@@ -15,41 +15,42 @@ namespace colonnade::cost {
 
 /// A layout that fits.
 struct FoundLayout {
-  config::Run run;  ///< as it could have been given: not derived
+  config::Run run;  ///< settings as a user would give them, not derived
   StepTime time;
-  double peak_bytes = 0;  ///< of the fullest rank
+  double peak_bytes = 0;  ///< max over ranks
 };
 
 struct SearchResult {
   std::int64_t candidates = 0;
-  std::map<std::string, std::int64_t> refused;  ///< by id, the first rule that each of them breaks
-  std::int64_t too_big = 0;                     ///< candidates that need more than Hardware::usable_bytes
-  double smallest_bytes = 0;                    ///< what the smallest of these needs; 0: none
-  /// Candidates that take longer than `keep` others that fit: left alone without asking what they need, and
-  /// where their passes alone take longer, without asking whether they break a rule.
-  std::int64_t slower = 0;
-  std::int64_t fit = 0;           ///< all others
-  std::vector<FoundLayout> best;  ///< fastest first; of two that are equally fast, the one with less memory
+  std::map<std::string, std::int64_t> rejected;  ///< by id of the first broken rule
+  std::int64_t too_big = 0;                      ///< candidates that need more than Hardware::usable_bytes
+  double smallest_bytes = 0;                     ///< smallest peak memory of those; 0: none
+  /// Candidates slower than `keep` others that fit: pruned before their memory is planned, and before the
+  /// rules are checked if their passes alone take longer.
+  std::int64_t pruned = 0;
+  std::int64_t fit = 0;           ///< remaining candidates
+  std::vector<FoundLayout> best;  ///< fastest first; ties: less memory first
 };
 
-/// Tries, for the model, world size and global batch of `run` (not derived), every tensor, pipeline and
-/// context size (up to 16, keys handed round or heads exchanged), of mixtures every expert size, experts of
-/// tensor ranks whole or cut, both dispatchers; 1F1B, interleaved and the zero-bubble schedules with virtual
-/// stages up to 16, embedding and loss as layers or not, or layers as evenly as they go where no such split
-/// is even (even_layout), micro-batches up to 16, sequence parallelism on and off, and every way in which
-/// ranks share what they hold alike (all_shares); gradients travel beside the passes. What does not fit is
-/// tried with parts of layers made again, then with whole layers (ways_to_make_again), unless the settings
-/// say what is. What else they say stays, but for those of a layout (uneven stages, layout strings); of what
-/// ranks share, what is typed on the command line. At most `keep` are returned. As many threads as
-/// cores; the result does not depend on their number. Throws ConfigError without a global batch.
+/// Evaluates, for the model, world size and global batch of `run` (not derived): every tensor, pipeline and
+/// context size (up to 16, p2p or a2a); for MoE models every expert size, expert tensor parallelism on and
+/// off, both dispatchers; 1F1B, interleaved and zero-bubble schedules with up to 16 virtual stages; embedding
+/// and loss counted as layers or not, or the most even layout string if no such split is even (even_layout);
+/// micro-batch sizes up to 16; sequence parallelism on and off; every data-parallel sharding
+/// (all_data_shardings), with overlapped gradient reduction.
+///
+/// Layouts that do not fit are tried with selective, then with full recomputation (recompute_options), unless
+/// the settings choose one. Other settings stay, except layout settings (uneven stages, layout strings);
+/// sharding settings stay if typed on the command line. Returns at most `keep` layouts. Uses as many threads
+/// as cores; the result does not depend on their number. Throws ConfigError without a global batch.
 SearchResult search_layouts(const config::Run& run, const Hardware& hardware, std::size_t keep = 10);
 
-/// Words that turn the settings `from` into those of `to` on a command line.
+/// Command-line flags that turn the settings `from` into `to`.
 std::vector<std::string> flags_between(const config::Run& from, const config::Run& to);
 
-/// A row per layout, with what makes it slower than the first one.
+/// A row per layout, with its largest losses against the first one.
 Table search_table(const SearchResult& result);
-/// Counts of all candidates, then the table.
+/// Counts of candidates, then the table.
 std::string search_text(const SearchResult& result, const Hardware& hardware);
 
 }  // namespace colonnade::cost

@@ -1,4 +1,4 @@
-// The layouts that a search tries. Private to search.cpp.
+// Search space of layouts. Private to search.cpp.
 #pragma once
 
 #include <cstdint>
@@ -11,61 +11,65 @@
 
 namespace colonnade::cost {
 
-/// What candidates have in common that lie beside one another.
-struct Choices {
+/// Layout choices shared by consecutive candidates.
+struct LayoutChoice {
   int tensor = 1, pipeline = 1, context = 1, expert = 1, expert_tensor = 1;
   std::string schedule = "auto";
   int chunks = 1;
-  bool embedding_counts = false, loss_counts = false;
-  std::string layout;  ///< in place of the two and the number of chunks, where layers cannot be split evenly
-  std::string exchange = "p2p";  ///< of context ranks
+  bool count_embedding = false, count_loss = false;
+  std::string layout;  ///< layout string, in place of the two and `chunks`, if no even split exists
+  std::string cp_comm_type = "p2p";  ///< --cp-comm-type
   config::TokenDispatcher dispatcher = config::TokenDispatcher::kAllGather;
 
-  /// What decides which rank holds which layers.
+  /// Key of the split of layers over ranks.
   [[nodiscard]] auto split() const {
-    return std::tuple(pipeline, schedule, chunks, embedding_counts, loss_counts, layout);
+    return std::tuple(pipeline, schedule, chunks, count_embedding, count_loss, layout);
   }
 };
 
-/// What ranks that hold the same parameters share of them.
-struct Shares {
+/// Data-parallel sharding of parameters, gradients and optimizer states.
+struct DataSharding {
   layout::Sharding sharding = layout::Sharding::kNone;
-  bool ahead = false;  ///< parameters are gathered beside the passes
-  bool stays = false;  ///< where they are cut: gathered ones stay from a forward pass to its backward pass
-  int instances = 1;   ///< groups of ranks, each of which shares among its own
-  bool outer = false;  ///< and the update is shared between them
+  bool overlap_gather = false;  ///< parameter all-gathers overlap the passes
+  bool keep_gathered = false;   ///< sharded parameters stay gathered from forward to backward
+  int instances = 1;            ///< distributed-optimizer instances
+  bool shard_outer = false;     ///< optimizer states are sharded across instances too
 
-  [[nodiscard]] auto key() const { return std::tuple(sharding, ahead, stays, instances, outer); }
+  [[nodiscard]] auto key() const {
+    return std::tuple(sharding, overlap_gather, keep_gathered, instances, shard_outer);
+  }
 };
 
-/// One of them.
-struct Choice {
+/// One candidate of a LayoutChoice.
+struct Candidate {
   std::int64_t micro_batch = 1;
-  bool by_sequence = false;
-  Shares shares;
+  bool sequence_parallel = false;
+  DataSharding data_sharding;
 };
 
-/// Every one for the model, the ranks and the batch of `run`, in a fixed order: tensor, pipeline, context,
-/// expert and expert tensor sizes that divide the ranks, 1F1B, interleaved and the schedules that split
-/// backward passes, virtual stages, embedding and loss as layers or not, where no such split is even a
-/// layout string (even_layout), both exchanges, both dispatchers.
-std::vector<Choices> all_choices(const config::Run& run);
-/// Micro-batches that divide the batch, sequence parallelism on and off, all_shares; shares change fastest.
-std::vector<Choice> choices_of(const config::Run& run, const Choices& c, int devices_per_node);
-/// What ranks may share: nothing, optimizer states, gradients, parameters; parameters gathered beside the
-/// passes or not, kept from pass to pass or not. Where the replicas of a parameter lie in several nodes, and
-/// more than one of them in a node, also those of a node alone, updates shared between nodes or not. What is
-/// typed on the command line stays.
-std::vector<Shares> all_shares(const config::Run& run, const Choices& c, int devices_per_node);
+/// All layout choices for the model, ranks and batch of `run`, in a fixed order: tensor, pipeline, context,
+/// expert and expert tensor sizes that divide the ranks; 1F1B, interleaved and zero-bubble schedules; virtual
+/// stages; embedding and loss counted as layers or not, or a layout string if no such split is even
+/// (even_layout); p2p and a2a; both dispatchers.
+std::vector<LayoutChoice> all_layout_choices(const config::Run& run);
+/// Micro-batch sizes that divide the batch, sequence parallelism on and off, all_data_shardings; the sharding
+/// varies fastest.
+std::vector<Candidate> candidates_of(const config::Run& run, const LayoutChoice& c, int devices_per_node);
+/// Shardings of nothing, optimizer states, gradients, or parameters; parameter all-gathers overlapped or not,
+/// gathered parameters kept until backward or not. If replicas span several nodes with several per node, also
+/// one instance per node, with optimizer states sharded across nodes or not. Settings typed on the command
+/// line stay.
+std::vector<DataSharding> all_data_shardings(const config::Run& run, const LayoutChoice& c,
+                                             int devices_per_node);
 
-/// What may be made again where a layout does not fit, by what it costs: parts of layers that take little
-/// time for what they keep (norms, the activation of experts, heads of multi-latent attention); these with
-/// the MLPs of layers without experts; whole layers. Norms that sums read too are not among them.
-std::vector<config::Recompute> ways_to_make_again(const config::Model& model);
+/// Recomputation options for layouts that do not fit, cheapest first: modules with little compute per saved
+/// byte (norms, expert activation, MLA up-projection); these and the dense MLPs; full layers. Norms whose
+/// output the residual sum reads are excluded.
+std::vector<config::Recompute> recompute_options(const config::Model& model);
 
-/// A base without what belongs to another layout.
+/// `run` without settings of a particular layout.
 config::Run without_layout(config::Run run);
 /// The settings of a candidate.
-config::Run run_of(const config::Run& base, const Choices& c, const Choice& choice);
+config::Run run_of(const config::Run& base, const LayoutChoice& c, const Candidate& choice);
 
 }  // namespace colonnade::cost

@@ -1,4 +1,4 @@
-// Puts the parts of a step together: to the passes what data parallelism and the optimizer add.
+// Combines the parts of a step: forward and backward passes, data parallelism and optimizer.
 #include "colonnade/cost/step_time.h"
 
 #include <fmt/format.h>
@@ -23,17 +23,17 @@ constexpr double kFp32 = 4;
 
 bool in_fp32(const config::Model& m) { return m.params_dtype == config::ParamsDtype::kFloat32; }
 
-/// One estimate.
+/// Estimate of one run.
 class Estimator {
  public:
   Estimator(const config::Run& run, const Hardware& hardware, const LocalSizes& sizes,
-            const StepPasses& passes)
+            const ForwardBackwardTime& passes)
       : run_(run),
         hw_(hardware),
         sizes_(sizes),
         times_(passes.stages),
         pipeline_(passes.pipeline),
-        most_(passes.most),
+        busiest_(passes.busiest),
         mesh_(run.parallel),
         stages_(layout::split_stages(run.model, run.parallel)),
         ranks_(run.parallel.pipeline_model_parallel_size),
@@ -41,25 +41,26 @@ class Estimator {
         placement_(schedule::placement_of(run.parallel, chunks_)),
         microbatches_(static_cast<int>(std::max<std::int64_t>(1, rules::num_microbatches(run)))),
         sharding_(layout::sharding_of(run.parallel)),
-        levels_(layout::levels_of(run.parallel, mesh_)),
-        data_(rings(layout::Family::kDense)),
-        expert_data_(rings(layout::Family::kExpert)),
-        gradient_(static_cast<double>(layout::travelling_element(run.parallel))),
+        levels_(layout::replica_levels(run.parallel, mesh_)),
+        data_(rings(layout::ParamGroup::kDense)),
+        expert_data_(rings(layout::ParamGroup::kExpert)),
+        gradient_(static_cast<double>(layout::grad_reduce_element_bytes(run.parallel))),
         element_(static_cast<double>(element_size(run.model))) {}
 
   StepTime estimate() {
     for (const layout::StageBlocks& stage : stages_) elements_.push_back(elements_of(stage));
-    add_words();
+    add_embedding_copies();
     StepTime t;
-    t.compute = most_.compute;
-    t.tensor = most_.tensor;
-    t.context = most_.context;
-    t.experts = most_.experts;
-    t.bubble = std::max(0.0, pipeline_.makespan - most_.total());
-    t.data = (by_unit() ? sharded_data() : gradients() + parameters()) + between_instances();
-    t.optimizer = optimizer();
+    t.compute = busiest_.compute;
+    t.tensor = busiest_.tensor;
+    t.context = busiest_.context;
+    t.experts = busiest_.experts;
+    t.bubble = std::max(0.0, pipeline_.makespan - busiest_.total());
+    t.data = (shards_gradients() ? fsdp_seconds() : gradient_reduce_seconds() + param_gather_seconds()) +
+             inter_instance_seconds();
+    t.optimizer = optimizer_seconds();
     t.other = hw_.step_seconds;
-    t.step = most_.total() + t.bubble + t.data + t.optimizer + t.other;
+    t.step = busiest_.total() + t.bubble + t.data + t.optimizer + t.other;
     const double sequences = static_cast<double>(run_.training.micro_batch_size) * microbatches_ *
                              run_.parallel.data_parallel_size();
     const double devices = mesh_.world_size();
@@ -78,7 +79,7 @@ class Estimator {
 
   [[nodiscard]] Elements elements_of(const layout::StageBlocks& stage) const {
     const auto at = [this](std::int64_t layer) {
-      return sizes_.up_to_layer[static_cast<std::size_t>(layer)];
+      return sizes_.before_layer[static_cast<std::size_t>(layer)];
     };
     const Elements before = at(stage.first_layer);
     Elements sum = at(stage.first_layer + stage.num_layers);
@@ -90,59 +91,59 @@ class Estimator {
     return sum;
   }
 
-  /// Copies of the table of word embeddings, one for each rank whose first reader is no embedding; other
-  /// readers gather it again.
-  void add_words() {
-    again_.resize(stages_.size());
+  /// Copies of tied word embeddings, one for each rank whose first reader is not the embedding block; further
+  /// readers gather them again.
+  void add_embedding_copies() {
+    regathered_.resize(stages_.size());
     for (int rank = 0; rank < ranks_; ++rank) {
-      std::vector<layout::StageBlocks> own;
-      for (int chunk = 0; chunk < chunks_; ++chunk) own.push_back(stages_[stage(rank, chunk)]);
-      const layout::FirstReaders first = layout::first_readers(run_.model, own);
+      std::vector<layout::StageBlocks> own_stages;
+      for (int chunk = 0; chunk < chunks_; ++chunk) own_stages.push_back(stages_[stage(rank, chunk)]);
+      const layout::FirstReaders first = layout::first_readers(run_.model, own_stages);
       for (int chunk = 0; chunk < chunks_; ++chunk) {
         const std::size_t at = stage(rank, chunk);
-        if (layout::reads_words_again(run_.model, stages_[at], first))
-          again_[at] += sizes_.words;
-        else if (layout::word_reader_at_end(run_.model, stages_[at]))
-          elements_[at] += sizes_.words;
+        if (layout::reuses_word_embeddings(run_.model, stages_[at], first))
+          regathered_[at] += sizes_.word_embeddings;
+        else if (layout::last_block_word_reader(run_.model, stages_[at]))
+          elements_[at] += sizes_.word_embeddings;
       }
     }
   }
 
-  /// Data ranks next to each other that share what is sharded, and those at one place in all such groups.
+  /// Data-parallel ranks of one instance, and ranks at the same position in all instances.
   struct Rings {
     Ring inner, outer;
-    Exchange exchange;  ///< of the inner ones
+    AllToAll exchange;  ///< within an instance
   };
-  [[nodiscard]] Rings rings(layout::Family family) const {
+  [[nodiscard]] Rings rings(layout::ParamGroup family) const {
     const std::vector<int> all = mesh_.peers(0, layout::data_axes(family));
     const auto inner = static_cast<std::size_t>(levels_.inner.of(family));
-    std::vector<int> places;
-    for (std::size_t i = 0; i < all.size(); i += inner) places.push_back(all[i]);
-    const std::vector<int> near(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(inner));
-    return {ring_of(hw_, near), ring_of(hw_, places), exchange_of(hw_, near)};
+    std::vector<int> across;
+    for (std::size_t i = 0; i < all.size(); i += inner) across.push_back(all[i]);
+    const std::vector<int> instance(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(inner));
+    return {ring_of(hw_, instance), ring_of(hw_, across), all_to_all_of(hw_, instance)};
   }
 
-  /// Of a gather, or of a sum and scatter, of `bytes` each, over the ranks that share what is sharded.
+  /// Seconds of an all-gather or reduce-scatter within an instance, with `bytes` per element.
   [[nodiscard]] double data_seconds(const Elements& elements, double bytes) const {
     const double experts = elements.expert > 0 ? expert_data_.inner.seconds(bytes * elements.expert) : 0;
     return data_.inner.seconds(bytes * elements.dense) + experts;
   }
-  /// Of gradients that are summed and scattered, or exchanged and added up.
+  /// Seconds of the gradient reduce-scatter, or of the all-to-all that replaces it for fp32 accumulation.
   [[nodiscard]] double scatter_seconds(const Elements& elements) const {
     if (!run_.parallel.ddp_reduce_scatter_with_fp32_accumulation) return data_seconds(elements, gradient_);
     const double experts =
         elements.expert > 0 ? expert_data_.exchange.seconds(gradient_ * elements.expert) : 0;
     return data_.exchange.seconds(gradient_ * elements.dense) + experts;
   }
-  [[nodiscard]] bool alone() const { return data_.inner.ranks < 2 && expert_data_.inner.ranks < 2; }
+  [[nodiscard]] bool is_unreplicated() const { return data_.inner.ranks < 2 && expert_data_.inner.ranks < 2; }
 
-  /// Sums of the parts between instances, behind the backward passes, and where these share updates the
-  /// gather of what they updated; of the rank that holds most.
-  [[nodiscard]] double between_instances() const {
-    const double bytes = gradient_ + (levels_.outer_cut ? element_ : gradient_);
+  /// All-reduce of the gradient shards between instances after the backward passes, or with sharding across
+  /// instances reduce-scatter and parameter all-gather; for the rank with most elements.
+  [[nodiscard]] double inter_instance_seconds() const {
+    const double bytes = gradient_ + (levels_.outer_sharded ? element_ : gradient_);
     double most = 0;
     for (int rank = 0; rank < ranks_; ++rank) {
-      const Elements held = held_by(rank);
+      const Elements held = elements_on(rank);
       most =
           std::max(most, data_.outer.seconds(bytes * held.dense / data_.inner.ranks) +
                              (held.expert > 0
@@ -151,7 +152,7 @@ class Estimator {
     }
     return most;
   }
-  [[nodiscard]] Elements held_by(int rank) const {
+  [[nodiscard]] Elements elements_on(int rank) const {
     Elements held;
     for (int chunk = 0; chunk < chunks_; ++chunk) held += elements_[stage(rank, chunk)];
     return held;
@@ -161,20 +162,20 @@ class Estimator {
     return pipeline_.chunks[static_cast<std::size_t>(rank)][static_cast<std::size_t>(chunk)];
   }
 
-  /// What is left of `seconds` when only the last bucket of a rank cannot hide.
+  /// Seconds of a rank's last bucket, which cannot overlap.
   [[nodiscard]] double last_bucket(int rank, double seconds, double elements) const {
     const auto bucket = static_cast<double>(
-        layout::bucket_elements(run_.parallel, mesh_.size(layout::data_axes(layout::Family::kDense)),
-                                static_cast<std::int64_t>(held_by(rank).all())));
+        layout::bucket_elements(run_.parallel, mesh_.size(layout::data_axes(layout::ParamGroup::kDense)),
+                                static_cast<std::int64_t>(elements_on(rank).all())));
     return elements > bucket ? seconds * bucket / elements : seconds;
   }
 
-  /// The sum of gradients over the data ranks: what of it lies behind the last backward pass of all ranks.
-  [[nodiscard]] double gradients() const {
-    if (alone()) return 0;
-    const bool scattered = sharding_ >= layout::Sharding::kOptimizer;
-    double behind = 0;
-    double slowed = 0;
+  /// Exposed part of the gradient reduction: after the last backward pass of all ranks.
+  [[nodiscard]] double gradient_reduce_seconds() const {
+    if (is_unreplicated()) return 0;
+    const bool reduce_scatters = sharding_ >= layout::Sharding::kOptimizer;
+    double exposed = 0;
+    double overlap_cost = 0;
     for (int rank = 0; rank < ranks_; ++rank) {
       std::vector<int> order(static_cast<std::size_t>(chunks_));
       std::iota(order.begin(), order.end(), 0);
@@ -185,7 +186,8 @@ class Estimator {
       double hidden = 0;
       for (const int chunk : order) {
         const Elements& elements = elements_[stage(rank, chunk)];
-        const double seconds = scattered ? scatter_seconds(elements) : 2 * data_seconds(elements, gradient_);
+        const double seconds =
+            reduce_scatters ? scatter_seconds(elements) : 2 * data_seconds(elements, gradient_);
         const schedule::ChunkTimes& at = times(rank, chunk);
         if (run_.parallel.overlap_grad_reduce) {
           const double begun = std::max(end, -at.last_backward_begin);
@@ -195,17 +197,17 @@ class Estimator {
           end = std::max(end, -times(rank, order.back()).last_backward_end) + seconds;
         }
       }
-      behind = std::max(behind, end);
-      slowed = std::max(slowed, hw_.overlap_cost * hidden);
+      exposed = std::max(exposed, end);
+      overlap_cost = std::max(overlap_cost, hw_.overlap_cost * hidden);
     }
-    return std::max(behind, 0.0) + slowed;
+    return std::max(exposed, 0.0) + overlap_cost;
   }
 
-  /// The gather of updated parameters: what of it lies in front of the first forward passes.
-  [[nodiscard]] double parameters() const {
-    if (alone() || sharding_ < layout::Sharding::kOptimizer) return 0;
+  /// Exposed part of the all-gather of updated parameters: before the first forward passes.
+  [[nodiscard]] double param_gather_seconds() const {
+    if (is_unreplicated() || sharding_ < layout::Sharding::kOptimizer) return 0;
     double late = 0;
-    double slowed = 0;
+    double overlap_cost = 0;
     for (int rank = 0; rank < ranks_; ++rank) {
       double end = 0;
       for (int chunk = 0; chunk < chunks_; ++chunk) {
@@ -217,61 +219,63 @@ class Estimator {
         const double begin = times(rank, chunk).first_forward_end - forward;
         const double first = end - seconds + last_bucket(rank, seconds, elements.all());
         late = std::max({late, first - begin, end - begin - forward});
-        slowed = std::max(slowed, hw_.overlap_cost * std::min(end, forward));
+        overlap_cost = std::max(overlap_cost, hw_.overlap_cost * std::min(end, forward));
       }
       if (!run_.parallel.overlap_param_gather) late = std::max(late, end);
     }
-    return late + slowed;
+    return late + overlap_cost;
   }
 
-  [[nodiscard]] bool by_unit() const { return sharding_ >= layout::Sharding::kGradients; }
+  [[nodiscard]] bool shards_gradients() const { return sharding_ >= layout::Sharding::kGradients; }
 
-  /// Gradients scattered behind every backward pass, and parameters gathered for both passes where they are
-  /// cut (else once a step), block by block, beside the passes where the settings overlap them; of the rank
-  /// that has most of it.
-  [[nodiscard]] double sharded_data() const {
-    if (alone()) return 0;
-    const bool values = sharding_ == layout::Sharding::kParameters;
+  /// FSDP communication, block by block: reduce-scatters after every backward pass, and all-gathers for both
+  /// passes with sharded parameters (else once per step), overlapped as the settings say; for the rank with
+  /// most of it.
+  [[nodiscard]] double fsdp_seconds() const {
+    if (is_unreplicated()) return 0;
+    const bool shards_params = sharding_ == layout::Sharding::kParameters;
     double most = 0;
     for (int rank = 0; rank < ranks_; ++rank) {
       double sum = 0;
       for (int chunk = 0; chunk < chunks_; ++chunk) {
         Elements elements = elements_[stage(rank, chunk)];
-        elements += again_[stage(rank, chunk)];
-        const double gather = values ? data_seconds(elements, element_) : 0;
+        elements += regathered_[stage(rank, chunk)];
+        const double gather = shards_params ? data_seconds(elements, element_) : 0;
         const double scatter = scatter_seconds(elements);
         const StageTime& t = times_[stage(rank, chunk)];
         const auto blocks = static_cast<double>(stages_[stage(rank, chunk)].num_layers + 2);
         const config::Parallel& p = run_.parallel;
         const double hidden_gather = p.overlap_param_gather ? gather : 0;
         const double hidden_scatter = p.overlap_grad_reduce ? scatter : 0;
-        const double again = p.torch_fsdp2_reshard_after_forward ? 1 : 0;  // for the backward pass
-        sum += microbatches_ * ((1 + again) * (gather - hidden_gather) + (scatter - hidden_scatter) +
-                                unhidden(hw_, hidden_gather, t.forward.total()) +
-                                unhidden(hw_, again * hidden_gather + hidden_scatter, t.backward.total()) +
-                                (hidden_gather + hidden_scatter) / blocks);
+        const double regather = p.torch_fsdp2_reshard_after_forward ? 1 : 0;  // gathered again for backward
+        sum += microbatches_ *
+               ((1 + regather) * (gather - hidden_gather) + (scatter - hidden_scatter) +
+                exposed_seconds(hw_, hidden_gather, t.forward.total()) +
+                exposed_seconds(hw_, regather * hidden_gather + hidden_scatter, t.backward.total()) +
+                (hidden_gather + hidden_scatter) / blocks);
       }
       most = std::max(most, sum);
     }
-    return values ? most : most + parameters();
+    return shards_params ? most : most + param_gather_seconds();
   }
 
-  /// Of the rank that holds most: gradients read for the norm and for the update and set to zero, main
-  /// parameters and moments read and written, parameters written.
-  [[nodiscard]] double optimizer() const {
-    const bool cut = sharding_ >= layout::Sharding::kOptimizer;
-    double most = 0, own = 0;
+  /// Optimizer step of the rank with most elements: gradients read for the norm and for the update and
+  /// zeroed, main parameters and moments read and written, parameters written.
+  [[nodiscard]] double optimizer_seconds() const {
+    const bool sharded = sharding_ >= layout::Sharding::kOptimizer;
+    double most = 0, updated = 0;
     for (int rank = 0; rank < ranks_; ++rank) {
-      const Elements held = held_by(rank);
-      const layout::Replicas parts = levels_.parts();
+      const Elements held = elements_on(rank);
+      const layout::ReplicaCounts parts = levels_.shard_counts();
       most = std::max(most, held.all());
-      own = std::max(own, cut ? held.dense / parts.dense + held.expert / parts.expert : held.all());
+      updated =
+          std::max(updated, sharded ? held.dense / parts.dense + held.expert / parts.expert : held.all());
     }
     const bool adam = run_.optimizer.optimizer == config::OptimizerKind::kAdam;
-    const double copied = in_fp32(run_.model) ? 0 : element_;  // else the main parameters are the model's
+    const double copied = in_fp32(run_.model) ? 0 : element_;  // fp32: the main parameters are the model's
     const double per_element = 2 * kFp32 + 2 * kFp32 + (adam ? 4 : 2) * kFp32 + copied;
-    const double zeroed = (by_unit() ? own : most) * kFp32;
-    return (own * per_element + zeroed) / (hw_.memory_bandwidth * hw_.memory_share);
+    const double zeroed = (shards_gradients() ? updated : most) * kFp32;
+    return (updated * per_element + zeroed) / (hw_.memory_bandwidth * hw_.memory_share);
   }
 
   const config::Run& run_;
@@ -279,18 +283,18 @@ class Estimator {
   const LocalSizes& sizes_;
   const std::vector<StageTime>& times_;  ///< by virtual stage
   const schedule::PipelineTimes& pipeline_;
-  const PassTime& most_;
+  const PassTime& busiest_;
   layout::Mesh mesh_;
   std::vector<layout::StageBlocks> stages_;
   int ranks_, chunks_;
   schedule::Placement placement_;
   int microbatches_;
   layout::Sharding sharding_;
-  layout::Levels levels_;
-  Rings data_, expert_data_;        ///< replicas of dense parameters and of experts
-  double gradient_, element_;       ///< bytes: of a gradient on its way, and of a parameter
-  std::vector<Elements> elements_;  ///< by virtual stage
-  std::vector<Elements> again_;     ///< the same: what its blocks gather beside that
+  layout::ReplicaLevels levels_;
+  Rings data_, expert_data_;          ///< replicas of dense and expert parameters
+  double gradient_, element_;         ///< bytes per element: gradient in the reduction dtype, and parameter
+  std::vector<Elements> elements_;    ///< by virtual stage
+  std::vector<Elements> regathered_;  ///< by virtual stage: tied embeddings gathered a further time
 };
 
 }  // namespace
@@ -307,29 +311,30 @@ LocalSizes local_sizes(const config::Run& run) {
   const auto count = [&position](Elements& sum) {
     return [&sum, &position](const layout::ParamSpec& spec) {
       const auto held = static_cast<double>(layout::shard(spec, position).numel());
-      (spec.family == layout::Family::kExpert ? sum.expert : sum.dense) += held;
+      (spec.param_group == layout::ParamGroup::kExpert ? sum.expert : sum.dense) += held;
     };
   };
   layout::for_each(layout::embedding_params(run.model, run.parallel), count(sizes.embedding));
-  count(sizes.words)(layout::embedding_params(run.model, run.parallel).word);
+  count(sizes.word_embeddings)(layout::embedding_params(run.model, run.parallel).word);
   layout::for_each(layout::final_params(run.model, run.parallel), count(sizes.final_norm));
   layout::for_each(layout::head_params(run.model, run.parallel), count(sizes.head));
-  sizes.up_to_layer.emplace_back();
-  for (std::int64_t layer = 0; layer < run.model.all_layers(); ++layer) {
-    Elements sum = sizes.up_to_layer.back();
+  sizes.before_layer.emplace_back();
+  for (std::int64_t layer = 0; layer < run.model.total_layers(); ++layer) {
+    Elements sum = sizes.before_layer.back();
     layout::for_each(layout::layer_params(run.model, run.parallel, layer), count(sum));
-    sizes.up_to_layer.push_back(sum);
+    sizes.before_layer.push_back(sum);
   }
   return sizes;
 }
 
 StepTime estimate_step(const config::Run& run, const Hardware& hardware, const Execution& execution) {
-  schedule::KnownSchedules schedules;
-  return estimate_step(run, hardware, local_sizes(run), step_passes(run, hardware, execution, schedules));
+  schedule::ScheduleCache schedules;
+  return estimate_step(run, hardware, local_sizes(run),
+                       forward_backward_time(run, hardware, execution, schedules));
 }
 
 StepTime estimate_step(const config::Run& run, const Hardware& hardware, const LocalSizes& sizes,
-                       const StepPasses& passes) {
+                       const ForwardBackwardTime& passes) {
   return Estimator(run, hardware, sizes, passes).estimate();
 }
 
@@ -339,19 +344,19 @@ Table step_time_table(const StepTime& t) {
     table.push_back({name, duration_text(seconds), fmt::format("{:.1f}%", 100 * seconds / t.step)});
   };
   row("compute", t.compute);
-  row("tensor ranks", t.tensor);
-  if (t.context > 0) row("context ranks", t.context);
-  if (t.experts > 0) row("expert ranks", t.experts);
-  row("pipeline idle", t.bubble);
-  row("data ranks", t.data);
+  row("tensor-parallel comm", t.tensor);
+  if (t.context > 0) row("context-parallel comm", t.context);
+  if (t.experts > 0) row("expert-parallel comm", t.experts);
+  row("pipeline bubble", t.bubble);
+  row("data-parallel comm", t.data);
   row("optimizer", t.optimizer);
   row("other", t.other);
   return table;
 }
 
 std::string step_time_text(const StepTime& t, const Hardware& hardware) {
-  return fmt::format("estimate on {}: {} a step, {:.1f} tokens/s per device, MFU {:.1f}%\n{}", hardware.name,
-                     duration_text(t.step), t.tokens_per_second_per_device, 100 * t.mfu,
+  return fmt::format("estimate on {}: {} per step, {:.1f} tokens/s per device, MFU {:.1f}%\n{}",
+                     hardware.name, duration_text(t.step), t.tokens_per_second_per_device, 100 * t.mfu,
                      table_text(step_time_table(t)));
 }
 

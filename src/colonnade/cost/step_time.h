@@ -1,5 +1,5 @@
-// An estimate of the time of one training step, out of settings and a hardware file. docs/guide/planning.md
-// says what it assumes; docs/benchmarks.md holds it against published times.
+// Estimated time of one training step from settings and a hardware file. docs/guide/planning.md lists its
+// assumptions; docs/benchmarks.md compares it with published times.
 #pragma once
 
 #include <cstdint>
@@ -8,51 +8,52 @@
 
 #include "colonnade/config/run.h"
 #include "colonnade/cost/describe.h"
+#include "colonnade/cost/forward_backward_time.h"
 #include "colonnade/cost/hardware.h"
-#include "colonnade/cost/step_passes.h"
 
 namespace colonnade::cost {
 
-/// Elements of parameters on one rank, by the ranks that hold the same ones.
+/// Local parameter elements by parameter group, which decides their replicas.
 struct Elements {
   double dense = 0, expert = 0;
   [[nodiscard]] double all() const { return dense + expert; }
   Elements& operator+=(const Elements& other);
 };
 
-/// By block. Depends on the model and on the sizes of the tensor, expert and expert tensor axes alone.
+/// Local elements by block. They depend only on the model and the tensor, expert and expert tensor sizes.
 struct LocalSizes {
   Elements embedding, final_norm, head;
-  std::vector<Elements> up_to_layer;  ///< [i]: layers 0 .. i-1 together
-  Elements words;                     ///< the table, part of `embedding`; copies of it count apart
+  std::vector<Elements> before_layer;  ///< [i]: sum of layers 0 .. i-1
+  Elements word_embeddings;            ///< part of `embedding`; tied copies count separately
 };
 LocalSizes local_sizes(const config::Run& run);
 
-/// Seconds. `step` is the sum of the other parts.
+/// Seconds of a step and its parts; `step` is their sum.
 struct StepTime {
   double step = 0;
-  double compute = 0;    ///< products, attention and elementwise passes of the rank that has most
-  double tensor = 0;     ///< its waiting for sums over the tensor ranks
-  double context = 0;    ///< its waiting for keys of the context ranks
-  double experts = 0;    ///< its waiting for rows on their way to experts and back
-  double bubble = 0;     ///< its waiting for other stages
-  double data = 0;       ///< gradients summed and parameters gathered that nothing hides
-  double optimizer = 0;  ///< norm, update, gradients set to zero
+  double compute = 0;    ///< matmuls, attention and elementwise kernels of the busiest rank
+  double tensor = 0;     ///< exposed tensor-parallel communication of that rank
+  double context = 0;    ///< exposed context-parallel communication of that rank
+  double experts = 0;    ///< exposed expert dispatch and combine of that rank
+  double bubble = 0;     ///< pipeline bubble of that rank
+  double data = 0;       ///< exposed gradient reductions and parameter all-gathers
+  double optimizer = 0;  ///< gradient norm, update, zeroing of gradients
   double other = 0;      ///< Hardware::step_seconds
   double tokens_per_second_per_device = 0;
-  /// training_flops (causal half) of the step against the peak of all devices, of fp32 in such a run.
+  /// training_flops (causal half) of the step relative to the peak of all devices; the fp32 peak for fp32
+  /// runs.
   double mfu = 0;
 };
 
-/// Throws ConfigError where the mesh, the stages or the schedule of the settings do.
+/// Throws ConfigError if mesh, stages or schedule do.
 StepTime estimate_step(const config::Run& run, const Hardware& hardware, const Execution& execution = {});
-/// The same with what many runs have in common, for a search.
+/// The same with precomputed parts that many runs of a search share.
 StepTime estimate_step(const config::Run& run, const Hardware& hardware, const LocalSizes& sizes,
-                       const StepPasses& passes);
+                       const ForwardBackwardTime& passes);
 
-/// One line per part, with its share of the step.
+/// A row per part, with its share of the step.
 Table step_time_table(const StepTime& time);
-/// The table with step, tokens/s and MFU above it.
+/// The table, preceded by step time, tokens/s and MFU.
 std::string step_time_text(const StepTime& time, const Hardware& hardware);
 
 }  // namespace colonnade::cost

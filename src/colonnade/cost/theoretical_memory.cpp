@@ -1,4 +1,4 @@
-// Megatron's estimate of the fullest rank. See memory.h.
+// Megatron's memory estimate (max over ranks). See memory.h.
 #include <algorithm>
 
 #include "colonnade/cost/flops.h"
@@ -9,7 +9,7 @@
 namespace colonnade::cost {
 namespace {
 
-/// Of the multi-latent attention of a layer, as Megatron's estimate counts it.
+/// Parameters of a layer's multi-latent attention, as in Megatron's estimate.
 double latent_parameters(const config::Model& m, double norm) {
   const auto real = [](auto value) { return static_cast<double>(value); };
   const double h = real(m.hidden_size), n = real(m.num_attention_heads), d = real(m.kv_channels);
@@ -35,7 +35,7 @@ TheoreticalMemory theoretical_memory(const config::Run& run, bool selective_reco
   const double attention = m.latent.enabled
                                ? latent_parameters(m, norm)
                                : 2 * h * h * (1 + groups / heads) * (real(m.kv_channels) * heads / h);
-  const double mlp = 2 * h * ffn * (m.gated() ? 1.5 : 1);
+  const double mlp = 2 * h * ffn * (m.is_gated() ? 1.5 : 1);
   const double whole = 2 * h * norm * layers + h * norm;
   double parameters = ((attention + mlp) * layers / pp + h * vocabulary) / tp + whole / pp;
   if (untied && pp == 1) parameters += h * vocabulary / tp;

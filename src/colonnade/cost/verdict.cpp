@@ -15,13 +15,13 @@ namespace {
 
 struct TimeUnit {
   double seconds;
-  double end;  ///< in seconds; from here on the next unit is used
+  double end;  ///< in seconds; longer durations use the next unit
   const char* name;
 };
 constexpr std::array<TimeUnit, 5> kTimeUnits{
     {{1e-3, 1, "ms"}, {1, 600, "s"}, {60, 2 * 3600.0, "min"}, {3600, 48 * 3600.0, "h"}, {86400, 0, "days"}}};
 
-/// Three digits or more, without zeros behind the point: "216", "62.5", "74".
+/// At least three digits, without trailing zeros: "216", "62.5", "74".
 std::string three_digits(double value, int more = 0) {
   const int digits = (value >= 99.95 ? 0 : value >= 9.995 ? 1 : 2) + more;
   std::string text = fmt::format("{:.{}f}", value, digits);
@@ -31,7 +31,7 @@ std::string three_digits(double value, int more = 0) {
   return text;
 }
 
-/// "6,098".
+/// Integer with thousands separators: "6,098".
 std::string with_commas(double value) {
   const std::string digits = fmt::format("{:.0f}", value);
   std::string text;
@@ -42,7 +42,7 @@ std::string with_commas(double value) {
   return text;
 }
 
-/// "6,098", "38.1", "0.0423".
+/// Hours with three digits or more: "6,098", "38.1", "0.0423".
 std::string hours_text(double hours) {
   return hours >= 99.95 ? with_commas(hours) : fmt::format("{:.3g}", hours);
 }
@@ -57,7 +57,7 @@ std::string duration_text(double seconds) {
 }
 
 Fit fit_of(const config::Run& run, const Hardware& hardware) {
-  return {static_cast<double>(fullest_bytes(run, plan_memory(run))), hardware.usable_bytes()};
+  return {static_cast<double>(max_peak_bytes(run, plan_memory(run))), hardware.usable_bytes()};
 }
 
 std::string fit_text(const Fit& fit) {
@@ -66,7 +66,7 @@ std::string fit_text(const Fit& fit) {
   if (fit.needed < kGiB || fit.usable < kGiB)
     return fmt::format("{}: {} of {}", verdict, bytes_text(fit.needed), bytes_text(fit.usable));
   const double needed = fit.needed / kGiB, usable = fit.usable / kGiB;
-  int more = 0;  // digits until the two differ as the verdict says
+  int more = 0;  // extra digits until the two numbers differ
   while (!fit.fits() && more < 6 && three_digits(needed, more) == three_digits(usable, more)) ++more;
   return fmt::format("{}: {} of {} GiB", verdict, three_digits(needed, more), three_digits(usable, more));
 }
@@ -84,7 +84,7 @@ std::string run_time_text(const RunTime& time) {
   std::string duration = duration_text(time.seconds);
   if (!duration.ends_with("days")) duration += fmt::format(" ({:.2g} days)", time.days());
   return fmt::format(
-      "run of {} step{}: {}, {} GPU-hours on {} GPU{}; evaluations, checkpoints and restarts come on top",
+      "run of {} step{}: {}, {} GPU-hours on {} GPU{}, without evaluations, checkpoints and restarts",
       with_commas(static_cast<double>(time.steps)), time.steps == 1 ? "" : "s", duration,
       hours_text(time.gpu_hours()), time.devices, time.devices == 1 ? "" : "s");
 }

@@ -1,4 +1,4 @@
-// The verdict on a layout: whether it fits the devices, and what the whole run takes.
+// The verdict on a layout: whether it fits the devices, and the time of the whole run.
 #pragma once
 
 #include <cstdint>
@@ -10,20 +10,20 @@
 
 namespace colonnade::cost {
 
-/// Seconds in the unit that a person reads: "9.60 ms", "137.2 s", "14.3 min", "5.5 h", "3.97 days".
+/// Seconds in a readable unit: "9.60 ms", "137.2 s", "14.3 min", "5.5 h", "3.97 days".
 std::string duration_text(double seconds);
 
-/// Peak memory (max over ranks) beside what tensors may take of one device, in bytes.
+/// Peak memory (max over ranks) and usable memory of one device, in bytes.
 struct Fit {
   double needed = 0, usable = 0;
   [[nodiscard]] bool fits() const { return needed <= usable; }
 };
-/// Counts start-up, training steps and evaluations, as a search does. Throws as plan_memory.
+/// Counts start-up, training steps and evaluations, as the search does. Throws as plan_memory does.
 Fit fit_of(const config::Run& run, const Hardware& hardware);
-/// "fits: 62.5 of 74 GiB", "does not fit: 216 of 74 GiB".
+/// The verdict as text: "fits: 62.5 of 74 GiB", "does not fit: 216 of 74 GiB".
 std::string fit_text(const Fit& fit);
 
-/// What all training steps take; evaluations, checkpoints and restarts are not included.
+/// Time of all training steps, without evaluations, checkpoints and restarts.
 struct RunTime {
   std::int64_t steps = 0;
   int devices = 0;
@@ -31,9 +31,9 @@ struct RunTime {
   [[nodiscard]] double gpu_hours() const { return seconds / 3600 * devices; }
   [[nodiscard]] double days() const { return seconds / 86400; }
 };
-/// Nothing where the settings name no length (--train-iters or --train-samples) or train nothing.
+/// nullopt without a length (--train-iters or --train-samples) or without training.
 std::optional<RunTime> run_time(const config::Run& run, double step_seconds);
-/// "run of 2,500 steps: 3.97 days, 6,098 GPU-hours on 64 GPUs ...".
+/// The run time as text: "run of 2,500 steps: 3.97 days, 6,098 GPU-hours on 64 GPUs ...".
 std::string run_time_text(const RunTime& time);
 
 }  // namespace colonnade::cost

@@ -1,16 +1,16 @@
-// See batches.h: from sample numbers to batches, and how many numbers a run has.
+// See batches.h: batches from sample numbers, and the sample counts of a run.
 #include "colonnade/data/batches.h"
 
 #include <algorithm>
 #include <numeric>
 
 #include "colonnade/base/error.h"
-#include "colonnade/data/stray_ids.h"
+#include "colonnade/data/out_of_vocabulary.h"
 #include "colonnade/kernels/cpu/vector.h"
 
 namespace colonnade::data {
 
-std::int64_t last_iteration(const config::Training& t, const SoFar& done) {
+std::int64_t last_iteration(const config::Training& t, const RunProgress& done) {
   if (t.train_iters) return t.skip_train ? std::max(*t.train_iters, done.iteration) : *t.train_iters;
   const std::int64_t left = std::max<std::int64_t>(t.train_samples.value_or(0) - done.samples, 0);
   return done.iteration + left / t.global_batch_size;
@@ -22,7 +22,7 @@ std::int64_t evaluations(const config::Training& t, std::int64_t iteration) {
   return iteration / *t.eval_interval + (one_at_the_end ? 1 : 0);
 }
 
-Counts sample_counts(const config::Training& training, const SoFar& done) {
+SampleCounts sample_counts(const config::Training& training, const RunProgress& done) {
   const std::int64_t batch = training.global_batch_size;
   COL_CHECK(batch > 0, "sample_counts: the global batch size must be derived first; got {}", batch);
   const std::int64_t train = training.train_samples.value_or(training.train_iters.value_or(0) * batch);
@@ -33,7 +33,7 @@ Counts sample_counts(const config::Training& training, const SoFar& done) {
   return {train, (regular + 1) * test, test};
 }
 
-Counts sample_counts(const config::Training& training, const Wanted& wanted) {
+SampleCounts sample_counts(const config::Training& training, const DataRequest& wanted) {
   return wanted.counts ? *wanted.counts : sample_counts(training, wanted.done);
 }
 
@@ -60,7 +60,7 @@ HostBatch Batches::get(std::int64_t first, std::int64_t count) const {
   return get(numbers);
 }
 
-HostBatch Batches::get(std::span<const std::int64_t> numbers, Masks masks) const {
+HostBatch Batches::get(std::span<const std::int64_t> numbers, AttentionMasks masks) const {
   std::vector<std::int64_t> samples;
   for (const std::int64_t number : numbers) samples.push_back(sample_of(number));
   HostBatch batch = make(samples, masks);
@@ -71,7 +71,7 @@ HostBatch Batches::get(std::span<const std::int64_t> numbers, Masks masks) const
 
 namespace {
 
-/// Before which of them is wrong: this pass is of vectors.
+/// Whether all ids are in [0, end); vectorized.
 COL_CLONES bool all_below(std::span<const std::int64_t> ids, std::int64_t end) {
   std::uint64_t all = 0;
   for (const std::int64_t id : ids)
@@ -87,7 +87,7 @@ void Batches::check_vocabulary(std::span<const std::int64_t> ids, std::int64_t v
   for (const std::int64_t id : ids)
     if (id < 0 || id >= vocab_size)
       throw DataError(fmt::format("{}: token ids must be 0 to {}; got {} in sample {}; {}", samples_->name(),
-                                  vocab_size - 1, id, sample, way_out_of_stray_id(id, vocab_size)));
+                                  vocab_size - 1, id, sample, out_of_vocabulary_fix(id, vocab_size)));
 }
 
 }  // namespace colonnade::data

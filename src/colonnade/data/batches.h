@@ -1,5 +1,5 @@
-// What the training loop reads: batches as a pure function of settings, seed and sample numbers. World size,
-// micro-batch size and the number of threads never change which tokens a number stands for.
+// Batches for the training loop: a pure function of settings, seed and sample numbers. The tokens of a sample
+// number depend neither on world size and micro-batch size nor on the number of threads.
 #pragma once
 
 #include <array>
@@ -17,92 +17,94 @@
 
 namespace colonnade::data {
 
-/// One micro-batch in row order, b x s numbers in each tensor. Where a model has an encoder and a decoder the
-/// tensors without `encoder` in their name are the decoder's.
+/// One micro-batch on the host; tensors are [b, s] row by row unless noted. For encoder-decoder models the
+/// tensors without `encoder` in their name belong to the decoder.
 struct HostBatch {
   std::int64_t micro_batch = 0;  ///< b
   std::int64_t seq = 0;          ///< s
   std::vector<std::int64_t> tokens, labels;
-  std::vector<std::int64_t> position_ids;    ///< empty: 0 to s - 1 in every row
-  std::vector<float> loss_mask;              ///< 1 where the loss counts, else 0; empty: it counts everywhere
-  std::vector<std::uint8_t> attention_mask;  ///< [b, s, s], 1: masked; empty where it is causal or left out
-  std::vector<std::int64_t> samples;         ///< [b]: the rows' numbers in the run, which key their dropout
-  std::int64_t encoder_seq = 0;              ///< 0: there is no encoder
-  std::vector<std::int64_t> encoder_tokens;  ///< [b, encoder_seq]
-  std::vector<std::uint8_t> encoder_padding;  ///< [b, encoder_seq], 1: filling that nobody may see
-  std::vector<std::int64_t> token_types;      ///< of BERT: 0 in the first part of a row, 1 in the second
-  std::vector<std::uint8_t> padding;          ///< of BERT, [b, s], 1: filling that nobody may see
-  std::vector<std::int64_t> swapped;  ///< of BERT with sentence order, [b]: 1 where the parts are swapped
+  std::vector<std::int64_t> position_ids;     ///< empty: 0 to s - 1 in every row
+  std::vector<float> loss_mask;               ///< 1 where the loss counts, else 0; empty: all 1
+  std::vector<std::uint8_t> attention_mask;   ///< [b, s, s], 1: masked; empty if causal or omitted
+  std::vector<std::int64_t> samples;          ///< [b] sample numbers in the run, which seed the rows' dropout
+  std::int64_t encoder_seq = 0;               ///< 0 without an encoder
+  std::vector<std::int64_t> encoder_tokens;   ///< [b, encoder_seq]
+  std::vector<std::uint8_t> encoder_padding;  ///< [b, encoder_seq], 1: padding, masked out as keys
+  std::vector<std::int64_t> token_types;      ///< BERT only: 0 in the first segment of a row, 1 in the second
+  std::vector<std::uint8_t> padding;          ///< BERT only: [b, s], 1: padding, masked out as keys
+  std::vector<std::int64_t> swapped;  ///< BERT's sentence order labels: [b], 1 where the segments are swapped
 };
 
-/// How far a run has come.
-struct SoFar {
-  std::int64_t iteration = 0;  ///< steps done
-  std::int64_t samples = 0;    ///< training samples read
+/// Progress of a run.
+struct RunProgress {
+  std::int64_t iteration = 0;  ///< completed iterations
+  std::int64_t samples = 0;    ///< consumed training samples
 };
 
-/// The last iteration of a run that is so far as `done`: --train-iters, or where the global batches that fit
-/// into what is left of --train-samples end; `done` itself for a run without a length (--skip-train).
-std::int64_t last_iteration(const config::Training& training, const SoFar& done);
+/// Last iteration of a run whose progress is `done`: --train-iters, or the last full global batch within the
+/// remaining --train-samples; `done.iteration` for a run without a length (--skip-train).
+std::int64_t last_iteration(const config::Training& training, const RunProgress& done);
 
-/// Evaluations of the validation split from the first iteration to `iteration`: one every eval_interval, and
-/// one at the end unless that is one of them. 1 for a validation alone
-/// (--skip-train), 0 for a run that never validates.
+/// Number of evaluations of the validation split up to `iteration`: one per eval_interval, and one at the end
+/// unless it coincides with the last of them. 1 for validation only (--skip-train), 0 without validation.
 std::int64_t evaluations(const config::Training& training, std::int64_t iteration);
 
-/// Samples wanted of train, valid and test; empty: one pass.
-using Counts = std::array<std::optional<std::int64_t>, 3>;
+/// Requested samples of train, valid and test; empty requests one epoch.
+using SampleCounts = std::array<std::optional<std::int64_t>, 3>;
 
-/// Samples a run needs of train, valid and test: train_samples or train_iters * B;
-/// (last_iteration / eval_interval + 1) * eval_iters * B, or one pass (--full-validation); eval_iters * B,
-/// with B the global batch size. The indices of a data set depend on them, so they are Megatron's, which asks
-/// for one evaluation too many.
-Counts sample_counts(const config::Training& training, const SoFar& done = {});
+/// Samples that a run requests, with global batch size B:
+///   train  train_samples, or train_iters * B
+///   valid  (last_iteration / eval_interval + 1) * eval_iters * B, or one epoch (--full-validation)
+///   test   eval_iters * B
+/// Indices depend on these counts, so they equal Megatron's, which requests one evaluation too many.
+SampleCounts sample_counts(const config::Training& training, const RunProgress& done = {});
 
-/// What is opened of the data.
-struct Wanted {
-  SoFar done = {};  ///< of the run whose samples they are
-  /// Samples of train, valid and test where it is none of a run's (sample_counts); a split of 0 stays closed.
-  std::optional<Counts> counts = {};
+/// Selects the samples for which data are opened.
+struct DataRequest {
+  RunProgress done = {};  ///< progress of the run that reads the samples
+  /// Sample counts that replace those of a run (sample_counts); a split with count 0 is not opened.
+  std::optional<SampleCounts> counts = {};
 };
-Counts sample_counts(const config::Training& training, const Wanted& wanted);
+SampleCounts sample_counts(const config::Training& training, const DataRequest& wanted);
 
-/// Whether batches say who sees whom, where --reset-attention-mask asks for more than causal attention.
-enum class Masks { kMade, kLeftOut };
+/// Whether batches contain the attention masks of --reset-attention-mask.
+enum class AttentionMasks { kBuilt, kOmitted };
 
-/// The samples of one split in the run's order. get() is safe to call from many threads.
+/// The samples of one split in the run's order. get() is thread-safe.
 class Batches {
  public:
-  /// `cyclic_step`: 0 for --dataloader-type single, the samples as they come; else cyclic, whole multiples of
-  /// it an epoch.
+  /// `cyclic_step` is 0 for --dataloader-type single (samples in index order); for cyclic an epoch is the
+  /// largest multiple of it.
   Batches(std::shared_ptr<const SampleSource> samples, std::int64_t cyclic_step);
   Batches(const Batches&) = delete;
   Batches& operator=(const Batches&) = delete;
   virtual ~Batches() = default;
 
-  /// Samples in the split: one epoch for cyclic, all there are for single.
+  /// Number of samples in the split.
   [[nodiscard]] std::int64_t size() const { return samples_->size(); }
-  /// Whether numbers never end: cyclic begins epoch after epoch.
-  [[nodiscard]] bool endless() const { return cyclic_step_ > 0; }
-  /// Samples that an epoch of cyclic permutes; 0 for single.
-  [[nodiscard]] std::int64_t permuted() const { return endless() ? size() - size() % cyclic_step_ : 0; }
+  /// Whether sample numbers are unbounded: cyclic starts a new epoch after each one.
+  [[nodiscard]] bool is_cyclic() const { return cyclic_step_ > 0; }
+  /// Samples that each cyclic epoch permutes; 0 for single.
+  [[nodiscard]] std::int64_t permuted() const { return is_cyclic() ? size() - size() % cyclic_step_ : 0; }
   [[nodiscard]] const SampleSource& samples() const { return *samples_; }
-  /// Of the data as they are read.
+  /// Range of the token ids in the text.
   [[nodiscard]] virtual TextIds text_ids() const { return {}; }
 
-  /// The batch of these numbers: 0 is the first sample of the run, consumed_samples the next one after a
-  /// resume. Throws DataError past the end (single), when the data is damaged, and for a token outside of the
+  /// The batch of the given sample numbers: 0 is the first sample of the run, consumed_samples the next one
+  /// after a resume. Throws DataError past the end (single), for damaged data and for a token id outside the
   /// vocabulary.
-  [[nodiscard]] HostBatch get(std::span<const std::int64_t> numbers, Masks masks = Masks::kMade) const;
-  /// Which of samples() a number of the run stands for. Throws ConfigError where there is no epoch of cyclic.
+  [[nodiscard]] HostBatch get(std::span<const std::int64_t> numbers,
+                              AttentionMasks masks = AttentionMasks::kBuilt) const;
+  /// Index into samples() of sample `number` of the run. Throws ConfigError if cyclic has no full epoch.
   [[nodiscard]] std::int64_t sample_of(std::int64_t number) const;
   /// get() of `count` numbers from `first`.
   [[nodiscard]] HostBatch get(std::int64_t first, std::int64_t count) const;
 
  protected:
-  /// The batch whose rows are the `chosen` of samples(), but for its micro_batch and samples.
-  [[nodiscard]] virtual HostBatch make(std::span<const std::int64_t> chosen, Masks masks) const = 0;
-  /// Throws DataError unless all `ids`, of a sample, are below `vocab_size`; 0: not checked.
+  /// The batch of the `chosen` indices into samples(), without its micro_batch and samples fields.
+  [[nodiscard]] virtual HostBatch make(std::span<const std::int64_t> chosen, AttentionMasks masks) const = 0;
+  /// Throws DataError unless all `ids` of a sample are in [0, vocab_size); a `vocab_size` of 0 disables the
+  /// check.
   void check_vocabulary(std::span<const std::int64_t> ids, std::int64_t vocab_size,
                         std::int64_t sample) const;
 
@@ -115,11 +117,11 @@ class Batches {
 
   std::shared_ptr<const SampleSource> samples_;
   std::int64_t cyclic_step_;
-  mutable std::mutex mutex_;  // guards epoch_, the order that was used last
+  mutable std::mutex mutex_;  // guards epoch_, the most recently used order
   mutable std::shared_ptr<const Epoch> epoch_;
 };
 
-/// train, valid, test; null where the split is empty or no samples of it are wanted.
+/// train, valid, test; null for a split that is empty or not requested.
 using Splits = std::array<std::unique_ptr<Batches>, 3>;
 
 }  // namespace colonnade::data

@@ -7,43 +7,44 @@
 #include <numeric>
 
 #include "colonnade/base/error.h"
-#include "colonnade/config/words_of_data.h"
+#include "colonnade/config/data_flags.h"
 #include "colonnade/data/index_memory.h"
 #include "colonnade/data/split.h"
 
 namespace colonnade::data {
 namespace {
 
-void check_count(std::size_t datasets) {
+void check_num_datasets(std::size_t datasets) {
   if (datasets >= static_cast<std::size_t>(std::numeric_limits<std::int16_t>::max()))
     throw ConfigError(
-        fmt::format("--data-path: a blend has at most 32766 data sets; got {}; merge some", datasets));
+        fmt::format("--data-path must name at most 32766 data sets; got {}; merge some", datasets));
 }
 
-/// An int16 and an int64 a sample.
+/// Checks the memory for 10 bytes per sample: an int16 and an int64.
 void require_blend_memory(std::size_t datasets, std::int64_t samples) {
   require_index_memory(fmt::format("a blend of {} data sets", datasets), fmt::format("{} samples", samples),
                        10 * static_cast<double>(samples));
 }
 
-/// Shares of data sets and what was taken of each, in pairs; no branch depends on which one is taken.
-class Shares {
+/// Picks the data set of each step by its weight. Weights and counts lie in pairs, one SIMD vector each, so
+/// that the search for the maximum has no branches.
+class WeightedPicker {
  public:
-  explicit Shares(std::span<const double> weights) : pairs_((weights.size() + 3) / 4 * 2) {
+  explicit WeightedPicker(std::span<const double> weights) : pairs_((weights.size() + 3) / 4 * 2) {
     for (std::size_t i = 0; i < 2 * pairs_.size(); ++i) {
       Pair& pair = pairs_[i / 2];
       pair.number[i % 2] = static_cast<double>(i);
       pair.weight[i % 2] = i < weights.size() ? weights[i] : 0;
-      pair.taken[i % 2] = i < weights.size() ? 0 : std::numeric_limits<double>::infinity();
+      pair.drawn[i % 2] = i < weights.size() ? 0 : std::numeric_limits<double>::infinity();
     }
   }
 
-  /// Takes of the data set that is furthest behind, argmax of weight * step - taken; the first of equals.
-  std::size_t take(double step) {
+  /// Draws from the data set with the largest weight * step - drawn; the first one on a tie.
+  std::size_t pick(double step) {
     Best even, odd;
     for (std::size_t i = 0; i < pairs_.size(); i += 2) {
-      even.see(pairs_[i], step, last_);
-      odd.see(pairs_[i + 1], step, last_);
+      even.update(pairs_[i], step, last_);
+      odd.update(pairs_[i + 1], step, last_);
     }
     double most = even.most[0], found = even.number[0];
     for (const Best* best : {&even, &odd})
@@ -60,39 +61,39 @@ class Shares {
   using Two = double __attribute__((vector_size(16)));
   using Mask = std::int64_t __attribute__((vector_size(16)));
   struct Pair {
-    Two number, weight, taken;
+    Two number, weight, drawn;
   };
-  /// `yes` where the mask is set, else `no`.
+  /// Selects `yes` where the mask is set, else `no`.
   static Two choose(Mask mask, Two yes, Two no) {
     return reinterpret_cast<Two>((mask & reinterpret_cast<Mask>(yes)) | (~mask & reinterpret_cast<Mask>(no)));
   }
   struct Best {
     Two most = {-std::numeric_limits<double>::infinity(), -std::numeric_limits<double>::infinity()};
     Two number = {0, 0};
-    void see(Pair& pair, double step, double last) {
-      const Mask taken = pair.number == Two{last, last};
-      pair.taken += choose(taken, Two{1, 1}, Two{0, 0});
-      const Two behind = pair.weight * step - pair.taken;
-      const Mask more = behind > most;
+    void update(Pair& pair, double step, double last) {
+      const Mask drawn = pair.number == Two{last, last};
+      pair.drawn += choose(drawn, Two{1, 1}, Two{0, 0});
+      const Two deficit = pair.weight * step - pair.drawn;
+      const Mask more = deficit > most;
       number = choose(more, pair.number, number);
-      most = choose(more, behind, most);
+      most = choose(more, deficit, most);
     }
   };
   std::vector<Pair> pairs_;
-  double last_ = -1;  ///< taken, but not counted yet
+  double last_ = -1;  ///< data set drawn last, not yet counted in its pair
 };
 
-/// Throws DataError unless every data set's samples come in their order.
+/// Throws DataError unless the samples of every data set appear in ascending order without gaps.
 void check_blend(const BlendIndex& index, std::size_t datasets, std::int64_t size) {
   if (index.dataset.rows() != size || index.sample.rows() != size || index.dataset.cols() != 1 ||
       index.sample.cols() != 1 || index.dataset.type() != IntType::kInt16 ||
       index.sample.type() != IntType::kInt64)
     throw DataError(fmt::format("it must hold {} samples; got {} and {}", size, index.dataset.size(),
                                 index.sample.size()));
-  std::vector<std::int64_t> taken(datasets, 0);
+  std::vector<std::int64_t> drawn(datasets, 0);
   for (std::int64_t i = 0; i < size; ++i) {
     const std::int64_t set = index.dataset[i];
-    if (set < 0 || set >= std::ssize(taken) || index.sample[i] != taken[static_cast<std::size_t>(set)]++)
+    if (set < 0 || set >= std::ssize(drawn) || index.sample[i] != drawn[static_cast<std::size_t>(set)]++)
       throw DataError(fmt::format("sample {} of the blend must be the next of a data set; got another", i));
   }
 }
@@ -100,10 +101,10 @@ void check_blend(const BlendIndex& index, std::size_t datasets, std::int64_t siz
 }  // namespace
 
 Blend parse_blend(std::span<const std::string> words) {
-  if (const auto fault = config::paths_fault(words))
-    throw ConfigError(fmt::format("--data-path: {}; got {}; {}", fault->rule, fault->got, fault->way_out));
+  if (const auto fault = config::data_paths_error(words))
+    throw ConfigError(fmt::format("--data-path: {}; got {}; {}", fault->rule, fault->got, fault->fix));
   Blend blend;
-  if (!config::are_pairs(words)) {
+  if (!config::is_weighted_blend(words)) {
     blend.prefixes.assign(words.begin(), words.end());
     return blend;
   }
@@ -116,26 +117,26 @@ Blend parse_blend(std::span<const std::string> words) {
 }
 
 BlendIndex blend_by_weight(std::span<const double> weights, std::int64_t size) {
-  check_count(weights.size());
+  check_num_datasets(weights.size());
   require_blend_memory(weights.size(), size);
   LargeVector<std::int16_t> dataset(static_cast<std::size_t>(size));
   LargeVector<std::int64_t> sample(static_cast<std::size_t>(size));
-  std::vector<std::int64_t> taken(weights.size(), 0);
-  Shares shares(weights);
+  std::vector<std::int64_t> drawn(weights.size(), 0);
+  WeightedPicker picker(weights);
   for (std::size_t t = 0; t < dataset.size(); ++t) {
-    const std::size_t best = shares.take(std::max(static_cast<double>(t), 1.0));
+    const std::size_t best = picker.pick(std::max(static_cast<double>(t), 1.0));
     dataset[t] = static_cast<std::int16_t>(best);
-    sample[t] = taken[best]++;
+    sample[t] = drawn[best]++;
   }
   return {IntArray(std::move(dataset)), IntArray(std::move(sample))};
 }
 
 namespace {
 
-/// `size` samples of so many data sets out of the cache, where `build` puts what is not there.
+/// The index of `size` samples from the cache; `build` makes it on a miss.
 template <class Build>
-BlendIndex cached(std::size_t datasets, std::int64_t size, const IndexCache& cache, CacheKey key,
-                  const Build& build) {
+BlendIndex load_or_build(std::size_t datasets, std::int64_t size, const IndexCache& cache, CacheKey key,
+                         const Build& build) {
   key.check = [&](const std::vector<IntArray>& arrays) {
     check_blend({arrays[0], arrays[1]}, datasets, size);
   };
@@ -151,41 +152,42 @@ BlendIndex cached(std::size_t datasets, std::int64_t size, const IndexCache& cac
 
 BlendIndex blend_by_weight(std::span<const double> weights, std::int64_t size, const IndexCache& cache,
                            CacheKey key) {
-  return cached(weights.size(), size, cache, std::move(key), [&] { return blend_by_weight(weights, size); });
+  return load_or_build(weights.size(), size, cache, std::move(key),
+                       [&] { return blend_by_weight(weights, size); });
 }
 
 BlendIndex blend_exhaustively(std::span<const std::int64_t> sizes) {
-  check_count(sizes.size());
+  check_num_datasets(sizes.size());
   const std::int64_t total = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
   require_blend_memory(sizes.size(), total);
   std::vector<std::size_t> unspent(sizes.size());
   std::iota(unspent.begin(), unspent.end(), std::size_t{0});
   std::erase_if(unspent, [&sizes](std::size_t i) { return sizes[i] == 0; });
-  std::vector<std::int64_t> taken(sizes.size(), 0);
+  std::vector<std::int64_t> drawn(sizes.size(), 0);
   LargeVector<std::int16_t> dataset(static_cast<std::size_t>(total));
   LargeVector<std::int64_t> sample(static_cast<std::size_t>(total));
   for (std::size_t t = 0; t < dataset.size(); ++t) {
     const double step = std::max(static_cast<double>(t), 1.0);
     std::size_t best = unspent.front();
-    double furthest = -std::numeric_limits<double>::infinity();
+    double largest = -std::numeric_limits<double>::infinity();
     for (const std::size_t i : unspent) {
       const double weight = static_cast<double>(sizes[i]) / static_cast<double>(total);
-      const double behind = weight * step - static_cast<double>(taken[i]);
-      if (behind > furthest) {
-        furthest = behind;
+      const double deficit = weight * step - static_cast<double>(drawn[i]);
+      if (deficit > largest) {
+        largest = deficit;
         best = i;
       }
     }
     dataset[t] = static_cast<std::int16_t>(best);
-    sample[t] = taken[best]++;
-    if (taken[best] == sizes[best]) std::erase(unspent, best);
+    sample[t] = drawn[best]++;
+    if (drawn[best] == sizes[best]) std::erase(unspent, best);
   }
   return {IntArray(std::move(dataset)), IntArray(std::move(sample))};
 }
 
 BlendIndex blend_exhaustively(std::span<const std::int64_t> sizes, const IndexCache& cache, CacheKey key) {
   const std::int64_t total = std::accumulate(sizes.begin(), sizes.end(), std::int64_t{0});
-  return cached(sizes.size(), total, cache, std::move(key), [&] { return blend_exhaustively(sizes); });
+  return load_or_build(sizes.size(), total, cache, std::move(key), [&] { return blend_exhaustively(sizes); });
 }
 
 std::vector<std::int64_t> samples_per_dataset(std::span<const double> weights, std::int64_t target,

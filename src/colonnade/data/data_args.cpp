@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "colonnade/base/error.h"
+#include "colonnade/base/fault_text.h"
 #include "colonnade/base/files.h"
 
 namespace colonnade::data {
@@ -20,14 +21,15 @@ using Words = std::vector<std::string>;
 
 constexpr const char* kPerSplit = "--per-split-data-args-path";
 
-std::string read(const char* flag, const std::string& path) {
+std::string read_words_file(const char* flag, const std::string& path) {
   constexpr std::uintmax_t kMost = std::uintmax_t{64} << 20U;
   std::error_code fault;
   const bool is_file = std::filesystem::is_regular_file(path, fault);
   const auto bytes = is_file ? std::filesystem::file_size(path, fault) : 0;
   if (!is_file || fault || bytes > kMost)
     throw ConfigError(fmt::format("{} must name a file of at most {} bytes; got {}{}; correct the path", flag,
-                                  kMost, path, is_file ? fmt::format(" of {}", bytes) : ", which is none"));
+                                  kMost, path,
+                                  is_file ? fmt::format(" of {}", bytes) : ", which is no file"));
   try {
     return read_file(path);
   } catch (const Error& error) {
@@ -42,21 +44,22 @@ Words words_of(const std::string& text) {
   return words;
 }
 
-ConfigError not_this(const std::string& path, const std::string& rule, const std::string& got) {
+ConfigError split_error(const std::string& path, const std::string& rule, const std::string& got) {
   return ConfigError(
-      fmt::format("{}: {}; got {} in {}; write {{\"train\": [\"PREFIX\"], \"valid\": null, "
+      fmt::format("{}; got {} in {}; write {{\"train\": [\"PREFIX\"], \"valid\": null, "
                   "\"test\": null}}",
-                  kPerSplit, rule, got, path));
+                  fault_text(kPerSplit, rule), got, path));
 }
 
 Words words_of(const json& value, const std::string& split, const std::string& path) {
   if (value.is_null()) return {};
   if (value.is_string()) return words_of(value.get<std::string>());
-  if (!value.is_array()) throw not_this(path, split + " must be a list, a text or null", value.type_name());
+  if (!value.is_array())
+    throw split_error(path, split + " must be a list, a string or null", value.type_name());
   Words words;
   for (const json& word : value) {
     if (!word.is_string() && !word.is_number())
-      throw not_this(path, split + " must be a list of texts and numbers", word.type_name());
+      throw split_error(path, split + " must be a list of strings and numbers", word.type_name());
     words.push_back(word.is_string() ? word.get<std::string>() : word.dump());
   }
   return words;
@@ -64,22 +67,23 @@ Words words_of(const json& value, const std::string& split, const std::string& p
 
 void read_per_split(config::Data& data) {
   const std::string path = std::exchange(data.per_split_data_args_path, "");
-  const json file = json::parse(read(kPerSplit, path), nullptr, /*allow_exceptions=*/false);
+  const json file = json::parse(read_words_file(kPerSplit, path), nullptr, /*allow_exceptions=*/false);
   if (!file.is_object())
-    throw not_this(path, "must be a JSON object", file.is_discarded() ? "no JSON" : file.type_name());
+    throw split_error(path, "must be a JSON object", file.is_discarded() ? "no JSON" : file.type_name());
   const std::array<std::pair<const char*, Words*>, 3> splits{
       {{"train", &data.train_data_path}, {"valid", &data.valid_data_path}, {"test", &data.test_data_path}}};
   for (const auto& item : file.items())
     if (std::ranges::none_of(splits, [&item](const auto& split) { return item.key() == split.first; }))
-      throw not_this(path, "must have the keys train, valid and test alone", fmt::format("'{}'", item.key()));
+      throw split_error(path, "must have the keys train, valid and test alone",
+                        fmt::format("'{}'", item.key()));
   bool any = false;
   for (const auto& [split, words] : splits) {
     if (!file.contains(split))
-      throw not_this(path, "must have the keys train, valid and test", fmt::format("no '{}'", split));
+      throw split_error(path, "must have the keys train, valid and test", fmt::format("no '{}'", split));
     *words = words_of(file.at(split), split, path);
     any = any || !words->empty();
   }
-  if (!any) throw not_this(path, "must name data", "none");
+  if (!any) throw split_error(path, "must name data", "none");
 }
 
 }  // namespace
@@ -94,7 +98,7 @@ config::Data with_data_args(config::Data data) {
   if (!data.per_split_data_args_path.empty()) read_per_split(data);
   if (data.data_args_path.empty()) return data;
   const std::string path = std::exchange(data.data_args_path, "");
-  data.data_path = words_of(read("--data-args-path", path));
+  data.data_path = words_of(read_words_file("--data-args-path", path));
   if (data.data_path.empty())
     throw ConfigError(
         fmt::format("--data-args-path must hold the words of --data-path; got none in {}; write "

@@ -6,13 +6,13 @@
 
 namespace colonnade::data {
 
-void require_index_memory(const std::string& whose, std::string_view asked, double bytes) {
-  const auto here = static_cast<double>(machine_memory());
-  if (here == 0 || bytes <= here) return;
+void require_index_memory(const std::string& dataset, std::string_view requested, double bytes) {
+  const auto available = static_cast<double>(machine_memory());
+  if (available == 0 || bytes <= available) return;
   throw ConfigError(fmt::format(
-      "{}: the indices of its samples must fit the memory of this machine; got {}, which need {:.1f} GB, and {:.1f} GB "
-      "here; ask for fewer (--train-iters, --train-samples, --eval-iters; --samples of `data inspect`)",
-      whose, asked, bytes * 1e-9, here * 1e-9));
+      "{}: the indices of its samples must fit the memory of this machine, {:.1f} GB; got {}, which need {:.1f} "
+      "GB; request fewer (--train-iters, --train-samples, --eval-iters; --samples of `data inspect`)",
+      dataset, available * 1e-9, requested, bytes * 1e-9));
 }
 
 }  // namespace colonnade::data

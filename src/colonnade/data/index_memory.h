@@ -1,4 +1,4 @@
-// Whether the indices of samples fit the memory that they are made in.
+// Memory check of sample indices before they are built.
 #pragma once
 
 #include <string>
@@ -6,9 +6,8 @@
 
 namespace colonnade::data {
 
-/// Throws ConfigError, naming `whose` samples they are and what was asked (`asked`: "900 samples of 3
-/// epochs"), where indices of `bytes` are larger than this machine's memory; nothing where the system does
-/// not say what that is.
-void require_index_memory(const std::string& whose, std::string_view asked, double bytes);
+/// Throws ConfigError if indices of `bytes` exceed this machine's memory; does nothing if its size is
+/// unknown. The message names the data set and the samples `requested`, such as "900 samples of 3 epochs".
+void require_index_memory(const std::string& dataset, std::string_view requested, double bytes);
 
 }  // namespace colonnade::data

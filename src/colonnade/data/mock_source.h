@@ -1,4 +1,4 @@
-// Invented token sequences, equal to Megatron's --mock-data.
+// Mock token sequences, equal to those of Megatron's --mock-data.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace colonnade::data {
 
-/// 100,000 sequences whose lengths are default_rng(0).integers(1, 4096): tokens 1, 2, ..., length - 1 modulo
-/// the vocabulary, then the end of document.
+/// 100,000 sequences whose lengths are default_rng(0).integers(1, 4096). Tokens are 1, 2, ..., length - 1
+/// modulo the vocabulary size, then the end of document.
 class MockSource final : public TokenSource {
  public:
   MockSource(std::int64_t vocab_size, std::int64_t eod);
@@ -28,8 +28,8 @@ class MockSource final : public TokenSource {
   std::vector<std::int32_t> lengths_;
 };
 
-/// Invented documents of several sentences, which Megatron does not have: its first 10,000 sequences, cut
-/// after every 64 tokens. Their tokens count upwards from `first`, through `ids` of them.
+/// Mock documents of several sentences, which Megatron does not have: the first 10,000 sequences of
+/// MockSource, split into sentences of 64 tokens. Token ids count up from `first` modulo `ids`.
 class MockSentences final : public TokenSource {
  public:
   MockSentences(std::int64_t first, std::int64_t ids);
@@ -49,7 +49,7 @@ class MockSentences final : public TokenSource {
  private:
   std::int64_t first_;
   std::int64_t ids_;
-  std::vector<std::int64_t> starts_;  ///< of documents
+  std::vector<std::int64_t> starts_;  ///< first sequence of each document
   std::vector<std::int32_t> lengths_;
 };
 

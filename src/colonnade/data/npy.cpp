@@ -1,4 +1,4 @@
-// See npy.h. The header is a Python dictionary of three keys; only the form NumPy writes is read.
+// See npy.h. The header is a Python dictionary of three keys; only NumPy's own format is parsed.
 #include "colonnade/data/npy.h"
 
 #include <fcntl.h>
@@ -20,13 +20,13 @@ constexpr std::string_view kMagic("\x93NUMPY\x01\x00", 8);
 constexpr std::array<std::string_view, 4> kDescriptions{"<i2", "<i4", "<i8", "<u4"};
 constexpr std::array<std::int64_t, 4> kItemSizes{2, 4, 8, 4};
 
-/// The text after `'key': ` in the header; empty when the key is missing.
+/// The text after `'key': ` in the header; empty if the key is missing.
 std::string_view after_key(std::string_view header, std::string_view key) {
   const std::size_t at = header.find(key);
   return at == std::string_view::npos ? std::string_view() : header.substr(at + key.size());
 }
 
-/// "(3,)" or "(3, 2)" as rows and columns.
+/// Parses "(3,)" or "(3, 2)" as rows and columns.
 std::optional<std::pair<std::int64_t, std::int64_t>> parse_shape(std::string_view text) {
   std::array<std::int64_t, 2> sizes{0, 1};
   std::size_t count = 0;
@@ -47,7 +47,7 @@ std::optional<std::pair<std::int64_t, std::int64_t>> parse_shape(std::string_vie
   return std::pair{sizes[0], sizes[1]};
 }
 
-/// Everything in front of the numbers, filled up to a multiple of 64 bytes and to `least`.
+/// Magic and header, padded to a multiple of 64 bytes and to at least `least` bytes.
 std::string header_of(IntType type, const std::string& shape, std::size_t least = 0) {
   std::string text = fmt::format("{{'descr': '{}', 'fortran_order': False, 'shape': {}, }}",
                                  kDescriptions[static_cast<std::size_t>(type)], shape);
@@ -61,7 +61,7 @@ std::string header_of(IntType type, const std::string& shape, std::size_t least 
   return header + text;
 }
 
-[[noreturn]] void cannot_be_written(const std::filesystem::path& path) {
+[[noreturn]] void throw_unwritable(const std::filesystem::path& path) {
   throw Error(fmt::format(
       "{} must be writable; got a full disk or a read-only folder; free it, or name another folder (--data-cache-path)",
       path.string()));
@@ -71,37 +71,36 @@ void sync_written(const std::filesystem::path& path) {
   try {
     sync_path(path);
   } catch (const Error&) {
-    cannot_be_written(path);
+    throw_unwritable(path);
   }
 }
 
-/// A file that is written from its begin to its end, of a size known before.
-class SizedFile {
+/// A file of known size, written sequentially.
+class PreallocatedFile {
  public:
-  SizedFile(const std::filesystem::path& path, std::size_t size)
+  PreallocatedFile(const std::filesystem::path& path, std::size_t size)
       : path_(path), fd_(::open(path.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666)) {
-    if (fd_ < 0) cannot_be_written(path_);
-    // Blocks asked for at once are faster to fill. A file system that cannot do so says it, and writes will
-    // do.
+    if (fd_ < 0) throw_unwritable(path_);
+    // Preallocated blocks are faster to fill. The call may fail where the file system does not support it.
     (void)::fallocate(fd_, 0, 0, static_cast<off_t>(size));
   }
-  ~SizedFile() {
+  ~PreallocatedFile() {
     if (fd_ >= 0) ::close(fd_);
   }
-  SizedFile(const SizedFile&) = delete;
-  SizedFile& operator=(const SizedFile&) = delete;
+  PreallocatedFile(const PreallocatedFile&) = delete;
+  PreallocatedFile& operator=(const PreallocatedFile&) = delete;
 
   void write(std::span<const std::byte> bytes) {
     while (!bytes.empty()) {
       const ssize_t count = ::write(fd_, bytes.data(), bytes.size());
       if (count < 0 && errno == EINTR) continue;
-      if (count <= 0) cannot_be_written(path_);
+      if (count <= 0) throw_unwritable(path_);
       bytes = bytes.subspan(static_cast<std::size_t>(count));
     }
   }
   void close() {
     const bool synced = ::fsync(fd_) == 0;
-    if (::close(std::exchange(fd_, -1)) != 0 || !synced) cannot_be_written(path_);
+    if (::close(std::exchange(fd_, -1)) != 0 || !synced) throw_unwritable(path_);
   }
 
  private:
@@ -111,18 +110,18 @@ class SizedFile {
 
 constexpr std::size_t kHugePage = std::size_t{2} << 20;
 
-/// Where arrays of so many bytes begin. Below a few huge pages, what is left of the last one counts.
+/// Alignment of an array: huge pages from four of them on; below, the unused rest of the last page matters.
 std::align_val_t alignment_of(std::size_t bytes) {
   return std::align_val_t{bytes < 4 * kHugePage ? 64 : kHugePage};
 }
 
-constexpr std::size_t kReserved = 128;  // bytes of a header of one dimension of any size
+constexpr std::size_t kReserved = 128;  // header bytes that fit any one-dimensional shape
 
 }  // namespace
 
 void* allocate_array(std::size_t bytes) {
   void* array = ::operator new(bytes, alignment_of(bytes));
-  // Without huge pages it is slower, no more.
+  // Advisory: it only affects speed.
   if (bytes >= 4 * kHugePage) (void)::madvise(array, bytes, MADV_HUGEPAGE);
   return array;
 }
@@ -135,8 +134,7 @@ IntArray IntArray::map(const std::filesystem::path& path) {
   const std::string_view text(reinterpret_cast<const char*>(all.data()), all.size());
   const auto damaged = [&path](std::string_view what) {
     return DataError(
-        fmt::format("{} must be a .npy file of integers as NumPy writes it; got {}; delete it or "
-                    "make it again",
+        fmt::format("{} must be a .npy file of integers in NumPy's format; got {}; delete or rebuild it",
                     path.string(), what));
   };
   if (text.size() < 10 || text.substr(0, 8) != kMagic) throw damaged("another magic or version");
@@ -168,7 +166,7 @@ IntArray IntArray::map(const std::filesystem::path& path) {
 void IntArray::save(const std::filesystem::path& path) const {
   const std::string header =
       header_of(type_, cols_ == 1 ? fmt::format("({},)", rows_) : fmt::format("({}, {})", rows_, cols_));
-  SizedFile file(path, header.size() + bytes_.size());
+  PreallocatedFile file(path, header.size() + bytes_.size());
   file.write(std::as_bytes(std::span(header)));
   file.write(bytes_);
   file.close();
@@ -177,21 +175,21 @@ void IntArray::save(const std::filesystem::path& path) const {
 IntWriter::IntWriter(const std::filesystem::path& path, IntType type)
     : path_(path), type_(type), out_(path, std::ios::binary | std::ios::trunc) {
   out_ << std::string(kReserved, ' ');
-  if (!out_) cannot_be_written(path_);
+  if (!out_) throw_unwritable(path_);
 }
 
 void IntWriter::write(IntType type, std::span<const std::byte> bytes) {
-  COL_CHECK(type == type_, "IntWriter: {} must hold one type; got another", path_.string());
+  COL_CHECK(type == type_, "IntWriter: {} must hold integers of one type; got another", path_.string());
   out_.write(reinterpret_cast<const char*>(bytes.data()), static_cast<std::streamsize>(bytes.size()));
   size_ += std::ssize(bytes) / kItemSizes[static_cast<std::size_t>(type_)];
-  if (!out_) cannot_be_written(path_);
+  if (!out_) throw_unwritable(path_);
 }
 
 void IntWriter::close() {
   out_.seekp(0);
   out_ << header_of(type_, fmt::format("({},)", size_), kReserved);
   out_.close();
-  if (!out_) cannot_be_written(path_);
+  if (!out_) throw_unwritable(path_);
   sync_written(path_);
 }
 

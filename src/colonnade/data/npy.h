@@ -1,4 +1,4 @@
-// NumPy's .npy files (version 1.0, little-endian, C order) of the integer types that index files hold.
+// NumPy's .npy files (version 1.0, little-endian, C order) of the integer types used in index files.
 #pragma once
 
 #include <cstddef>
@@ -27,19 +27,18 @@ constexpr IntType int_type_of() {
   return static_cast<T>(-1) < 0 ? IntType::kInt32 : IntType::kUint32;
 }
 
-/// Bytes for a large array, in huge pages where the system gives them: filling these takes a quarter of the
-/// time. Throws std::bad_alloc.
+/// Memory for a large array, in huge pages where available, which makes filling it four times as fast. Throws
+/// std::bad_alloc.
 void* allocate_array(std::size_t bytes);
 void free_array(void* array, std::size_t bytes) noexcept;
 
-/// Memory of arrays that are filled by who makes them: elements without a value are left as they are, no
-/// zeros are written first.
+/// Allocator for large arrays whose elements stay uninitialized until they are set.
 template <typename T>
-struct ArrayMemory {
+struct UninitializedAllocator {
   using value_type = T;
-  ArrayMemory() = default;
+  UninitializedAllocator() = default;
   template <typename U>
-  explicit(false) ArrayMemory(const ArrayMemory<U>&) {}
+  explicit(false) UninitializedAllocator(const UninitializedAllocator<U>&) {}
   T* allocate(std::size_t count) {
     if (count > static_cast<std::size_t>(-1) / 2 / sizeof(T)) throw std::bad_array_new_length();
     return static_cast<T*>(allocate_array(count * sizeof(T)));
@@ -53,15 +52,15 @@ struct ArrayMemory {
   void construct(U* at, Values&&... values) {
     ::new (static_cast<void*>(at)) U(std::forward<Values>(values)...);
   }
-  friend bool operator==(ArrayMemory, ArrayMemory) { return true; }
+  friend bool operator==(UninitializedAllocator, UninitializedAllocator) { return true; }
 };
 
-/// A vector in such memory: `LargeVector<T>(n)` holds n values that must be set.
+/// A vector for large arrays: `LargeVector<T>(n)` holds n uninitialized values.
 template <typename T>
-using LargeVector = std::vector<T, ArrayMemory<T>>;
+using LargeVector = std::vector<T, UninitializedAllocator<T>>;
 
-/// Integers in `rows` x `cols` (cols 1: one dimension), in memory or mapped from a file. Copies
-/// share the storage, which is never written after it was made.
+/// A matrix of `rows` x `cols` integers (a vector if `cols` is 1), in memory or mapped from a file. Copies
+/// share the storage, which is immutable.
 class IntArray {
  public:
   IntArray() = default;
@@ -74,11 +73,10 @@ class IntArray {
     owner_ = std::move(kept);
   }
 
-  /// Maps an .npy file. Throws DataError when it is not one of ours or its size is not what its
-  /// header says.
+  /// Maps a .npy file. Throws DataError if its format is not supported or its size differs from the header.
   static IntArray map(const std::filesystem::path& path);
 
-  /// Writes an .npy file, synced. Throws Error.
+  /// Writes a .npy file and syncs it to disk. Throws Error.
   void save(const std::filesystem::path& path) const;
 
   [[nodiscard]] IntType type() const { return type_; }
@@ -117,19 +115,19 @@ class IntArray {
   std::int64_t cols_ = 1;
 };
 
-/// Writes a .npy file of one dimension piece by piece: how long it becomes need not be known before.
+/// Writes a one-dimensional .npy file incrementally, without knowing its length in advance.
 class IntWriter {
  public:
-  /// Throws Error when the file cannot be made.
+  /// Throws Error if the file cannot be created.
   IntWriter(const std::filesystem::path& path, IntType type);
 
-  /// Integers of the file's type.
+  /// Appends integers of the file's type.
   template <typename T>
   void append(std::span<const T> values) {
     write(int_type_of<T>(), std::as_bytes(values));
   }
   [[nodiscard]] std::int64_t size() const { return size_; }
-  /// Completes the file and syncs it. Throws Error when something could not be written.
+  /// Writes the final header and syncs the file. Throws Error if a write failed.
   void close();
 
  private:

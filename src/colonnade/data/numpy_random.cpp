@@ -12,7 +12,7 @@
 namespace colonnade::data {
 namespace {
 
-/// NumPy's SeedSequence for one 32-bit seed: eight words that spread its entropy.
+/// NumPy's SeedSequence of one 32-bit seed: eight words of mixed entropy.
 std::array<std::uint32_t, 8> seed_sequence(std::uint32_t seed) {
   std::array<std::uint32_t, 4> pool{};
   std::uint32_t hash = 0x43b0d7e5U;
@@ -43,7 +43,7 @@ std::array<std::uint32_t, 8> seed_sequence(std::uint32_t seed) {
 
 }  // namespace
 
-// Matsumoto, Nishimura, "Mersenne Twister", 1998, with the seeding of 2002.
+// Matsumoto and Nishimura, "Mersenne Twister", 1998, with the seeding of 2002.
 Mt19937::Mt19937(std::uint32_t seed) {
   state_[0] = seed;
   for (std::uint32_t i = 1; i < kSize; ++i)
@@ -71,17 +71,17 @@ void Mt19937::refill() {
   next_ = 0;
 }
 
-/// A draw is kept or not without a branch, which could not be guessed.
-std::size_t RandomState::draw_places(std::uint64_t max, std::span<std::uint64_t> places) {
+/// Rejection without a branch, which would be unpredictable.
+std::size_t RandomState::draw_targets(std::uint64_t max, std::span<std::uint64_t> targets) {
   if (max > std::numeric_limits<std::uint32_t>::max()) {
-    places[0] = bounded(max);
+    targets[0] = bounded(max);
     return 1;
   }
   const std::uint64_t mask = ~std::uint64_t{0} >> std::countl_zero(max);
-  const std::size_t count = std::min<std::uint64_t>(places.size(), max - (mask >> 1));
+  const std::size_t count = std::min<std::uint64_t>(targets.size(), max - (mask >> 1));
   for (std::size_t done = 0; done < count;) {
     const std::uint64_t value = draw_() & mask;
-    places[done] = value;
+    targets[done] = value;
     done += static_cast<std::size_t>(value <= max - done);
   }
   return count;
@@ -106,7 +106,8 @@ double RandomState::random_sample() {
 
 bool RandomState::bernoulli(double p) {
   if (p == 0) return false;
-  // NumPy counts the rarer outcome. Its loop goes on where rounding leaves a rest, which ends in a new draw.
+  // NumPy's inversion counts the rarer outcome. If rounding leaves a remainder after it, the loop draws
+  // again.
   const double rare = p <= 0.5 ? p : 1 - p;
   const double often = 1 - rare;
   const double none = std::exp(std::log(often));
@@ -154,13 +155,13 @@ std::uint64_t Pcg64::next64() {
 }
 
 std::uint32_t Pcg64::next32() {
-  if (has_kept_) {
-    has_kept_ = false;
-    return kept_;
+  if (has_high_half_) {
+    has_high_half_ = false;
+    return high_half_;
   }
   const std::uint64_t both = next64();
-  kept_ = static_cast<std::uint32_t>(both >> 32);
-  has_kept_ = true;
+  high_half_ = static_cast<std::uint32_t>(both >> 32);
+  has_high_half_ = true;
   return static_cast<std::uint32_t>(both);
 }
 

@@ -1,4 +1,4 @@
-// NumPy's and PyTorch's random numbers, bit for bit, as far as the order of training data needs them.
+// NumPy's and PyTorch's random number generators, bit for bit, for the distributions used in data order.
 // Sources: NumPy's documentation of RandomState and PCG64; O'Neill, "PCG", 2014; Lemire, "Fast random
 // integer generation in an interval", 2019.
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace colonnade::data {
 
-/// The numbers of std::mt19937, made 624 at a time: three times as fast.
+/// std::mt19937 with output in blocks of 624 numbers, which is three times as fast.
 class Mt19937 {
  public:
   explicit Mt19937(std::uint32_t seed);
@@ -29,12 +29,12 @@ class Mt19937 {
   std::size_t next_ = kSize;
 };
 
-/// numpy.random.RandomState(seed): MT19937, 32 bits a draw.
+/// numpy.random.RandomState(seed): MT19937, 32 bits per draw.
 class RandomState {
  public:
   explicit RandomState(std::uint32_t seed) : draw_(seed) {}
 
-  /// Uniform in [0, max], by masked rejection. One draw a trial; two, high word first, when max >= 2^32.
+  /// Uniform in [0, max], by masked rejection. One draw per trial; two, high word first, for max >= 2^32.
   std::uint64_t bounded(std::uint64_t max);
 
   /// randint(low, high): uniform in [low, high).
@@ -45,30 +45,30 @@ class RandomState {
   /// random_sample(): uniform in [0, 1) with 53 bits.
   double random_sample();
 
-  /// binomial(1, p): true with probability p, by inversion. No draw for p = 0.
+  /// binomial(1, p): true with probability p, by inversion. Draws nothing for p = 0.
   bool bernoulli(double p);
 
-  /// geometric(p), p below 1/3: trials up to the first success, by inversion.
+  /// geometric(p) for p below 1/3: number of trials up to the first success, by inversion.
   std::int64_t geometric(double p);
 
-  /// choice(n, p=probabilities): the first number whose summed probabilities exceed one draw.
+  /// choice(n, p=probabilities): first index whose cumulative probability exceeds one uniform draw.
   std::size_t choice(std::span<const double> probabilities);
 
-  /// shuffle(values): Fisher-Yates from the back. The places that values change with are drawn ahead, so that
-  /// memory is asked for in time.
+  /// shuffle(values): Fisher-Yates from the back. Swap targets are drawn in batches so that they can be
+  /// prefetched.
   template <typename T>
   void shuffle(std::span<T> values) {
-    std::array<std::uint64_t, 256> places;
+    std::array<std::uint64_t, 256> targets;
     for (std::size_t left = values.size(); left > 1;) {
-      const std::size_t count = draw_places(left - 1, places);
-      for (std::size_t i = 0; i < count; ++i) __builtin_prefetch(&values[places[i]], 1);
-      for (std::size_t i = 0; i < count; ++i) std::swap(values[--left], values[places[i]]);
+      const std::size_t count = draw_targets(left - 1, targets);
+      for (std::size_t i = 0; i < count; ++i) __builtin_prefetch(&values[targets[i]], 1);
+      for (std::size_t i = 0; i < count; ++i) std::swap(values[--left], values[targets[i]]);
     }
   }
 
  private:
-  /// bounded() of `max`, max - 1 and so on, at least one; returns how many.
-  std::size_t draw_places(std::uint64_t max, std::span<std::uint64_t> places);
+  /// Draws bounded(max), bounded(max - 1) and so on, at least one; returns how many.
+  std::size_t draw_targets(std::uint64_t max, std::span<std::uint64_t> targets);
 
   Mt19937 draw_;
 };
@@ -78,7 +78,7 @@ class Pcg64 {
  public:
   explicit Pcg64(std::uint32_t seed);
 
-  /// The next 32 bits; a 64-bit draw gives its low half first.
+  /// Next 32 bits; a 64-bit draw yields its low half first.
   std::uint32_t next32();
 
   /// integers(low, high, dtype=int32): uniform in [low, high), by Lemire's multiplication.
@@ -90,8 +90,8 @@ class Pcg64 {
 
   Uint128 state_ = 0;
   Uint128 increment_ = 0;
-  std::uint32_t kept_ = 0;
-  bool has_kept_ = false;
+  std::uint32_t high_half_ = 0;
+  bool has_high_half_ = false;
 };
 
 /// torch.randperm(n, generator=torch.Generator().manual_seed(seed)) on the CPU.

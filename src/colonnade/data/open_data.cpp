@@ -20,71 +20,75 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What all splits share.
+/// Arguments common to all splits.
 struct Context {
   const config::Data& data;
-  const SampleMaker& maker;
+  const SampleSourceFactory& factory;
 };
 
-/// --data-cache-path, else `folder`.
+/// The cache in --data-cache-path, or in `folder` if that is not set.
 IndexCache cache_in(const fs::path& folder, const config::Data& data) {
   return IndexCache(data.data_cache_path.empty() ? folder : fs::path(data.data_cache_path));
 }
 
-/// Where Megatron keeps the indices of a data set, or would keep those of a blend.
+/// Megatron's cache folder of the indices of a data set or blend.
 fs::path indices_of(const std::string& prefix, const std::string& name) {
   return fs::absolute(prefix) / "cache" / (name + "_indices");
 }
 
-Opened open_prefix(const std::string& prefix, const Context& context) {
-  if (context.maker.read)
-    return context.maker.read(prefix,
-                              cache_in(fs::absolute(prefix).parent_path() / "colonnade_cache", context.data));
-  const auto state = [&] { return state_of_file(idx_path(prefix)) + state_of_file(bin_path(prefix)); };
-  Opened opened;
+OpenedDataset open_prefix(const std::string& prefix, const Context& context) {
+  if (context.factory.read)
+    return context.factory.read(
+        prefix, cache_in(fs::absolute(prefix).parent_path() / "colonnade_cache", context.data));
+  const auto fingerprint = [&] {
+    return file_fingerprint(idx_path(prefix)) + file_fingerprint(bin_path(prefix));
+  };
+  OpenedDataset opened;
   try {
-    opened.identity = state();
-  } catch (const fs::filesystem_error&) {  // the data set says in its own words what is not there
+    opened.fingerprint = fingerprint();
+  } catch (const fs::filesystem_error&) {  // IndexedDataset reports the missing file
   }
   opened.source = std::make_shared<IndexedDataset>(prefix);
-  if (opened.identity != state())
+  if (opened.fingerprint != fingerprint())
     throw DataError(
-        fmt::format("{} must stay as it is while it is opened; got files that changed; start again", prefix));
+        fmt::format("{} must not change while it is opened; got modified files; start again", prefix));
   opened.changed = std::max(fs::last_write_time(idx_path(prefix)), fs::last_write_time(bin_path(prefix)));
-  opened.cache = cache_in(indices_of(prefix, context.maker.about.name), context.data);
+  opened.cache = cache_in(indices_of(prefix, context.factory.dataset_class.name), context.data);
   return opened;
 }
 
-/// The key of a part's indices, in Megatron's words.
-CacheKey key_of(const Opened& opened, const std::string& prefix, const Context& context, const Part& part) {
-  const DatasetClass& about = context.maker.about;
-  if (about.name.empty()) return {};
+/// Cache key of the indices of a split, compatible with Megatron.
+CacheKey key_of(const OpenedDataset& opened, const std::string& prefix, const Context& context,
+                const SplitRequest& request) {
+  const DatasetClass& dataset_class = context.factory.dataset_class;
+  if (dataset_class.name.empty()) return {};
   const bool per_split = context.data.data_path.empty();
-  return {.kind = about.names_split() ? about.name + "-" + part.name() : about.name,
-          .description = describe_dataset(about, prefix, part.num_samples, part.split,
+  return {.kind = dataset_class.has_split_in_file_names() ? dataset_class.name + "-" + request.name()
+                                                          : dataset_class.name,
+          .description = describe_dataset(dataset_class, prefix, request.num_samples, request.split,
                                           per_split ? std::nullopt : std::optional(context.data.split)),
-          .state = opened.identity,
+          .fingerprint = opened.fingerprint,
           .changed = opened.changed};
 }
 
-using Parts = std::vector<std::shared_ptr<const SampleSource>>;
+using SourceList = std::vector<std::shared_ptr<const SampleSource>>;
 
-/// The parts of a blend, opened by two threads: while the indices of one are written, the next one's are
-/// built. Stops at a part without samples, which is null as are those behind it. Throws what the first faulty
-/// part throws.
-Parts open_parts(const std::vector<Opened>& opened, const std::vector<Part>& parts,
-                 const SampleMaker& maker) {
-  Parts sources(parts.size());
-  std::vector<std::exception_ptr> errors(parts.size());
+/// Opens the data sets of a blend with two threads, so that building one index overlaps writing another.
+/// Stops at a data set without samples: its source and all later ones are null. Throws the error of the first
+/// data set that fails.
+SourceList open_requests(const std::vector<OpenedDataset>& opened, const std::vector<SplitRequest>& requests,
+                         const SampleSourceFactory& factory) {
+  SourceList sources(requests.size());
+  std::vector<std::exception_ptr> errors(requests.size());
   std::atomic<std::size_t> next = 0;
   std::atomic<bool> ended = false;
   const auto work = [&] {
     while (!ended) {
-      // Parts are begun in their order: all in front of a faulty one are opened.
+      // Claimed in order, so that all data sets before a failing one are opened.
       const std::size_t i = next++;
-      if (i >= parts.size()) return;
+      if (i >= requests.size()) return;
       try {
-        sources[i] = maker.open(opened[i], parts[i]);
+        sources[i] = factory.open(opened[i], requests[i]);
       } catch (...) {
         errors[i] = std::current_exception();
       }
@@ -105,82 +109,85 @@ Parts open_parts(const std::vector<Opened>& opened, const std::vector<Part>& par
   return sources;
 }
 
-/// Part::if_empty of an evaluation split: of one data set, or of a part of a blend.
-std::string if_empty(const config::Data& data, const Part& part, bool in_blend) {
+/// SplitRequest::if_empty of an evaluation split of one data set, or of a data set in a blend.
+std::string if_empty(const config::Data& data, const SplitRequest& request, bool in_blend) {
   const bool per_split = data.data_path.empty();
   if (!in_blend)
-    return fmt::format("there will be no {} batches; add data{}", part.name(),
+    return fmt::format("there will be no {} batches; add data{}", request.name(),
                        per_split ? "" : " or raise the split's share (--split)");
-  const bool valid = part.split == Split::kValid;
+  const bool valid = request.split == Split::kValid;
   const std::string flag = valid ? "--valid-data-path" : "--test-data-path";
   return fmt::format(
-      "nothing is {}: a blend must hold samples of each data set; {}", valid ? "validated" : "tested",
+      "the {} split is not evaluated: a blend must hold samples of each data set; {}",
+      valid ? "valid" : "test",
       per_split
-          ? fmt::format("leave it out of {}, or give it more data", flag)
-          : fmt::format("raise the split's share (--split), give it more data, or name the data of each "
-                        "split (--train-data-path, {})",
+          ? fmt::format("remove it from {}, or add data to it", flag)
+          : fmt::format("raise the split's share (--split), add data to it, or name the data of each split "
+                        "(--train-data-path, {})",
                         flag));
 }
 
-/// The data sets of a blend as their own parts: `asked` samples of each, or one pass where that is empty.
-std::vector<Part> parts_of(const Blend& blend, const std::vector<Opened>& opened, const Context& context,
-                           Part part, const std::vector<std::int64_t>& asked) {
-  std::vector<Part> parts;
+/// One request per data set of a blend: `num_samples` of each, or one epoch if that is empty.
+std::vector<SplitRequest> requests_of(const Blend& blend, const std::vector<OpenedDataset>& opened,
+                                      const Context& context, SplitRequest request,
+                                      const std::vector<std::int64_t>& num_samples) {
+  std::vector<SplitRequest> requests;
   for (std::size_t i = 0; i < opened.size(); ++i) {
-    part.num_samples = asked.empty() ? std::nullopt : std::optional(asked[i]);
-    part.key = key_of(opened[i], blend.prefixes[i], context, part);
-    parts.push_back(part);
+    request.num_samples = num_samples.empty() ? std::nullopt : std::optional(num_samples[i]);
+    request.key = key_of(opened[i], blend.prefixes[i], context, request);
+    requests.push_back(request);
   }
-  return parts;
+  return requests;
 }
 
-/// What a blend's index is kept by, but for its description.
-CacheKey key_of_blend(const Blend& blend, const Part& part, std::string description) {
-  std::string state;
+/// Cache key of a blend's index.
+CacheKey key_of_blend(const Blend& blend, const SplitRequest& request, std::string description) {
+  std::string fingerprint;
   for (const std::string& prefix : blend.prefixes)
-    state += fmt::format("data at {}\n", fs::weakly_canonical(fs::absolute(prefix)).string());
-  return {.kind = fmt::format("BlendedDataset-{}", part.name()),
+    fingerprint += fmt::format("data at {}\n", fs::weakly_canonical(fs::absolute(prefix)).string());
+  return {.kind = fmt::format("BlendedDataset-{}", request.name()),
           .description = std::move(description),
-          .state = std::move(state),
+          .fingerprint = std::move(fingerprint),
           .settings = "all of them in the description\n"};
 }
 
-/// `part.num_samples`: of the whole blend.
-std::shared_ptr<const SampleSource> open_blend(const Blend& blend, const std::vector<Opened>& opened,
-                                               const Context& context, Part part) {
-  const std::optional<std::int64_t> target = part.num_samples;
+/// Opens a blend; `request.num_samples` is its total.
+std::shared_ptr<const SampleSource> open_blend(const Blend& blend, const std::vector<OpenedDataset>& opened,
+                                               const Context& context, SplitRequest request) {
+  const std::optional<std::int64_t> target = request.num_samples;
   if (target == 0) return nullptr;
   if (opened.size() == 1 && blend.weights.empty()) {
-    part.key = key_of(opened[0], blend.prefixes[0], context, part);
-    part.if_empty = if_empty(context.data, part, false);
-    return context.maker.open(opened[0], part);
+    request.key = key_of(opened[0], blend.prefixes[0], context, request);
+    request.if_empty = if_empty(context.data, request, false);
+    return context.factory.open(opened[0], request);
   }
   const bool weighted = !blend.weights.empty();
   if (weighted && !target)
     throw ConfigError(fmt::format(
-        "--full-validation: one pass is of data sets without weights; got a blend with {} of them; "
-        "leave it out, or give --valid-data-path without weights",
+        "--full-validation requires a blend without weights; got {} data sets with weights; remove it, or give "
+        "--valid-data-path without weights",
         blend.weights.size()));
-  std::vector<std::int64_t> asked;
-  part.if_empty = if_empty(context.data, part, true);
-  if (weighted) asked = samples_per_dataset(blend.weights, *target, context.data.mid_level_dataset_surplus);
-  const std::vector<Part> plans = parts_of(blend, opened, context, part, asked);
-  std::vector<std::string> described;
-  for (std::size_t i = 0; i < plans.size(); ++i)
-    described.push_back(plans[i].key.description.empty() ? json_of(blend.prefixes[i])
-                                                         : plans[i].key.description);
-  Parts parts = open_parts(opened, plans, context.maker);
+  std::vector<std::int64_t> num_samples;
+  request.if_empty = if_empty(context.data, request, true);
+  if (weighted)
+    num_samples = samples_per_dataset(blend.weights, *target, context.data.mid_level_dataset_surplus);
+  const std::vector<SplitRequest> requests = requests_of(blend, opened, context, request, num_samples);
+  std::vector<std::string> descriptions;
+  for (std::size_t i = 0; i < requests.size(); ++i)
+    descriptions.push_back(requests[i].key.description.empty() ? json_of(blend.prefixes[i])
+                                                               : requests[i].key.description);
+  SourceList sources = open_requests(opened, requests, context.factory);
   std::vector<std::int64_t> sizes;
-  for (std::size_t i = 0; i < parts.size(); ++i) {
-    if (parts[i] == nullptr) return nullptr;  // a warning said why
-    sizes.push_back(parts[i]->size());
+  for (const auto& source : sources) {
+    if (source == nullptr) return nullptr;  // after a warning
+    sizes.push_back(source->size());
   }
-  const IndexCache cache = context.maker.about.name.empty()
+  const IndexCache cache = context.factory.dataset_class.name.empty()
                                ? opened[0].cache
                                : cache_in(indices_of(blend.prefixes[0], "BlendedDataset"), context.data);
   if (!target) {
-    const CacheKey key = key_of_blend(blend, part, describe_blend(described, part.split, sizes));
-    return std::make_shared<BlendedDataset>(std::move(parts), blend_exhaustively(sizes, cache, key));
+    const CacheKey key = key_of_blend(blend, request, describe_blend(descriptions, request.split, sizes));
+    return std::make_shared<BlendedDataset>(std::move(sources), blend_exhaustively(sizes, cache, key));
   }
   const auto exact =
       weighted ? samples_per_dataset(blend.weights, *target, 0.0) : std::vector<std::int64_t>(sizes);
@@ -188,37 +195,40 @@ std::shared_ptr<const SampleSource> open_blend(const Blend& blend, const std::ve
   const std::int64_t size = weighted ? all : std::min(all, *target);
   const std::vector<double> weights =
       normalize(weighted ? blend.weights : std::vector<double>(sizes.begin(), sizes.end()));
-  const CacheKey key = key_of_blend(blend, part, describe_blend(described, part.split, weights, size));
-  return std::make_shared<BlendedDataset>(std::move(parts), blend_by_weight(weights, size, cache, key));
+  const CacheKey key =
+      key_of_blend(blend, request, describe_blend(descriptions, request.split, weights, size));
+  return std::make_shared<BlendedDataset>(std::move(sources), blend_by_weight(weights, size, cache, key));
 }
 
-/// One pass of each data set, all of which must hold samples.
-std::shared_ptr<const SampleSource> open_sets(const Blend& sets, const std::vector<Opened>& opened,
-                                              const Context& context, Part part) {
-  COL_CHECK(!part.num_samples,
+/// Opens one epoch of each validation set; none may be empty.
+std::shared_ptr<const SampleSource> open_validation_sets(const Blend& sets,
+                                                         const std::vector<OpenedDataset>& opened,
+                                                         const Context& context, SplitRequest request) {
+  COL_CHECK(!request.num_samples,
             "--multiple-validation-sets: each must be one pass; got {} samples; add "
             "--full-validation",
-            *part.num_samples);
-  part.if_empty = "each validation set must hold some";
-  Parts parts = open_parts(opened, parts_of(sets, opened, context, std::move(part), {}), context.maker);
-  for (std::size_t i = 0; i < parts.size(); ++i)
-    if (parts[i] == nullptr)
+            *request.num_samples);
+  request.if_empty = "each validation set must hold samples";
+  SourceList sources =
+      open_requests(opened, requests_of(sets, opened, context, std::move(request), {}), context.factory);
+  for (std::size_t i = 0; i < sources.size(); ++i)
+    if (sources[i] == nullptr)
       throw DataError(fmt::format(
-          "{}: a validation set must hold samples; got none; add data, lower --seq-length or leave it out of "
+          "{}: a validation set must hold samples; got none; add data, lower --seq-length or remove it from "
           "--valid-data-path",
           sets.prefixes[i]));
-  return std::make_shared<SampleSets>(std::move(parts));
+  return std::make_shared<ConcatDataset>(std::move(sources));
 }
 
-std::vector<Opened> open_all(const Blend& blend, const Context& context) {
-  std::vector<Opened> opened;
+std::vector<OpenedDataset> open_all(const Blend& blend, const Context& context) {
+  std::vector<OpenedDataset> opened;
   for (const std::string& prefix : blend.prefixes) opened.push_back(open_prefix(prefix, context));
   return opened;
 }
 
-Sources open_paths(const Context& context, const Counts& counts) {
+Sources open_paths(const Context& context, const SampleCounts& counts) {
   const Blend blend = parse_blend(context.data.data_path);
-  const std::vector<Opened> opened = open_all(blend, context);
+  const std::vector<OpenedDataset> opened = open_all(blend, context);
   const SplitFractions fractions = parse_split(context.data.split);
   Sources sources;
   for (std::size_t i = 0; i < sources.size(); ++i)
@@ -227,7 +237,7 @@ Sources open_paths(const Context& context, const Counts& counts) {
   return sources;
 }
 
-Sources open_paths_per_split(const Context& context, const Counts& counts) {
+Sources open_paths_per_split(const Context& context, const SampleCounts& counts) {
   Sources sources;
   const std::array paths{&context.data.train_data_path, &context.data.valid_data_path,
                          &context.data.test_data_path};
@@ -236,25 +246,25 @@ Sources open_paths_per_split(const Context& context, const Counts& counts) {
     Blend blend = parse_blend(*paths[i]);
     if (blend.prefixes.size() == 1) blend.weights.clear();
     const bool sets = context.data.multiple_validation_sets && static_cast<Split>(i) == Split::kValid;
-    const auto open = sets && counts[i] != 0 ? open_sets : open_blend;
+    const auto open = sets && counts[i] != 0 ? open_validation_sets : open_blend;
     sources[i] =
         open(blend, open_all(blend, context), context, {static_cast<Split>(i), Fraction{0, 1}, counts[i]});
   }
   return sources;
 }
 
-Sources open_mock(const Context& context, const Counts& counts) {
-  if (!context.maker.mock)
-    throw ConfigError("--mock-data: there is none of this kind; got it; give --data-path");
-  Opened mock;
-  mock.source = context.maker.mock();
+Sources open_mock(const Context& context, const SampleCounts& counts) {
+  if (!context.factory.mock)
+    throw ConfigError("--mock-data requires a kind of data that has mock data; got none; give --data-path");
+  OpenedDataset mock;
+  mock.source = context.factory.mock();
   const SplitFractions thirds = parse_split("1,1,1");
   Sources sources;
   for (std::size_t i = 0; i < sources.size(); ++i) {
     if (counts[i] != 0) {
-      Part part{static_cast<Split>(i), *thirds[i], counts[i]};
-      part.if_empty = fmt::format("there will be no {} batches; lower --seq-length", part.name());
-      sources[i] = context.maker.open(mock, part);
+      SplitRequest request{static_cast<Split>(i), *thirds[i], counts[i]};
+      request.if_empty = fmt::format("there will be no {} batches; lower --seq-length", request.name());
+      sources[i] = context.factory.open(mock, request);
     }
   }
   return sources;
@@ -262,12 +272,13 @@ Sources open_mock(const Context& context, const Counts& counts) {
 
 }  // namespace
 
-std::string state_of_file(const fs::path& path) {
+std::string file_fingerprint(const fs::path& path) {
   return fmt::format("{} {} bytes, changed {}\n", fs::canonical(path).string(), fs::file_size(path),
                      fs::last_write_time(path).time_since_epoch().count());
 }
 
-Sources open_sources(const config::Data& data, const Counts& counts, const SampleMaker& maker) {
+Sources open_sources(const config::Data& data, const SampleCounts& counts,
+                     const SampleSourceFactory& factory) {
   const bool per_split =
       !data.train_data_path.empty() || !data.valid_data_path.empty() || !data.test_data_path.empty();
   COL_CHECK(data.data_args_path.empty() && data.per_split_data_args_path.empty(),
@@ -278,8 +289,8 @@ Sources open_sources(const config::Data& data, const Counts& counts, const Sampl
     throw ConfigError(fmt::format(
         "data: exactly one of --data-path, --train/--valid/--test-data-path and --mock-data must be "
         "given; got {}; {}",
-        given, given == 0 ? "add --mock-data to try without data" : "leave the others out"));
-  const Context context{data, maker};
+        given, given == 0 ? "add --mock-data to try without data" : "remove the others"));
+  const Context context{data, factory};
   if (data.mock_data) return open_mock(context, counts);
   return per_split ? open_paths_per_split(context, counts) : open_paths(context, counts);
 }
@@ -287,14 +298,14 @@ Sources open_sources(const config::Data& data, const Counts& counts, const Sampl
 std::uint32_t numpy_seed(std::int64_t seed) {
   if (seed < 0 || seed > std::int64_t{0xffffffff})
     throw ConfigError(
-        fmt::format("--seed must be 0 to 4294967295, as NumPy takes it; got {}; choose another", seed));
+        fmt::format("--seed must be 0 to 4294967295, NumPy's range; got {}; choose another", seed));
   return static_cast<std::uint32_t>(seed);
 }
 
 namespace {
 
-/// What the Batches of a split are told of the order: 0 for --dataloader-type single and for a full
-/// validation, the global batch size for cyclic. Throws ConfigError for another type.
+/// The cyclic_step of the split's Batches: 0 for --dataloader-type single and for --full-validation, the
+/// global batch size for cyclic. Throws ConfigError for another type.
 std::int64_t cyclic_step(const config::Data& data, const config::Training& training, Split split) {
   if (data.dataloader_type != "single" && data.dataloader_type != "cyclic")
     throw ConfigError(fmt::format("--dataloader-type must be single or cyclic; got '{}'; choose one",
@@ -304,9 +315,10 @@ std::int64_t cyclic_step(const config::Data& data, const config::Training& train
   return in_order ? 0 : training.global_batch_size;
 }
 
-/// Throws ConfigError when a split that the run reads holds no epoch of cyclic: the validation comes late.
+/// Throws ConfigError if a split that the run reads has no full cyclic epoch; validation would only fail
+/// late.
 void require_epochs(const Sources& sources, const config::Data& data, const config::Training& training,
-                    const SoFar& done) {
+                    const RunProgress& done) {
   if (cyclic_step(data, training, Split::kTrain) == 0) return;
   const bool validates = evaluations(training, last_iteration(training, done)) > 0;
   const std::int64_t batch = training.global_batch_size;
@@ -325,7 +337,7 @@ void require_epochs(const Sources& sources, const config::Data& data, const conf
 }  // namespace
 
 Splits to_batches(const Sources& sources, const config::Data& data, const config::Training& training,
-                  const SoFar& done, const BatchMaker& make) {
+                  const RunProgress& done, const BatchesFactory& make) {
   require_epochs(sources, data, training, done);
   Splits splits;
   for (std::size_t i = 0; i < splits.size(); ++i)

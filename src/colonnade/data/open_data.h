@@ -1,4 +1,4 @@
-// Opening the data of a run, whatever a sample is: from settings to one sample source per split.
+// Opens the data of a run: one sample source per split, whatever the kind of sample.
 #pragma once
 
 #include <array>
@@ -8,65 +8,66 @@
 #include <string>
 
 #include "colonnade/data/batches.h"
-#include "colonnade/data/dataset_names.h"
 #include "colonnade/data/index_cache.h"
 #include "colonnade/data/indexed/token_source.h"
 #include "colonnade/data/split.h"
+#include "colonnade/data/unique_description.h"
 
 namespace colonnade::data {
 
-/// train, valid, test; null where the split is empty or no samples of it are wanted.
+/// train, valid, test; null for a split that is empty or not requested.
 using Sources = std::array<std::shared_ptr<const SampleSource>, 3>;
 
-/// A data set with what tells this state of it from any other.
-struct Opened {
+/// A data set and the fingerprint of its files.
+struct OpenedDataset {
   std::shared_ptr<const TokenSource> source;
-  std::string identity;
-  std::filesystem::file_time_type changed = std::filesystem::file_time_type::min();  ///< when it did last
+  std::string fingerprint;
+  std::filesystem::file_time_type changed = std::filesystem::file_time_type::min();  ///< last write time
   IndexCache cache{std::filesystem::path()};
 };
 
-/// Which part of a data set is wanted, and how much of it.
-struct Part {
+/// Request for samples of one split of a data set.
+struct SplitRequest {
   Split split = Split::kTrain;
-  Fraction fraction;
-  std::optional<std::int64_t> num_samples;  ///< empty: one pass
-  CacheKey key = {};                        ///< of its indices, but for what the plan adds
-  std::string if_empty = {};                ///< what follows where it holds no samples, and the way out
+  Fraction fraction;                        ///< fraction of the data set that the split covers
+  std::optional<std::int64_t> num_samples;  ///< empty: one epoch
+  CacheKey key = {};                        ///< key of its indices, without the settings of the index
+  std::string if_empty = {};                ///< consequence of a split without samples, and the fix
   [[nodiscard]] const char* name() const { return kSplitNames[static_cast<std::size_t>(split)]; }
 };
 
-/// How samples are made.
-struct SampleMaker {
-  /// Of a part of one data set; null, after a warning with Part::if_empty, where an evaluation split has
-  /// none.
-  std::function<std::shared_ptr<const SampleSource>(const Opened&, const Part&)> open;
-  /// The data set behind --mock-data; empty: there is none.
+/// Creates the sample sources of one kind of data.
+struct SampleSourceFactory {
+  /// Samples of a split of one data set; null, after a warning with SplitRequest::if_empty, for an evaluation
+  /// split without samples.
+  std::function<std::shared_ptr<const SampleSource>(const OpenedDataset&, const SplitRequest&)> open;
+  /// The data set of --mock-data; empty if there is none.
   std::function<std::shared_ptr<const TokenSource>()> mock;
-  /// The data set at a path, with what tells its state; empty: .bin and .idx behind a prefix.
-  std::function<Opened(const std::string& path, const IndexCache& cache)> read = {};
-  /// What Megatron calls the samples; without a name its caches are not shared.
-  DatasetClass about = {};
+  /// Opens the data set at a path; empty for an indexed data set (PREFIX.bin and PREFIX.idx).
+  std::function<OpenedDataset(const std::string& path, const IndexCache& cache)> read = {};
+  /// Megatron's class of the data set; index caches are not shared with Megatron if its name is empty.
+  DatasetClass dataset_class = {};
 };
 
-/// "PATH N bytes, changed T\n" of a file, which tells its state.
-std::string state_of_file(const std::filesystem::path& path);
+/// Fingerprint of a file: "PATH N bytes, changed T\n".
+std::string file_fingerprint(const std::filesystem::path& path);
 
-/// Opens --data-path with --split, or paths per split, or --mock-data, and blends what is more than one data
-/// set. With --multiple-validation-sets those of the validation stay apart (SampleSets). Throws ConfigError
-/// unless exactly one of the three is given, DataError for missing or damaged data.
-Sources open_sources(const config::Data& data, const Counts& counts, const SampleMaker& maker);
+/// Opens --data-path with --split, or paths per split, or --mock-data, and blends multiple data sets. With
+/// --multiple-validation-sets those of the validation split are concatenated instead (ConcatDataset). Throws
+/// ConfigError unless exactly one of the three is given, DataError for missing or damaged data.
+Sources open_sources(const config::Data& data, const SampleCounts& counts,
+                     const SampleSourceFactory& factory);
 
-/// The run's --seed as NumPy takes it. Throws ConfigError outside of 0 to 4294967295.
+/// The run's --seed as a NumPy seed. Throws ConfigError outside 0 to 4294967295.
 std::uint32_t numpy_seed(std::int64_t seed);
 
-/// Batches of one split, of its samples and what they are told of the order (Batches::Batches).
-using BatchMaker =
+/// Creates the Batches of one split; `cyclic_step` as in Batches::Batches.
+using BatchesFactory =
     std::function<std::unique_ptr<Batches>(std::shared_ptr<const SampleSource>, std::int64_t cyclic_step)>;
 
-/// The batches of a run that is so far as `done`. Throws ConfigError for a --dataloader-type that is none,
-/// and when a split that the run reads holds no epoch of cyclic.
+/// The batches of a run whose progress is `done`. Throws ConfigError for an unknown --dataloader-type, and if
+/// a split that the run reads has no full cyclic epoch.
 Splits to_batches(const Sources& sources, const config::Data& data, const config::Training& training,
-                  const SoFar& done, const BatchMaker& make);
+                  const RunProgress& done, const BatchesFactory& make);
 
 }  // namespace colonnade::data

@@ -28,8 +28,8 @@ std::int64_t SampleSource::passes() const {
 void SampleSource::check_number(std::int64_t number) const {
   if (number < 0 || number >= size())
     throw DataError(
-        fmt::format("{}: holds samples 0 to {}; asked for sample {}; train for fewer steps or add data",
-                    name(), size() - 1, number));
+        fmt::format("{}: sample numbers must be 0 to {}; got {}; train for fewer steps or add data", name(),
+                    size() - 1, number));
 }
 
 BlendedDataset::BlendedDataset(std::vector<std::shared_ptr<const SampleSource>> datasets, BlendIndex index)
@@ -38,20 +38,20 @@ BlendedDataset::BlendedDataset(std::vector<std::shared_ptr<const SampleSource>> 
     throw DataError(fmt::format(
         "{}: index caches must fit each other; got {} data set numbers for {} samples; delete the cache",
         name(), index_.dataset.rows(), index_.sample.rows()));
-  // From the end: the last sample of a data set is its highest, and most data sets come soon.
-  std::vector<std::int64_t> taken(datasets_.size(), 0);
+  // Backwards: the last sample of a data set has its highest index, and most data sets appear soon.
+  std::vector<std::int64_t> needed(datasets_.size(), 0);
   std::size_t unseen = datasets_.size();
   for (std::int64_t i = size() - 1; i >= 0 && unseen > 0; --i) {
-    auto& most = taken[dataset_of(i)];
+    auto& most = needed[dataset_of(i)];
     if (most > 0) continue;
     most = index_.sample[i] + 1;
     --unseen;
   }
   for (std::size_t i = 0; i < datasets_.size(); ++i)
-    if (taken[i] > datasets_[i]->size())
+    if (needed[i] > datasets_[i]->size())
       throw DataError(
-          fmt::format("{}: the blend takes {} samples of it; got {}; raise --mid-level-dataset-surplus",
-                      datasets_[i]->name(), taken[i], datasets_[i]->size()));
+          fmt::format("{} must have {} samples for the blend; got {}; raise --mid-level-dataset-surplus",
+                      datasets_[i]->name(), needed[i], datasets_[i]->size()));
 }
 
 void BlendedDataset::tokens(std::int64_t number, std::int64_t pad, std::span<std::int64_t> out) const {
@@ -70,20 +70,20 @@ std::size_t BlendedDataset::dataset_of(std::int64_t number) const {
 
 std::vector<SampleOrder> BlendedDataset::orders() const { return orders_of(datasets_); }
 
-std::vector<SamplePiece> BlendedDataset::pieces(std::int64_t number) const {
+std::vector<SampleSpan> BlendedDataset::spans(std::int64_t number) const {
   check_number(number);
   const std::size_t set = dataset_of(number);
-  std::vector<SamplePiece> pieces = datasets_[set]->pieces(index_.sample[number]);
-  for (SamplePiece& piece : pieces) piece.set = static_cast<std::int64_t>(set);
+  std::vector<SampleSpan> pieces = datasets_[set]->spans(index_.sample[number]);
+  for (SampleSpan& piece : pieces) piece.set = static_cast<std::int64_t>(set);
   return pieces;
 }
 
-void BlendedDataset::read(const SamplePiece& piece, std::span<std::int64_t> out) const {
+void BlendedDataset::read(const SampleSpan& piece, std::span<std::int64_t> out) const {
   datasets_.at(static_cast<std::size_t>(piece.set))->read(piece, out);
 }
 
-void BlendedDataset::for_each_text(const TextVisitor& visit) const {
-  for (const auto& dataset : datasets_) dataset->for_each_text(visit);
+void BlendedDataset::for_each_source(const SourceVisitor& visit) const {
+  for (const auto& dataset : datasets_) dataset->for_each_source(visit);
 }
 
 std::string BlendedDataset::name() const {
@@ -91,39 +91,39 @@ std::string BlendedDataset::name() const {
                      datasets_.empty() ? "" : datasets_[0]->name());
 }
 
-SampleSets::SampleSets(std::vector<std::shared_ptr<const SampleSource>> datasets)
+ConcatDataset::ConcatDataset(std::vector<std::shared_ptr<const SampleSource>> datasets)
     : datasets_(std::move(datasets)) {
   for (const auto& dataset : datasets_) sets_.push_back({size(), size() + dataset->size()});
 }
 
-std::size_t SampleSets::set_of(std::int64_t number) const {
+std::size_t ConcatDataset::set_of(std::int64_t number) const {
   check_number(number);
   return static_cast<std::size_t>(std::ranges::upper_bound(sets_, number, {}, &Range::end) - sets_.begin());
 }
 
-void SampleSets::tokens(std::int64_t number, std::int64_t pad, std::span<std::int64_t> out) const {
+void ConcatDataset::tokens(std::int64_t number, std::int64_t pad, std::span<std::int64_t> out) const {
   const std::size_t set = set_of(number);
   datasets_[set]->tokens(number - sets_[set].begin, pad, out);
 }
 
-std::vector<SampleOrder> SampleSets::orders() const { return orders_of(datasets_); }
+std::vector<SampleOrder> ConcatDataset::orders() const { return orders_of(datasets_); }
 
-std::vector<SamplePiece> SampleSets::pieces(std::int64_t number) const {
+std::vector<SampleSpan> ConcatDataset::spans(std::int64_t number) const {
   const std::size_t set = set_of(number);
-  std::vector<SamplePiece> pieces = datasets_[set]->pieces(number - sets_[set].begin);
-  for (SamplePiece& piece : pieces) piece.set = static_cast<std::int64_t>(set);
+  std::vector<SampleSpan> pieces = datasets_[set]->spans(number - sets_[set].begin);
+  for (SampleSpan& piece : pieces) piece.set = static_cast<std::int64_t>(set);
   return pieces;
 }
 
-void SampleSets::read(const SamplePiece& piece, std::span<std::int64_t> out) const {
+void ConcatDataset::read(const SampleSpan& piece, std::span<std::int64_t> out) const {
   datasets_.at(static_cast<std::size_t>(piece.set))->read(piece, out);
 }
 
-void SampleSets::for_each_text(const TextVisitor& visit) const {
-  for (const auto& dataset : datasets_) dataset->for_each_text(visit);
+void ConcatDataset::for_each_source(const SourceVisitor& visit) const {
+  for (const auto& dataset : datasets_) dataset->for_each_source(visit);
 }
 
-std::string SampleSets::name() const {
+std::string ConcatDataset::name() const {
   return fmt::format("{} data sets ({}, ...)", datasets_.size(),
                      datasets_.empty() ? "" : datasets_[0]->name());
 }

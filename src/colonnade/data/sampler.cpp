@@ -10,8 +10,8 @@ namespace {
 void check_total(std::int64_t total, std::int64_t step) {
   if (step < 1 || total < step)
     throw ConfigError(fmt::format(
-        "--dataloader-type cyclic: an epoch must hold one batch of {} samples; got {} samples; add "
-        "data or lower --global-batch-size",
+        "--dataloader-type cyclic: an epoch must hold one batch of {} samples; got {} samples; add data or lower "
+        "--global-batch-size",
         step, total));
 }
 

@@ -4,12 +4,12 @@
 #include <cmath>
 
 #include "colonnade/base/error.h"
-#include "colonnade/config/words_of_data.h"
+#include "colonnade/config/data_flags.h"
 
 namespace colonnade::data {
 
 SplitFractions parse_split(std::string_view text) {
-  config::SplitWords words = config::read_split(text);
+  config::SplitWeights words = config::parse_split(text);
   if (!words.fault.empty())
     throw ConfigError(
         fmt::format("--split must be one to three numbers >= 0 whose sum is above 0; got '{}' ({}); "

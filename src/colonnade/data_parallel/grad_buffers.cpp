@@ -7,7 +7,7 @@
 namespace colonnade::data_parallel {
 namespace {
 
-using layout::FurtherSum;
+using layout::ExtraReduction;
 
 layout::FlatLayout lay_out(const std::vector<std::vector<tensor::Parameter*>>& chunks, const Groups& groups,
                            const Options& options) {
@@ -15,18 +15,19 @@ layout::FlatLayout lay_out(const std::vector<std::vector<tensor::Parameter*>>& c
   const bool by_unit = options.sharding >= layout::Sharding::kGradients;
   for (std::size_t c = 0; c < chunks.size(); ++c)
     for (const tensor::Parameter* p : chunks[c])
-      flat[c].push_back({p->value.numel(), layout::further_sum(p->spec, p->shard, groups.tensor.size()),
-                         p->spec.family, by_unit ? options.units.readers.at(p).front() : 0,
-                         by_unit && options.splits_backward && layout::may_wait(p->spec), p->spec.held_by});
-  const auto parts = [&](const Levels& replicas) {
-    return replicas.inner.size() * (options.cut_outer ? replicas.outer.size() : 1);
+      flat[c].push_back({p->value.numel(), layout::extra_reduction(p->spec, p->shard, groups.tensor.size()),
+                         p->spec.param_group, by_unit ? options.units.readers.at(p).front() : 0,
+                         by_unit && options.defers_weight_grads && layout::can_defer_wgrad(p->spec),
+                         p->spec.held_by});
+  const auto parts = [&](const ReplicaGroups& replicas) {
+    return replicas.inner.size() * (options.shard_outer ? replicas.outer.size() : 1);
   };
   return layout::lay_out(flat, options.bucket_elements, {parts(groups.data), parts(groups.expert_data)},
                          options.bucket_alignment);
 }
 
-/// The equal part of a stretch that falls to this member.
-Owned share_of(const Owned& all, const comm::Group& group) {
+/// Equal share of a shard that this member of `group` updates.
+OwnedShard shard_of(const OwnedShard& all, const comm::Group& group) {
   const std::int64_t length = (all.end - all.begin) / group.size(), first = length * group.rank();
   return {all.begin + first, all.begin + first + length, all.params.narrow(0, first, length),
           all.grads.narrow(0, first, length)};
@@ -36,9 +37,9 @@ Owned share_of(const Owned& all, const comm::Group& group) {
 
 GradBuffers::GradBuffers(const std::vector<std::vector<tensor::Parameter*>>& chunks, Groups groups,
                          Options options)
-    : groups_(std::move(groups)), options_(std::move(options)), armed_(chunks.size(), false) {
-  adopt(lay_out(chunks, groups_, options_), chunks);
-  move_into_buffers();
+    : groups_(std::move(groups)), options_(std::move(options)), is_last_microbatch_(chunks.size(), false) {
+  add_buckets(lay_out(chunks, groups_, options_), chunks);
+  allocate_buffers();
   for (std::size_t b = 0; b < buckets_.size(); ++b)
     for (tensor::Parameter* parameter : buckets_[b].parameters) {
       bucket_of_[parameter] = b;
@@ -47,18 +48,19 @@ GradBuffers::GradBuffers(const std::vector<std::vector<tensor::Parameter*>>& chu
   start_step();
 }
 
-void GradBuffers::adopt(const layout::FlatLayout& layout,
-                        const std::vector<std::vector<tensor::Parameter*>>& chunks) {
+void GradBuffers::add_buckets(const layout::FlatLayout& layout,
+                              const std::vector<std::vector<tensor::Parameter*>>& chunks) {
   for (const layout::FlatEntry& e : layout.entries) entries_.push_back({chunks[e.chunk][e.index], e.begin});
-  for (const layout::FlatBucket& place : layout.buckets) {
+  for (const layout::FlatBucket& flat : layout.buckets) {
     Bucket& bucket = buckets_.emplace_back();
-    bucket.place = place;
-    for (std::size_t i = place.first; i < place.last; ++i) bucket.parameters.push_back(entries_[i].parameter);
+    bucket.flat = flat;
+    for (std::size_t i = flat.first; i < flat.last; ++i) bucket.parameters.push_back(entries_[i].parameter);
     bucket.name = fmt::format("gradient bucket {} ({} ... {})", buckets_.size() - 1,
                               bucket.parameters.front()->spec.name, bucket.parameters.back()->spec.name);
-    bucket.cuts_grads = (distributed(place.family) || options_.deterministic) &&
-                        options_.sharding >= layout::Sharding::kGradients;
-    bucket.cuts_params = distributed(place.family) && options_.sharding >= layout::Sharding::kParameters;
+    bucket.shards_grads = (distributed(flat.param_group) || options_.deterministic) &&
+                          options_.sharding >= layout::Sharding::kGradients;
+    bucket.shards_params =
+        distributed(flat.param_group) && options_.sharding >= layout::Sharding::kParameters;
     const bool by_unit = options_.sharding >= layout::Sharding::kGradients;
     bucket.units = by_unit ? options_.units.readers.at(bucket.parameters.front()) : std::vector<int>{0};
     bucket.sums.resize(bucket.units.size());
@@ -70,17 +72,17 @@ void GradBuffers::adopt(const layout::FlatLayout& layout,
   }
 }
 
-std::int64_t GradBuffers::held(const Bucket& bucket, bool cut) const {
-  return length(bucket) / (cut ? groups_.replicas(bucket.place.family).inner.size() : 1);
+std::int64_t GradBuffers::stored_numel(const Bucket& bucket, bool sharded) const {
+  return length(bucket) / (sharded ? groups_.replicas(bucket.flat.param_group).inner.size() : 1);
 }
 
-/// Flat memory for what lies between steps; values and gradients of parameters become views of it, or of
-/// memory that comes and goes.
-void GradBuffers::move_into_buffers() {
+/// Allocates the flat buffers; values and gradients of parameters become views of them or of
+/// UnshardedBuffers.
+void GradBuffers::allocate_buffers() {
   std::int64_t params = 0, grads = 0;
   for (const Bucket& bucket : buckets_) {
-    params += held(bucket, bucket.cuts_params);
-    grads += held(bucket, bucket.cuts_grads);
+    params += stored_numel(bucket, bucket.shards_params);
+    grads += stored_numel(bucket, bucket.shards_grads);
   }
   params_ =
       at::zeros({params}, entries_.empty() ? options_.empty : entries_.front().parameter->value.options());
@@ -88,37 +90,37 @@ void GradBuffers::move_into_buffers() {
   grads_ = at::zeros({grads}, params_.options().dtype(type == at::kDouble ? at::kDouble : at::kFloat));
   params = grads = 0;
   for (Bucket& bucket : buckets_) {
-    const comm::Group& inner = groups_.replicas(bucket.place.family).inner;
-    const bool shared = distributed(bucket.place.family);
+    const comm::Group& inner = groups_.replicas(bucket.flat.param_group).inner;
+    const bool shared = distributed(bucket.flat.param_group);
     const std::int64_t part = length(bucket) / (shared ? inner.size() : 1);
     const std::int64_t first = shared ? part * inner.rank() : 0;
-    bucket.held_params = params_.narrow(0, params, held(bucket, bucket.cuts_params));
-    bucket.held_grads = grads_.narrow(0, grads, held(bucket, bucket.cuts_grads));
-    bucket.part = {bucket.place.begin + first, bucket.place.begin + first + part,
-                   bucket.held_params.narrow(0, bucket.cuts_params ? 0 : first, part),
-                   bucket.held_grads.narrow(0, bucket.cuts_grads ? 0 : first, part)};
-    owned_.push_back(share_of(bucket.part, sharers(bucket.place.family)));
-    if (bucket.cuts_params) bucket.params = Whole(length(bucket), params_.options());
-    if (bucket.cuts_grads) bucket.grads = Whole(length(bucket), grads_.options());
-    move_parameters(bucket, bucket.cuts_params ? bucket.params.tensor() : bucket.held_params,
-                    bucket.cuts_grads ? bucket.grads.tensor() : bucket.held_grads);
-    if (bucket.cuts_params) {
-      bucket.part.params.copy_(bucket.params.tensor().narrow(0, first, part));
-      bucket.params.let_go();
+    bucket.stored_params = params_.narrow(0, params, stored_numel(bucket, bucket.shards_params));
+    bucket.stored_grads = grads_.narrow(0, grads, stored_numel(bucket, bucket.shards_grads));
+    bucket.shard = {bucket.flat.begin + first, bucket.flat.begin + first + part,
+                    bucket.stored_params.narrow(0, bucket.shards_params ? 0 : first, part),
+                    bucket.stored_grads.narrow(0, bucket.shards_grads ? 0 : first, part)};
+    owned_.push_back(shard_of(bucket.shard, update_group(bucket.flat.param_group)));
+    if (bucket.shards_params) bucket.params = UnshardedBuffer(length(bucket), params_.options());
+    if (bucket.shards_grads) bucket.grads = UnshardedBuffer(length(bucket), grads_.options());
+    move_parameters(bucket, bucket.shards_params ? bucket.params.tensor() : bucket.stored_params,
+                    bucket.shards_grads ? bucket.grads.tensor() : bucket.stored_grads);
+    if (bucket.shards_params) {
+      bucket.shard.params.copy_(bucket.params.tensor().narrow(0, first, part));
+      bucket.params.release();
     }
-    bucket.grads.let_go();
-    params += bucket.held_params.numel();
-    grads += bucket.held_grads.numel();
+    bucket.grads.release();
+    params += bucket.stored_params.numel();
+    grads += bucket.stored_grads.numel();
   }
 }
 
 void GradBuffers::move_parameters(const Bucket& bucket, const at::Tensor& params, const at::Tensor& grads) {
-  for (std::size_t i = bucket.place.first; i < bucket.place.last; ++i) {
+  for (std::size_t i = bucket.flat.first; i < bucket.flat.last; ++i) {
     tensor::Parameter& p = *entries_[i].parameter;
     COL_CHECK(p.value.scalar_type() == params.scalar_type(),
-              "parameter {}: all parameters of a rank share one dtype; got {} and {}", p.spec.name,
+              "parameter {}: all parameters of a rank must have one dtype; got {} and {}", p.spec.name,
               c10::toString(p.value.scalar_type()), c10::toString(params.scalar_type()));
-    const std::int64_t begin = entries_[i].begin - bucket.place.begin, n = p.value.numel();
+    const std::int64_t begin = entries_[i].begin - bucket.flat.begin, n = p.value.numel();
     p.move_value_to(params.narrow(0, begin, n));
     p.move_grad_to(grads.narrow(0, begin, n));
   }
@@ -127,109 +129,116 @@ void GradBuffers::move_parameters(const Bucket& bucket, const at::Tensor& params
 void GradBuffers::start_step() {
   for (const Entry& e : entries_) e.parameter->zero_grad();
   for (Bucket& bucket : buckets_) {
-    bucket.missing = static_cast<int>(bucket.parameters.size());
-    bucket.launched = bucket.summed = false;
+    bucket.pending_grads = static_cast<int>(bucket.parameters.size());
+    bucket.launched = bucket.has_sum = false;
   }
-  armed_.assign(armed_.size(), false);
+  is_last_microbatch_.assign(is_last_microbatch_.size(), false);
 }
 
-void GradBuffers::arm(int chunk) { armed_[static_cast<std::size_t>(chunk)] = true; }
+void GradBuffers::mark_last_microbatch(int chunk) {
+  is_last_microbatch_[static_cast<std::size_t>(chunk)] = true;
+}
 
 void GradBuffers::on_ready(std::size_t index) {
   Bucket& bucket = buckets_[index];
-  if (bucket.cuts_grads) {
-    if (--bucket.missing == 0) scatter(index);
+  if (bucket.shards_grads) {
+    if (--bucket.pending_grads == 0) start_scatter(index);
     return;
   }
-  if (!options_.overlap_grad_reduce || !armed_[static_cast<std::size_t>(bucket.place.chunk)]) return;
-  // Layers that are made again end a backward pass each: what many of them read is complete behind the last.
-  if (bucket.place.held_by == layout::HeldBy::kEncoder || bucket.place.held_by == layout::HeldBy::kDecoder)
+  if (!options_.overlap_grad_reduce || !is_last_microbatch_[static_cast<std::size_t>(bucket.flat.chunk)])
     return;
-  if (--bucket.missing == 0) launch(index);
+  // Each recomputed layer ends a backward pass, so tables read by many layers are complete only in finish().
+  if (bucket.flat.held_by == layout::HeldBy::kEncoder || bucket.flat.held_by == layout::HeldBy::kDecoder)
+    return;
+  if (--bucket.pending_grads == 0) launch(index);
 }
 
-/// Sums that travel as copies travel one by one: where these end is bounded, and so is their memory.
-void GradBuffers::make_way(std::size_t index) {
-  if (!options_.travel.in) return;
-  if (travelling_) buckets_[*travelling_].reduced.wait();
-  travelling_ = index;
+/// Reductions of copies in another dtype run one at a time, which bounds the memory of copies.
+void GradBuffers::wait_for_previous_copy(std::size_t index) {
+  if (!options_.grad_reduce.dtype) return;
+  if (copy_in_flight_) buckets_[*copy_in_flight_].reduced.wait();
+  copy_in_flight_ = index;
 }
 
 void GradBuffers::launch(std::size_t index) {
   Bucket& bucket = buckets_[index];
   for (tensor::Parameter* parameter : bucket.parameters)
-    if (!parameter->has_grad()) parameter->grad_to_add_to();  // an unused parameter: its gradient is zero
+    if (!parameter->has_grad()) parameter->main_grad_for_add();  // unused parameter: zero gradient
   bucket.launched = true;
-  make_way(index);
-  bucket.reduced = sum_over(groups_.replicas(bucket.place.family).inner, bucket.held_grads, bucket.part.grads,
-                            options_.travel, bucket.name);
+  wait_for_previous_copy(index);
+  bucket.reduced = reduce_over(groups_.replicas(bucket.flat.param_group).inner, bucket.stored_grads,
+                               bucket.shard.grads, options_.grad_reduce, bucket.name);
 }
 
-/// The inner replicas' sum of a bucket over the outer ones.
-void GradBuffers::sum_outer(std::size_t index) {
+/// Reduces a bucket's inner sums over the outer group.
+void GradBuffers::reduce_outer(std::size_t index) {
   Bucket& bucket = buckets_[index];
-  make_way(index);
-  bucket.reduced = sum_over(groups_.replicas(bucket.place.family).outer, bucket.part.grads,
-                            owned_[index].grads, options_.travel, bucket.name + " / outer");
+  wait_for_previous_copy(index);
+  bucket.reduced = reduce_over(groups_.replicas(bucket.flat.param_group).outer, bucket.shard.grads,
+                               owned_[index].grads, options_.grad_reduce, bucket.name + " / outer");
 }
 
-/// What this rank needs of a bucket, over the axes beside the replicas. Those it is summed with need the
-/// same stretch.
-void GradBuffers::sum_further(std::size_t index) {
+/// Extra reduction of this rank's shard over further axes; its peers there hold the same shard.
+void GradBuffers::reduce_extra(std::size_t index) {
   const Bucket& bucket = buckets_[index];
   const std::string name = bucket.name + " / partial";
   const at::Tensor& needed = owned_[index].grads;
-  switch (bucket.place.further) {
-    case FurtherSum::kNone:
+  switch (bucket.flat.reduction) {
+    case ExtraReduction::kNone:
       return;
-    case FurtherSum::kTensor:
+    case ExtraReduction::kTensor:
       return groups_.tensor.all_reduce(needed, name).wait();
-    case FurtherSum::kSharedRows:
-      if (!bucket.cuts_grads) sum_shared_rows(bucket.parameters, groups_.tensor, name);
+    case ExtraReduction::kSharedRows:
+      if (!bucket.shards_grads) all_reduce_shared_rows(bucket.parameters, groups_.tensor, name);
       return;
-    case FurtherSum::kStages:
-      return;  // in an order of its own
+    case ExtraReduction::kStages:
+      return;  // see all_reduce_over_stages()
   }
 }
 
-/// Kind by kind: stages hold the kinds in different orders, and some hold two that others hold alone.
-void GradBuffers::sum_over_stages() {
+/// One kind of shared parameter after the other, as stages hold different kinds in different order.
+void GradBuffers::all_reduce_over_stages() {
   for (const auto& [held_by, group] : groups_.stages)
     for (std::size_t b = 0; b < buckets_.size(); ++b)
-      if (buckets_[b].place.held_by == held_by)
+      if (buckets_[b].flat.held_by == held_by)
         group.all_reduce(owned_[b].grads, buckets_[b].parameters.front()->spec.name + " / stages").wait();
 }
 
 void GradBuffers::finish() {
-  leave_backward();
-  land();
+  // Reduction order, the same for all buckets: (1) over the inner replicas, started in backward order (Li et
+  // al. 2020), overlapped ones during the backward pass; (2) over the outer replicas (optimizer instances);
+  // (3) over tp, for gradients that are partial there; (4) over the stages that share a parameter. Each step
+  // starts from the result of the one before, so all holders of a parameter get the same bits.
+  // Exception: key-value rows shared over tp are reduced before (1) if gradients are sharded.
+  end_backward();
+  finish_scatter();
   for (std::size_t b = 0; b < buckets_.size(); ++b)
-    if (!buckets_[b].cuts_grads && !buckets_[b].launched) launch(b);
+    if (!buckets_[b].shards_grads && !buckets_[b].launched) launch(b);
   for (std::size_t b = 0; b < buckets_.size(); ++b) {
     buckets_[b].reduced.wait();
-    add_up(b);
-    if (buckets_[b].cuts_grads && !buckets_[b].summed) buckets_[b].part.grads.zero_();
-    sum_outer(b);
+    add_waiting_sums(b);
+    if (buckets_[b].shards_grads && !buckets_[b].has_sum) buckets_[b].shard.grads.zero_();
+    reduce_outer(b);
   }
   for (Bucket& bucket : buckets_) bucket.reduced.wait();
-  travelling_.reset();
-  for (std::size_t b = 0; b < buckets_.size(); ++b) sum_further(b);
-  sum_over_stages();
+  copy_in_flight_.reset();
+  for (std::size_t b = 0; b < buckets_.size(); ++b) reduce_extra(b);
+  all_reduce_over_stages();
 }
 
 void GradBuffers::gather_params() {
-  // First needed, first gathered: the buffers are in backward order.
+  // Buckets are in backward order; gather those first that the forward pass needs first.
   for (std::size_t b = buckets_.size(); b-- > 0;) {
     Bucket& bucket = buckets_[b];
-    bucket.params.let_go();  // what it held is old
-    bucket.gathered = sharers(bucket.place.family)
-                          .all_gather(bucket.part.params, owned_[b].params, bucket.name + " / outer");
+    bucket.params.release();  // stale values
+    bucket.gathered = update_group(bucket.flat.param_group)
+                          .all_gather(bucket.shard.params, owned_[b].params, bucket.name + " / outer");
   }
   for (auto bucket = buckets_.rbegin(); bucket != buckets_.rend(); ++bucket) {
-    if (distributed(bucket->place.family) && !bucket->cuts_params) {
+    if (distributed(bucket->flat.param_group) && !bucket->shards_params) {
       bucket->gathered.wait();
-      bucket->gathered = groups_.replicas(bucket->place.family)
-                             .inner.all_gather(bucket->held_params, bucket->part.params, bucket->name);
+      bucket->gathered = groups_.replicas(bucket->flat.param_group)
+                             .inner.all_gather(bucket->stored_params, bucket->shard.params, bucket->name);
     }
     if (!options_.overlap_param_gather) bucket->gathered.wait();
   }

@@ -1,6 +1,6 @@
-// Flat gradient and parameter buffers in buckets: gradients are reduced over the data-parallel ranks
-// while the backward pass still runs, parameters are gathered while the next forward pass begins.
-// Source: Megatron's core/distributed/param_and_grad_buffer.py; Li et al. 2020 (buckets).
+// Flat gradient and parameter buffers in buckets: gradients are reduced over the data-parallel ranks during
+// the backward pass, parameters are all-gathered during the next forward pass. Source: Megatron's
+// core/distributed/param_and_grad_buffer.py; Li et al. 2020 (buckets).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,172 +13,178 @@
 #include <vector>
 
 #include "colonnade/comm/group.h"
-#include "colonnade/data_parallel/travel.h"
-#include "colonnade/data_parallel/whole.h"
+#include "colonnade/data_parallel/grad_reduce.h"
+#include "colonnade/data_parallel/unsharded_buffer.h"
 #include "colonnade/layout/buckets.h"
 #include "colonnade/tensor/block.h"
 
 namespace colonnade::data_parallel {
 
-/// A unit is what is gathered together: a block.
+/// FSDP units: a unit is a block, whose parameters are gathered together.
 struct Units {
-  /// By parameter, those that read it, in ascending order, its holder first.
+  /// Units that read each parameter, ascending, its owner first.
   std::unordered_map<const tensor::Parameter*, std::vector<int>> readers;
-  std::unordered_map<const tensor::Block*, int> blocks;  ///< those that hold or read parameters
+  std::unordered_map<const tensor::Block*, int> blocks;  ///< blocks that hold or read parameters
 };
 
-/// The blocks of all stages.
+/// Units of all stages' blocks, in forward order.
 Units units_of(const std::vector<tensor::Stage*>& stages);
 
 struct Options {
-  std::int64_t bucket_elements = 40'000'000;                 ///< a bucket closes when it has at least so many
-  std::int64_t bucket_alignment = layout::kBucketAlignment;  ///< its length is a multiple of it
-  bool overlap_grad_reduce = false;   ///< reduce a bucket as soon as its last gradient is there
-  bool overlap_param_gather = false;  ///< gather in the background, wait in front of each block
-  /// Of what each rank holds 1/size of every bucket; what is updated it holds at least so.
+  std::int64_t bucket_elements = 40'000'000;                 ///< minimum size at which a bucket is closed
+  std::int64_t bucket_alignment = layout::kBucketAlignment;  ///< bucket lengths are multiples of it
+  bool overlap_grad_reduce = false;   ///< reduce a bucket as soon as its last gradient is ready
+  bool overlap_param_gather = false;  ///< gather in the background, wait before each block
+  /// State of which each rank holds 1/size of every bucket (ZeRO stage).
   layout::Sharding sharding = layout::Sharding::kNone;
-  bool reshard_after_forward = true;  ///< whole parameters are let go between forward and backward
-  /// --outer-dp-sharding-strategy optim: the outer groups share the update of what they hold.
-  bool cut_outer = false;
-  Travel travel = {};  ///< over the replicas
-  /// Sums over micro-batches and replicas are taken in one order for all layouts; with kGradients at least.
+  bool reshard_after_forward = true;  ///< free unsharded parameters between forward and backward
+  /// --outer-dp-sharding-strategy optim: optimizer instances share the update of their shards.
+  bool shard_outer = false;
+  GradReduce grad_reduce = {};  ///< dtype and algorithm of the reduction over data-parallel replicas
+  /// Layout-independent summation order over micro-batches and replicas; needs kGradients or above.
   bool deterministic = false;
-  bool splits_backward = false;  ///< some backward passes leave the gradients of matrices for later
-  Units units = {};              ///< from kGradients up; numbered in forward order
-  at::TensorOptions empty = {};  ///< dtype and device of a rank without parameters
+  bool defers_weight_grads = false;  ///< some backward passes defer weight gradients (zero-bubble schedules)
+  Units units = {};                  ///< needed from kGradients up; numbered in forward order
+  at::TensorOptions empty = {};      ///< dtype and device of a rank without parameters
 };
 
-/// Replicas on two levels: `inner` share what is sharded, `outer` stand at the same place in all inner groups
-/// and hold the same (--num-distributed-optimizer-instances; one rank without).
-struct Levels {
-  Levels(comm::Group inner_group = {}, comm::Group outer_group = {})  // NOLINT(google-explicit-constructor)
+/// Data-parallel replicas on two levels (--num-distributed-optimizer-instances): `inner` ranks of one
+/// distributed-optimizer instance share sharded state; `outer` ranks at the same position of all instances
+/// hold the same shard (one rank without instances).
+struct ReplicaGroups {
+  ReplicaGroups(comm::Group inner_group = {},
+                comm::Group outer_group = {})  // NOLINT(google-explicit-constructor)
       : inner(std::move(inner_group)), outer(std::move(outer_group)) {}
   comm::Group inner, outer;
-  [[nodiscard]] bool first() const { return inner.rank() == 0 && outer.rank() == 0; }
+  [[nodiscard]] bool is_first() const { return inner.rank() == 0 && outer.rank() == 0; }
 };
 
-/// The groups a gradient may have to be summed over.
+/// Groups over which gradients are reduced.
 struct Groups {
-  Levels data;         ///< replicas of dense parameters that see other samples (dp and cp)
+  ReplicaGroups data;  ///< data-parallel replicas of dense parameters (dp x cp)
   comm::Group tensor;  ///< tp
-  /// The stages that hold a parameter together; none: one does.
+  /// Pipeline stages that hold copies of a parameter (tied embeddings and the like); absent: one stage.
   std::map<layout::HeldBy, comm::Group> stages;
-  Levels expert_data;  ///< replicas of experts (edp)
+  ReplicaGroups expert_data;  ///< data-parallel replicas of experts (edp)
 
-  [[nodiscard]] const Levels& replicas(layout::Family family) const {
-    return family == layout::Family::kDense ? data : expert_data;
+  [[nodiscard]] const ReplicaGroups& replicas(layout::ParamGroup family) const {
+    return family == layout::ParamGroup::kDense ? data : expert_data;
   }
 };
 
-/// A stretch [begin, end) of the flat layout that this rank updates, and its elements.
-struct Owned {
+/// Shard [begin, end) of the flat layout that this rank updates.
+struct OwnedShard {
   std::int64_t begin = 0;
   std::int64_t end = 0;
   at::Tensor params, grads;
 };
 
-/// The elements [begin, begin + values.numel()) of a parameter's local part, flat.
-struct Here {
+/// Elements [begin, begin + values.numel()) of a parameter's local part, flat.
+struct LocalSlice {
   std::int64_t begin = 0;
   at::Tensor values;
-  bool saves = false;  ///< of the ranks that hold the same elements this one speaks for all
+  bool is_saver = false;  ///< this rank writes the elements to checkpoints, of all replicas that hold them
 };
 
-/// Takes all parameters of a rank: values and gradients become views of flat memory, laid out alike
-/// (layout::lay_out). A stage of a pipeline may have none: its buffers are empty.
+/// Adopts all parameters of a rank: values and gradients become views of flat buffers with the same layout
+/// (layout::lay_out). The buffers of a pipeline stage without parameters are empty.
 ///
-/// With R inner replicas and n elements of element size e in a bucket, by what is sharded (ZeRO 0 to 3):
+/// With R inner replicas and n elements of element size e in a bucket, by sharding (ZeRO 0 to 3):
 ///
-///                  held between uses            sent per step with M micro-batches, ring algorithms
+///                  bytes held between uses      bytes sent per step with M micro-batches, ring algorithms
 ///     kNone        n e + 4 n                    2 x 4 n (R-1)/R
 ///     kOptimizer   n e + 4 n                    (4 n + n e) (R-1)/R
 ///     kGradients   n e + 4 n/R                  (4 n M + n e) (R-1)/R
 ///     kParameters  n e/R + 4 n/R                (4 n + 2 n e) M (R-1)/R
 ///
-/// Over N outer groups the rank's stretch of the sums, n/R elements (n with kNone), is summed once a step
-/// when the inner sums are there: 2 x 4 n/R (N-1)/N sent. With cut_outer each of them keeps and updates 1/N
-/// of that: 4 n/R (N-1)/N, and n e/R (N-1)/N when parameters are gathered, over the outer groups first. With
-/// travel.in bf16 the 4 of what is sent becomes 2: what travels is a copy, rounded once before each sum, and
-/// what arrives is added in fp32; further sums and those of micro-batches are fp32 as without. Where buckets
-/// are summed once a step one copy is there at a time. Not with deterministic. Source: Megatron's partial
-/// distributed optimizer and hybrid FSDP; Zhao et al. 2023, section 3.2.2.
+/// With N optimizer instances the rank's shard of the sums, n/R elements (n with kNone), is all-reduced over
+/// the outer group once a step, after the inner reductions: 2 x 4 n/R (N-1)/N sent. With shard_outer each
+/// instance keeps and updates 1/N of it: 4 n/R (N-1)/N sent, and n e/R (N-1)/N for the parameter all-gather,
+/// which starts with the outer group. Source: Megatron's partial distributed optimizer and hybrid FSDP; Zhao
+/// et al. 2023, section 3.2.2.
 ///
-/// From kGradients up a bucket belongs to one unit (a block), and whole gradients are there from the begin of
-/// the unit's backward pass until its last gradient: then they are scattered, and the sum over the replicas
-/// is added to the rank's part. With kParameters whole values are there in the unit's forward pass, and again
-/// from the begin of its backward pass until its last gradient; in between nobody reads them, since every
-/// reader of a parameter is within a pass of its block. Memory comes and goes under the same tensors (Whole),
-/// so a value that autograd has saved is found again where it was. With overlap_param_gather the next unit is
-/// gathered while one computes, and with overlap_grad_reduce the last unit's gradients travel meanwhile: two
-/// units are whole at most. Without reshard_after_forward whole values of all units stay from a forward pass
-/// to the next backward pass, and n e instead of 2 n e are sent for them. Sums over micro-batches and ranks
-/// are taken in another order than with kOptimizer, unless there is one micro-batch. Source: Rajbhandari et
-/// al. 2020 (ZeRO); Zhao et al. 2023 (FSDP); Megatron's core/distributed/fsdp.
+/// With grad_reduce.dtype bf16 the factor 4 of bytes sent becomes 2: a copy rounded once before each
+/// reduction is sent, and the result is added in fp32. Extra reductions and sums over micro-batches stay in
+/// fp32. Where buckets are reduced once a step, only one copy exists at a time. Not with deterministic.
 ///
-/// A table that several blocks read (tied embeddings, further tokens) has a bucket of its own that belongs to
-/// all: it is whole while one computes, and what each adds to its gradient is scattered by itself. Where
-/// a backward pass leaves the gradients of matrices for later (split schedules), these lie in buckets of
-/// their own: their values are whole in the pass that leaves them, and there is memory for their gradients
-/// then and while they are computed.
+/// From kGradients up a bucket belongs to one unit (a block). Unsharded gradients exist from the begin of the
+/// unit's backward pass until its last gradient; then they are reduce-scattered and added to the rank's
+/// shard. With kParameters unsharded values exist in the unit's forward pass, and from the begin of its
+/// backward pass until its last gradient; no one reads them in between, since all readers of a parameter run
+/// within a pass of its block. Storage is freed and reattached under the same tensors (UnshardedBuffer), so
+/// values that autograd saved stay valid. With overlap_param_gather the next unit is gathered during the
+/// current one's computation, with overlap_grad_reduce the previous unit's gradients are reduced during it:
+/// at most two units are unsharded. Without reshard_after_forward all units stay unsharded from a forward
+/// pass to the next backward pass, and n e instead of 2 n e is sent for them. Sums over micro-batches and
+/// ranks are taken in another order than with kOptimizer, unless there is one micro-batch. Source:
+/// Rajbhandari et al. 2020 (ZeRO); Zhao et al. 2023 (FSDP); Megatron's core/distributed/fsdp.
 ///
-/// deterministic: with the micro-batches of all replicas numbered m = k R + r (k of a replica, r the
-/// replica), every gradient is the sum over m in one binary tree: 2i with 2i + 1, their sum with the next
-/// two, and so on, what is left over last. Of each micro-batch the replicas exchange their stretches and add
-/// them in that order, and sums of 2^i micro-batches wait for their like, layout::waiting_sums() of
-/// them: with R a power of two the same bits for every R, and for every cut by pipeline stages. What each of
-/// its readers adds is summed so by itself, as if each had a copy. Another order than without.
+/// A table read by several blocks (tied embeddings, multi-token prediction) has a bucket of its own that
+/// belongs to all readers: it is gathered while any reader runs, and each reader's gradient is
+/// reduce-scattered separately. If a backward pass defers weight gradients (zero-bubble schedules), these lie
+/// in buckets of their own: their values are unsharded in that pass, and their gradients have memory then and
+/// while they are computed.
 ///
-/// Gradients are sums of what the ranks accumulated; the weights 1 / (micro-batches * replicas) are
-/// folded into the loss by the caller. Parameters whose spec says that the gradient is partial over
-/// further axes (norms under sequence parallelism, key-value heads held by several ranks, tied
-/// embeddings) lie in buckets of their own, which are summed over those axes after the replicas, one
-/// call for each bucket: every holder gets the result of one sum, so copies stay equal in every bit. Rows
-/// of key-value heads that ranks share are some of a parameter's: where gradients are cut they are summed
-/// before, while they are whole, once a micro-batch.
+/// deterministic: with the micro-batches of all replicas numbered m = k R + r (k within a replica, r the
+/// replica), every gradient is the sum over m in one binary tree: 2i with 2i + 1, the sum of these with that
+/// of the next two, and so on, the remainder last. ReplicaCounts all-to-all the shards of each micro-batch
+/// and add them in this order; a sum of 2^i micro-batches waits for the next one of its size,
+/// layout::pending_partial_sums() at a time. With R a power of two the bits are the same for every R and
+/// every split into pipeline stages. Each reader's contributions to a shared table are summed separately, as
+/// if each had a copy. The order differs from that without deterministic.
+///
+/// Gradients are sums of what the ranks accumulated; the caller folds the weight 1 / (micro-batches *
+/// replicas) into the loss. Parameters whose gradients are partial over further axes (ParamSpec::partial:
+/// norms with sequence parallelism, key-value heads held by several ranks, tied embeddings) lie in buckets of
+/// their own, which get an extra reduction over those axes after that over the replicas, one call per bucket:
+/// all holders receive one result, so copies stay bitwise equal. Key-value heads shared by several ranks are
+/// only some rows of a parameter: with sharded gradients these are reduced while unsharded, once a
+/// micro-batch.
 class GradBuffers {
  public:
-  /// `chunks[c]`: the parameters of chunk c in forward order.
+  /// `chunks[c]`: parameters of model chunk c in forward order.
   GradBuffers(const std::vector<std::vector<tensor::Parameter*>>& chunks, Groups groups, Options options);
 
-  /// Forgets all gradients.
+  /// Resets all gradients.
   void start_step();
-  /// The coming backward pass of chunk c is the last of this step: finished buckets may go.
-  void arm(int chunk);
-  /// Weight gradients that a backward pass left come next, micro-batch by micro-batch.
-  void enter_weights();
-  /// The next of them is of this parameter.
-  void enter_product(const tensor::Parameter& parameter);
-  /// Waits until every gradient this rank needs is summed: all of them, or the owned stretches.
+  /// Marks the next backward pass of model chunk c as the last of this step: complete buckets are reduced.
+  void mark_last_microbatch(int chunk);
+  /// Begins deferred weight gradients of a micro-batch.
+  void begin_weight_grads();
+  /// Begins the deferred weight gradient of `parameter`.
+  void begin_weight_grad(const tensor::Parameter& parameter);
+  /// Completes the reductions of all gradients that this rank needs: all of them, or its shards.
   void finish();
 
-  /// Calls back at the borders of the stage's blocks: parameters are waited for or gathered, and let go.
+  /// Installs forward and backward hooks on the stage's blocks that wait for, gather and free parameters.
   void attach(tensor::Stage& stage);
 
-  /// After the optimizer has written the owned stretches of `params`: every rank gets all of them.
-  /// With overlap_param_gather returns at once. Sharded ones are gathered when they are used.
+  /// All-gathers `params` after the optimizer has updated each rank's shards. With overlap_param_gather
+  /// returns at once. Sharded parameters are gathered when used.
   void gather_params();
-  /// What lies here of a parameter between steps, for those who read or write values then. Parameters that
-  /// are not in these buffers are whole.
-  [[nodiscard]] Here here(const tensor::Parameter& parameter);
+  /// Part of a parameter that this rank holds between steps, to read or write values then. Parameters outside
+  /// these buffers are unsharded.
+  [[nodiscard]] LocalSlice local_slice(const tensor::Parameter& parameter);
   /// Blocks until the values of `parameters` may be read.
   void wait_for(const std::vector<tensor::Parameter*>& parameters);
   void wait_for(const tensor::Parameter& parameter);
 
-  /// What lies between steps: flat, in the parameters' dtype, and fp32 (or float64).
+  /// Flat buffers between steps: values in the parameters' dtype, gradients in fp32 (or float64).
   [[nodiscard]] const at::Tensor& params() const { return params_; }
   [[nodiscard]] const at::Tensor& grads() const { return grads_; }
-  [[nodiscard]] const std::vector<Owned>& owned() const { return owned_; }
+  [[nodiscard]] const std::vector<OwnedShard>& owned() const { return owned_; }
   [[nodiscard]] const Groups& groups() const { return groups_; }
   [[nodiscard]] bool deterministic() const { return options_.deterministic; }
   /// Whether the replicas of a family share the update of its parameters.
-  [[nodiscard]] bool distributed(layout::Family family) const {
+  [[nodiscard]] bool distributed(layout::ParamGroup family) const {
     return options_.sharding >= layout::Sharding::kOptimizer && groups_.replicas(family).inner.size() > 1;
   }
-  /// Whether what this rank updates counts: among replicas that update the same, the first one's does.
-  [[nodiscard]] bool counts(layout::Family family) const {
-    const Levels& replicas = groups_.replicas(family);
+  /// Whether norms and checkpoints use this rank's shards: of replicas that update the same shard, the
+  /// first's.
+  [[nodiscard]] bool is_primary_replica(layout::ParamGroup family) const {
+    const ReplicaGroups& replicas = groups_.replicas(family);
     return (distributed(family) || replicas.inner.rank() == 0) &&
-           (options_.cut_outer || replicas.outer.rank() == 0);
+           (options_.shard_outer || replicas.outer.rank() == 0);
   }
 
   struct Entry {
@@ -189,60 +195,61 @@ class GradBuffers {
 
  private:
   struct Bucket {
-    layout::FlatBucket place;
+    layout::FlatBucket flat;
     std::vector<tensor::Parameter*> parameters;
-    int missing = 0;  ///< gradients still to come before it may be reduced
+    int pending_grads = 0;  ///< gradients missing before it may be reduced
     bool launched = false;
     comm::Work reduced, gathered;
     std::string name;
-    at::Tensor held_params, held_grads;  ///< stretches of the flat memory
-    Owned part;                          ///< what of them the inner replicas leave to this rank
-    // Where the replicas share it:
-    bool cuts_params = false, cuts_grads = false;
-    Whole params, grads;
-    at::Tensor arriving;     ///< memory that `gathered` fills
-    bool summed = false;     ///< own gradients hold those of an earlier micro-batch
-    std::vector<int> units;  ///< its readers
-    std::size_t reader = 0;  ///< whose gradients are coming
-    /// Deterministic, by reader: [i] of 2^i micro-batches, undefined where none waits.
+    at::Tensor stored_params, stored_grads;  ///< views of the flat buffers
+    OwnedShard shard;                        ///< this rank's shard within the inner group
+    // Only if sharded over the inner group:
+    bool shards_params = false, shards_grads = false;
+    UnshardedBuffer params, grads;
+    at::Tensor incoming;     ///< destination of `gathered`
+    bool has_sum = false;    ///< the shard holds the sum of earlier micro-batches
+    std::vector<int> units;  ///< units that read it
+    std::size_t reader = 0;  ///< index in `units` of the reader in its backward pass
+    /// Deterministic, by reader: [i] is a waiting sum of 2^i micro-batches; undefined: none.
     std::vector<std::vector<at::Tensor>> sums;
   };
-  /// Gradients on their way to the parts: their sum, or those of all replicas one after the other.
-  struct Flight {
+  /// Gradient reduce-scatter in flight; deterministic: an all-to-all that receives all replicas' addends.
+  struct PendingScatter {
     std::size_t bucket = 0, reader = 0;
     at::Tensor part;
     comm::Work work;
   };
 
-  void adopt(const layout::FlatLayout& layout, const std::vector<std::vector<tensor::Parameter*>>& chunks);
-  void move_into_buffers();
+  void add_buckets(const layout::FlatLayout& layout,
+                   const std::vector<std::vector<tensor::Parameter*>>& chunks);
+  void allocate_buffers();
   void move_parameters(const Bucket& bucket, const at::Tensor& params, const at::Tensor& grads);
   void on_ready(std::size_t bucket);
   void launch(std::size_t bucket);
-  void sum_outer(std::size_t bucket);
-  void make_way(std::size_t bucket);
-  void sum_further(std::size_t bucket);
-  void sum_over_stages();
+  void reduce_outer(std::size_t bucket);
+  void wait_for_previous_copy(std::size_t bucket);
+  void reduce_extra(std::size_t bucket);
+  void all_reduce_over_stages();
 
   [[nodiscard]] int unit_of(const tensor::Block& block) const;  ///< -1: reads no parameters
   void start_gather(int unit);
-  void use(int unit);  ///< whole values from here on
-  void let_go(int unit);
-  void enter_backward(int unit);
-  void give_gradients(std::size_t bucket, int unit);
-  void leave_backward();  ///< of the unit that was last in it
-  void scatter(std::size_t bucket);
-  void land();                      ///< ends the flight
-  void add_up(std::size_t bucket);  ///< what waits, into the rank's part
+  void unshard(int unit);  ///< completes the gather of the unit's values
+  void reshard(int unit);
+  void begin_backward(int unit);
+  void allocate_grads(std::size_t bucket, int unit);
+  void end_backward();  ///< of unit `backward_`
+  void start_scatter(std::size_t bucket);
+  void finish_scatter();                      ///< adds the scattered gradients to the shard
+  void add_waiting_sums(std::size_t bucket);  ///< deterministic: adds all waiting sums into the shard
 
-  /// Those who share the update of a part.
-  [[nodiscard]] comm::Group sharers(layout::Family family) const {
-    return options_.cut_outer ? groups_.replicas(family).outer : comm::Group();
+  /// Instances that share the update of a shard.
+  [[nodiscard]] comm::Group update_group(layout::ParamGroup family) const {
+    return options_.shard_outer ? groups_.replicas(family).outer : comm::Group();
   }
   [[nodiscard]] std::int64_t length(const Bucket& bucket) const {
-    return bucket.place.end - bucket.place.begin;
+    return bucket.flat.end - bucket.flat.begin;
   }
-  [[nodiscard]] std::int64_t held(const Bucket& bucket, bool cut) const;
+  [[nodiscard]] std::int64_t stored_numel(const Bucket& bucket, bool sharded) const;
 
   Groups groups_;
   Options options_;
@@ -250,12 +257,12 @@ class GradBuffers {
   std::vector<Bucket> buckets_;
   std::vector<std::vector<std::size_t>> buckets_of_unit_;
   std::unordered_map<const tensor::Parameter*, std::size_t> bucket_of_;
-  std::vector<Owned> owned_;
-  std::optional<Flight> flight_;
-  int backward_ = -1;                      ///< the unit whose gradients are coming
-  std::optional<std::size_t> travelling_;  ///< the bucket whose sum began last
+  std::vector<OwnedShard> owned_;
+  std::optional<PendingScatter> pending_;
+  int backward_ = -1;                          ///< unit in its backward pass; -1: none
+  std::optional<std::size_t> copy_in_flight_;  ///< bucket whose reduction began last
   at::Tensor params_, grads_;
-  std::vector<bool> armed_;
+  std::vector<bool> is_last_microbatch_;
 };
 
 }  // namespace colonnade::data_parallel

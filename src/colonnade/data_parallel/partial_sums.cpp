@@ -7,45 +7,45 @@
 namespace colonnade::data_parallel {
 namespace {
 
-const layout::Cut& cut_of(const tensor::Parameter& parameter) {
-  return *parameter.spec.cut(layout::Axis::kTp);
+const layout::ShardedDim& cut_of(const tensor::Parameter& parameter) {
+  return *parameter.spec.sharded_dim(layout::Axis::kTp);
 }
 
-/// Calls body(part, place) for each part of this rank that has several holders. Places count the rows of
-/// shared pieces alone, in global order, so they mean the same on all ranks. Returns how many there are.
+/// Calls body(part, offset) for each part of this rank that has several holders. Offsets count only rows of
+/// shared pieces in global order, so they agree on all ranks. Returns the number of such rows.
 template <typename Body>
-std::int64_t each_shared(const tensor::Parameter& parameter, const Body& body) {
-  const layout::Cut& cut = cut_of(parameter);
+std::int64_t for_each_shared(const tensor::Parameter& parameter, const Body& body) {
+  const layout::ShardedDim& cut = cut_of(parameter);
   const auto dim = static_cast<std::size_t>(cut.dim);
   std::int64_t begin = 0;
-  std::int64_t left_out = 0;
-  for (const layout::Piece& piece : cut.pieces) {
+  std::int64_t unshared_rows = 0;
+  for (const layout::DimSegment& piece : cut.segments) {
     bool shared = false;
-    for (const layout::Part& part : parameter.shard.parts) {
+    for (const layout::ShardBox& part : parameter.shard.boxes) {
       const std::int64_t row = part.global[dim];
       if (part.holders == 1 || row < begin || row >= begin + piece.size) continue;
-      body(part, row - left_out);
+      body(part, row - unshared_rows);
       shared = true;
     }
     begin += piece.size;
-    if (!shared) left_out += piece.size;
+    if (!shared) unshared_rows += piece.size;
   }
-  return begin - left_out;
+  return begin - unshared_rows;
 }
 
-/// A parameter's shape with the shared rows of all ranks alone.
+/// Shape of the shared rows of all ranks.
 std::vector<std::int64_t> shared_shape(const tensor::Parameter& parameter) {
   auto shape = parameter.shard.shape;
   shape[static_cast<std::size_t>(cut_of(parameter).dim)] =
-      each_shared(parameter, [](const layout::Part&, std::int64_t) {});
+      for_each_shared(parameter, [](const layout::ShardBox&, std::int64_t) {});
   return shape;
 }
 
 }  // namespace
 
-// Each rank lays its rows at their places and leaves zeros elsewhere: holders of the same rows add up.
-void sum_shared_rows(const std::vector<tensor::Parameter*>& parameters, const comm::Group& tp,
-                     std::string_view what) {
+// Each rank copies its rows to their offsets in a zero buffer, so the all-reduce adds the holders' rows.
+void all_reduce_shared_rows(const std::vector<tensor::Parameter*>& parameters, const comm::Group& tp,
+                            std::string_view what) {
   const at::NoGradGuard no_grad;
   std::vector<std::int64_t> starts{0};
   for (const tensor::Parameter* p : parameters)
@@ -57,8 +57,9 @@ void sum_shared_rows(const std::vector<tensor::Parameter*>& parameters, const co
       const at::Tensor rows = all.narrow(0, starts[i], starts[i + 1] - starts[i]).view(shared_shape(p));
       const int dim = cut_of(p).dim;
       const auto d = static_cast<std::size_t>(dim);
-      each_shared(p, [&](const layout::Part& part, std::int64_t place) {
-        copy(rows.narrow(dim, place, part.length[d]), p.main_grad.narrow(dim, part.local[d], part.length[d]));
+      for_each_shared(p, [&](const layout::ShardBox& part, std::int64_t offset) {
+        copy(rows.narrow(dim, offset, part.length[d]),
+             p.main_grad.narrow(dim, part.local[d], part.length[d]));
       });
     }
   };

@@ -1,4 +1,4 @@
-// Gradients of rows that several tensor-parallel ranks hold.
+// All-reduce of gradient rows that several tensor-parallel ranks hold.
 #pragma once
 
 #include <string_view>
@@ -9,10 +9,10 @@
 
 namespace colonnade::data_parallel {
 
-/// Completes main_grad of rows with several holders (key-value heads when tp > groups): afterwards every
-/// holder has the sum of all of them. `parameters` are cut over tp. One all-reduce for all of them, of the
-/// rows of all ranks laid out globally. Collective over tp.
-void sum_shared_rows(const std::vector<tensor::Parameter*>& parameters, const comm::Group& tp,
-                     std::string_view what);
+/// Sums main_grad of rows with several holders (key-value heads when tp > groups) over their holders. The
+/// `parameters` are sharded over tp. One all-reduce over all of them, of the shared rows of all ranks in
+/// global order. Collective over tp.
+void all_reduce_shared_rows(const std::vector<tensor::Parameter*>& parameters, const comm::Group& tp,
+                            std::string_view what);
 
 }  // namespace colonnade::data_parallel

@@ -1,4 +1,4 @@
-// Fully sharded data parallelism: what happens at the borders of blocks. See grad_buffers.h.
+// Fully sharded data parallelism: hooks at the boundaries of blocks. See grad_buffers.h.
 #include <ATen/core/grad_mode.h>
 
 #include <algorithm>
@@ -10,18 +10,18 @@
 namespace colonnade::data_parallel {
 namespace {
 
-/// Of stretches of `length` one after the other: neighbours first, then neighbouring sums. `stretches` is
-/// used up; the result lies in memory of its own.
-at::Tensor sum_in_a_tree(const at::Tensor& stretches, std::int64_t length) {
-  const std::int64_t count = length > 0 ? stretches.numel() / length : 1;
-  const auto at = [&](std::int64_t i) { return stretches.narrow(0, i * length, length); };
+/// Binary-tree sum of consecutive addends of `length`: neighbours first, then neighbouring sums. Overwrites
+/// `addends`; the result has a storage of its own.
+at::Tensor tree_sum(const at::Tensor& addends, std::int64_t length) {
+  const std::int64_t count = length > 0 ? addends.numel() / length : 1;
+  const auto at = [&](std::int64_t i) { return addends.narrow(0, i * length, length); };
   for (std::int64_t apart = 1; apart < count; apart *= 2)
     for (std::int64_t i = 0; i + apart < count; i += 2 * apart) at(i).add_(at(i + apart));
-  return count == 1 ? stretches : at(0).clone();
+  return count == 1 ? addends : at(0).clone();
 }
 
-/// One more micro-batch, as a binary number grows by one.
-void carry(std::vector<at::Tensor>& sums, at::Tensor sum) {
+/// Adds a micro-batch's sum like incrementing a binary counter: sums[i] covers 2^i micro-batches.
+void add_micro_batch_sum(std::vector<at::Tensor>& sums, at::Tensor sum) {
   std::size_t i = 0;
   for (; i < sums.size() && sums[i].defined(); ++i) {
     sum.add_(sums[i]);
@@ -38,7 +38,7 @@ Units units_of(const std::vector<tensor::Stage*>& stages) {
   int unit = 0;
   for (const tensor::Stage* stage : stages)
     for (const auto& block : stage->blocks) {
-      const auto own = block->parameters(), others = block->reads();
+      const auto own = block->parameters(), others = block->shared_parameters();
       for (const tensor::Parameter* parameter : own) units.readers[parameter] = {unit};
       for (const tensor::Parameter* parameter : others)
         if (auto& readers = units.readers.at(parameter); readers.back() != unit) readers.push_back(unit);
@@ -62,20 +62,20 @@ void GradBuffers::attach(tensor::Stage& stage) {
   }
   stage.before_forward = [this, last](tensor::Block& block) {
     const int unit = unit_of(block);
-    leave_backward();
-    land();  // of the pass before: one bucket beside two units is all that the plan allows for
-    use(unit);
+    end_backward();
+    finish_scatter();  // from the pass before: the memory plan allows for one bucket besides two units
+    unshard(unit);
     if (options_.overlap_param_gather && unit >= 0 && unit < last) start_gather(unit + 1);
   };
   stage.after_forward = [this, first, last](tensor::Block& block, const at::Tensor&, const at::Tensor& y) {
     const int unit = unit_of(block);
-    const bool comes_back = unit >= 0 && at::GradMode::is_enabled() && y.requires_grad();
-    if (!comes_back || options_.reshard_after_forward) let_go(unit);
-    if (!comes_back) return;
+    const bool needs_backward = unit >= 0 && at::GradMode::is_enabled() && y.requires_grad();
+    if (!needs_backward || options_.reshard_after_forward) reshard(unit);
+    if (!needs_backward) return;
     y.register_hook([this, unit, first, last](const at::Tensor&) {
-      leave_backward();
-      if (unit == last) land();
-      enter_backward(unit);
+      end_backward();
+      if (unit == last) finish_scatter();
+      begin_backward(unit);
       if (options_.overlap_param_gather && unit > first) start_gather(unit - 1);
     });
   };
@@ -89,122 +89,122 @@ int GradBuffers::unit_of(const tensor::Block& block) const {
 void GradBuffers::start_gather(int unit) {
   for (const std::size_t index : buckets_of_unit_[static_cast<std::size_t>(unit)]) {
     Bucket& bucket = buckets_[index];
-    if (!bucket.cuts_params || bucket.params.here() || bucket.arriving.defined()) continue;
-    bucket.gathered.wait();  // its part
-    bucket.arriving = bucket.params.empty();
+    if (!bucket.shards_params || bucket.params.has_storage() || bucket.incoming.defined()) continue;
+    bucket.gathered.wait();  // the outer gather of its shard
+    bucket.incoming = bucket.params.empty();
     bucket.gathered =
-        groups_.replicas(bucket.place.family)
-            .inner.all_gather(bucket.arriving, bucket.part.params, bucket.name + " / parameters");
+        groups_.replicas(bucket.flat.param_group)
+            .inner.all_gather(bucket.incoming, bucket.shard.params, bucket.name + " / parameters");
   }
 }
 
-void GradBuffers::use(int unit) {
+void GradBuffers::unshard(int unit) {
   if (unit < 0) return;
   start_gather(unit);
   for (const std::size_t index : buckets_of_unit_[static_cast<std::size_t>(unit)]) {
     Bucket& bucket = buckets_[index];
     bucket.gathered.wait();
-    if (!bucket.arriving.defined()) continue;
-    bucket.params.give(bucket.arriving);
-    bucket.arriving.reset();
+    if (!bucket.incoming.defined()) continue;
+    bucket.params.set_storage(bucket.incoming);
+    bucket.incoming.reset();
   }
 }
 
-void GradBuffers::let_go(int unit) {
+void GradBuffers::reshard(int unit) {
   if (unit < 0) return;
   for (const std::size_t index : buckets_of_unit_[static_cast<std::size_t>(unit)])
-    buckets_[index].params.let_go();
+    buckets_[index].params.release();
 }
 
-void GradBuffers::enter_backward(int unit) {
-  use(unit);
+void GradBuffers::begin_backward(int unit) {
+  unshard(unit);
   for (const std::size_t index : buckets_of_unit_[static_cast<std::size_t>(unit)])
-    give_gradients(index, unit);
+    allocate_grads(index, unit);
 }
 
-void GradBuffers::enter_weights() {
-  leave_backward();
-  land();
+void GradBuffers::begin_weight_grads() {
+  end_backward();
+  finish_scatter();
 }
 
-void GradBuffers::enter_product(const tensor::Parameter& parameter) {
+void GradBuffers::begin_weight_grad(const tensor::Parameter& parameter) {
   const std::size_t index = bucket_of_.at(&parameter);
-  const int unit = buckets_[index].units.back();  // of a table's readers the last one multiplies with it
-  if (unit != backward_) leave_backward();
-  give_gradients(index, unit);
+  const int unit = buckets_[index].units.back();  // a shared table's last reader is the one with a GEMM
+  if (unit != backward_) end_backward();
+  allocate_grads(index, unit);
 }
 
-/// Memory for what comes from this unit's pass.
-void GradBuffers::give_gradients(std::size_t index, int unit) {
+/// Allocates memory for the gradients of this unit's backward pass.
+void GradBuffers::allocate_grads(std::size_t index, int unit) {
   Bucket& bucket = buckets_[index];
-  if (!bucket.cuts_grads) return;
+  if (!bucket.shards_grads) return;
   backward_ = unit;
-  if (flight_ && flight_->bucket == index) land();  // of what was before
-  if (bucket.grads.here()) return;
-  bucket.grads.give(bucket.grads.empty());
-  bucket.missing = static_cast<int>(bucket.parameters.size());
+  if (pending_ && pending_->bucket == index) finish_scatter();  // of its previous gradients
+  if (bucket.grads.has_storage()) return;
+  bucket.grads.set_storage(bucket.grads.empty());
+  bucket.pending_grads = static_cast<int>(bucket.parameters.size());
   bucket.reader = static_cast<std::size_t>(std::ranges::find(bucket.units, unit) - bucket.units.begin());
 }
 
-/// Of what did not end by itself: a table with another reader, parameters that were not used or left their
-/// gradients for later.
-void GradBuffers::leave_backward() {
+/// Ends buckets that did not complete: tables with another reader, parameters that were unused or deferred
+/// their gradients.
+void GradBuffers::end_backward() {
   if (backward_ < 0) return;
   for (const std::size_t index : buckets_of_unit_[static_cast<std::size_t>(std::exchange(backward_, -1))]) {
     Bucket& bucket = buckets_[index];
-    if (bucket.cuts_grads && std::ranges::any_of(bucket.parameters, &tensor::Parameter::has_grad))
-      scatter(index);
-    else if (!flight_ || flight_->bucket != index)
-      bucket.grads.let_go();
-    bucket.params.let_go();
+    if (bucket.shards_grads && std::ranges::any_of(bucket.parameters, &tensor::Parameter::has_grad))
+      start_scatter(index);
+    else if (!pending_ || pending_->bucket != index)
+      bucket.grads.release();
+    bucket.params.release();
   }
 }
 
-/// The unit's last use of these parameters is over.
-void GradBuffers::scatter(std::size_t index) {
+/// Reduce-scatters a bucket after the last use of its parameters in the unit.
+void GradBuffers::start_scatter(std::size_t index) {
   Bucket& bucket = buckets_[index];
   for (tensor::Parameter* parameter : bucket.parameters)
-    if (!parameter->has_grad()) parameter->grad_to_add_to();  // not used: its gradient is zero
-  if (bucket.place.further == layout::FurtherSum::kSharedRows)
-    sum_shared_rows(bucket.parameters, groups_.tensor, bucket.name + " / partial");
+    if (!parameter->has_grad()) parameter->main_grad_for_add();  // unused parameter: zero gradient
+  if (bucket.flat.reduction == layout::ExtraReduction::kSharedRows)
+    all_reduce_shared_rows(bucket.parameters, groups_.tensor, bucket.name + " / partial");
   for (tensor::Parameter* parameter : bucket.parameters) parameter->zero_grad();
-  bucket.missing = static_cast<int>(bucket.parameters.size());
-  bucket.params.let_go();
-  land();
-  const comm::Group& replicas = groups_.replicas(bucket.place.family).inner;
+  bucket.pending_grads = static_cast<int>(bucket.parameters.size());
+  bucket.params.release();
+  finish_scatter();
+  const comm::Group& replicas = groups_.replicas(bucket.flat.param_group).inner;
   if (options_.deterministic) {
-    flight_.emplace(Flight{index, bucket.reader, at::empty_like(bucket.grads.tensor()), {}});
-    flight_->work = replicas.all_to_all(flight_->part, bucket.grads.tensor(), bucket.name);
+    pending_.emplace(PendingScatter{index, bucket.reader, at::empty_like(bucket.grads.tensor()), {}});
+    pending_->work = replicas.all_to_all(pending_->part, bucket.grads.tensor(), bucket.name);
   } else {
     at::Tensor all = bucket.grads.tensor();
-    if (options_.travel.in) {
-      all = all.to(*options_.travel.in);
-      bucket.grads.let_go();
+    if (options_.grad_reduce.dtype) {
+      all = all.to(*options_.grad_reduce.dtype);
+      bucket.grads.release();
     }
-    flight_.emplace(Flight{index, bucket.reader, at::empty_like(bucket.part.grads), {}});
-    flight_->work = sum_over(replicas, all, flight_->part, options_.travel, bucket.name);
+    pending_.emplace(PendingScatter{index, bucket.reader, at::empty_like(bucket.shard.grads), {}});
+    pending_->work = reduce_over(replicas, all, pending_->part, options_.grad_reduce, bucket.name);
   }
-  if (!options_.overlap_grad_reduce) land();
+  if (!options_.overlap_grad_reduce) finish_scatter();
 }
 
-void GradBuffers::land() {
-  if (!flight_) return;
-  flight_->work.wait();
-  Bucket& bucket = buckets_[flight_->bucket];
-  const at::Tensor& own = bucket.part.grads;
+void GradBuffers::finish_scatter() {
+  if (!pending_) return;
+  pending_->work.wait();
+  Bucket& bucket = buckets_[pending_->bucket];
+  const at::Tensor& own = bucket.shard.grads;
   const at::NoGradGuard no_grad;
   if (options_.deterministic)
-    carry(bucket.sums[flight_->reader], sum_in_a_tree(flight_->part, own.numel()));
-  else if (bucket.summed)
-    own.add_(flight_->part);
+    add_micro_batch_sum(bucket.sums[pending_->reader], tree_sum(pending_->part, own.numel()));
+  else if (bucket.has_sum)
+    own.add_(pending_->part);
   else
-    own.copy_(flight_->part);
-  bucket.summed = true;
-  bucket.grads.let_go();
-  flight_.reset();
+    own.copy_(pending_->part);
+  bucket.has_sum = true;
+  bucket.grads.release();
+  pending_.reset();
 }
 
-void GradBuffers::add_up(std::size_t index) {
+void GradBuffers::add_waiting_sums(std::size_t index) {
   const at::NoGradGuard no_grad;
   const auto add = [](at::Tensor& all, at::Tensor sum) {
     if (sum.defined()) all = all.defined() ? all.add_(sum) : std::move(sum);
@@ -215,17 +215,17 @@ void GradBuffers::add_up(std::size_t index) {
     for (at::Tensor& sum : waiting) add(of_reader, std::exchange(sum, {}));
     add(all, std::move(of_reader));
   }
-  if (all.defined()) buckets_[index].part.grads.copy_(all);
+  if (all.defined()) buckets_[index].shard.grads.copy_(all);
 }
 
-Here GradBuffers::here(const tensor::Parameter& parameter) {
+LocalSlice GradBuffers::local_slice(const tensor::Parameter& parameter) {
   const auto found = bucket_of_.find(&parameter);
   const std::int64_t numel = parameter.value.numel();
-  const Levels& replicas = groups_.replicas(parameter.spec.family);
+  const ReplicaGroups& replicas = groups_.replicas(parameter.spec.param_group);
   wait_for(parameter);
-  if (found == bucket_of_.end() || !buckets_[found->second].cuts_params)
-    return {0, parameter.value.detach().view(-1), replicas.first()};
-  const Owned& part = buckets_[found->second].part;
+  if (found == bucket_of_.end() || !buckets_[found->second].shards_params)
+    return {0, parameter.value.detach().view(-1), replicas.is_first()};
+  const OwnedShard& part = buckets_[found->second].shard;
   const bool saves = replicas.outer.rank() == 0;
   const std::int64_t begin = std::ranges::find(entries_, &parameter, &Entry::parameter)->begin;
   const std::int64_t from = std::max(part.begin, begin), to = std::min(part.end, begin + numel);

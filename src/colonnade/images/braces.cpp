@@ -1,4 +1,4 @@
-// See braces.h. A pattern is read into a tree, counted, and only then written out.
+// See braces.h. A pattern is parsed into a tree and counted before it is expanded.
 #include "colonnade/images/braces.h"
 
 #include <algorithm>
@@ -16,24 +16,24 @@ constexpr std::size_t kLongestPattern = 4096;
 constexpr int kDeepestBrace = 16;
 
 struct BracePart;
-/// Parts one behind the other.
+/// Concatenated parts.
 using BraceParts = std::vector<BracePart>;
 
-/// {from..to}, each word filled with zeros up to `width`.
+/// {from..to}, each word padded with zeros to `width`.
 struct BraceRange {
   std::int64_t from = 0, to = 0;
   std::size_t width = 0;
   [[nodiscard]] std::int64_t count() const { return std::abs(to - from) + 1; }
 };
 
-/// A plain text, a range, or choices.
+/// A literal text, a range, or alternatives.
 struct BracePart {
   std::string text = {};
   std::optional<BraceRange> range = {};
   std::vector<BraceParts> choices = {};
 };
 
-/// Words and their bytes together; doubles, for they may be more than any integer holds.
+/// Number of words and their total bytes, as doubles because they may exceed any integer type.
 struct BraceSize {
   double words = 1, bytes = 0;
 };
@@ -54,7 +54,7 @@ std::optional<BraceRange> range_of(std::string_view inside) {
   return range;
 }
 
-/// Where the bracket that opens at `open` closes.
+/// Position of the bracket that closes the one at `open`.
 std::size_t closing_bracket(std::string_view pattern, std::size_t open) {
   int depth = 0;
   for (std::size_t at = open; at < pattern.size() && depth <= kDeepestBrace; ++at) {
@@ -62,13 +62,13 @@ std::size_t closing_bracket(std::string_view pattern, std::size_t open) {
     if (depth == 0) return at;
   }
   throw ConfigError(fmt::format(
-      "'{}': each {{ must have its }}, at most {} deep; got other ones; write e.g. shard-{{000..010}}.tar",
+      "'{}': each {{ must have its }}, at most {} deep; got unbalanced ones; write e.g. shard-{{000..010}}.tar",
       pattern, kDeepestBrace));
 }
 
 BraceParts parts_of(std::string_view pattern);
 
-/// The parts of A,B,C outside of inner brackets.
+/// The alternatives A,B,C, split at commas outside of inner brackets.
 std::vector<BraceParts> choices_of(std::string_view inside) {
   std::vector<BraceParts> found;
   int depth = 0;

@@ -1,4 +1,4 @@
-// Patterns with braces, as shells and Megatron-Energon's split.yaml write many names at once.
+// Brace patterns, with which shells and Megatron-Energon's split.yaml abbreviate many names.
 #pragma once
 
 #include <cstddef>
@@ -7,15 +7,15 @@
 
 namespace colonnade::images {
 
-/// What a call may still make of patterns: each expand_braces takes its words and bytes off.
+/// Remaining words and bytes that the patterns of a call may expand to; each expand_braces subtracts its own.
 struct WordBudget {
   std::size_t words = 1'000'000;
   std::size_t bytes = std::size_t{256} << 20;
 };
 
-/// All words of a pattern with {a,b} and {3..17} or {003..017}, nested 16 deep at most, in the order of a
-/// shell. They are counted before the first one is made: memory is bounded by the budget. Throws ConfigError
-/// beyond it, for a missing bracket, and for a pattern of more than 4,096 characters.
+/// Expands a pattern with {a,b} and {3..17} or {003..017}, nested up to 16 deep, in the order of a shell. The
+/// words are counted before any is made, so the budget bounds the memory. Throws ConfigError beyond it, for a
+/// missing bracket, and for a pattern of more than 4,096 characters.
 std::vector<std::string> expand_braces(const std::string& pattern, WordBudget& budget);
 
 }  // namespace colonnade::images

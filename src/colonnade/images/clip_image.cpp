@@ -24,7 +24,7 @@ double bicubic(double x) {
 
 double triangle(double x) { return std::max(1 - std::abs(x), 0.0); }
 
-/// The weights of outputs [begin, begin + count) of an axis that goes from `in` pixels to `out`.
+/// Filter weights of outputs [begin, begin + count) along an axis resized from `in` to `out` pixels.
 struct Weights {
   std::vector<std::int32_t> first, count, weight;
   std::int64_t stride = 0;
@@ -64,8 +64,8 @@ struct Weights {
   }
 };
 
-/// `rows` rows of `width` pixels, each made as wide as `across` has outputs.
-std::vector<std::uint8_t> across_rows(const std::uint8_t* in, std::int64_t rows, std::int64_t width,
+/// Resizes each of `rows` rows of `width` pixels.
+std::vector<std::uint8_t> resize_rows(const std::uint8_t* in, std::int64_t rows, std::int64_t width,
                                       const Weights& across) {
   const kernels::ResizeAxis axis = across.axis();
   std::vector<std::uint8_t> out(static_cast<std::size_t>(rows * axis.outputs * 3));
@@ -75,8 +75,8 @@ std::vector<std::uint8_t> across_rows(const std::uint8_t* in, std::int64_t rows,
   return out;
 }
 
-/// Rows of `width` pixels, made as many as `down` has outputs.
-std::vector<std::uint8_t> columns(const std::uint8_t* in, std::int64_t width, const Weights& down) {
+/// Resizes the columns of rows of `width` pixels.
+std::vector<std::uint8_t> resize_columns(const std::uint8_t* in, std::int64_t width, const Weights& down) {
   const kernels::ResizeAxis axis = down.axis();
   std::vector<std::uint8_t> out(static_cast<std::size_t>(axis.outputs * width * 3));
   std::vector<std::int32_t> sums(static_cast<std::size_t>(width * 3));
@@ -102,8 +102,8 @@ RgbImage resize_and_crop(const RgbImage& image, const ImageSettings& settings) {
   if (image.width < 1 || image.height < 1 ||
       std::max({size.width, size.height, image.width, image.height}) > kLongestEdge)
     throw DataError(
-        fmt::format("an image must have edges of 1 to {}, resized too; got {} x {}, resized {} x {};"
-                    " leave it out, or give --on-error skip",
+        fmt::format("an image must have edges of 1 to {}, also after resizing; got {} x {}, resized {} x {};"
+                    " remove it, or give --on-error skip",
                     kLongestEdge, image.width, image.height, size.width, size.height));
   const Weights across(settings.resample, image.width, size.width, (size.width - settings.width) / 2,
                        settings.width);
@@ -113,22 +113,22 @@ RgbImage resize_and_crop(const RgbImage& image, const ImageSettings& settings) {
   for (std::int32_t& row : down.first) row -= static_cast<std::int32_t>(top);
   const std::uint8_t* rows = image.rgb.data() + top * image.width * 3;
   RgbImage out{.width = settings.width, .height = settings.height};
-  // Each pass rounds, so their order is seen in the pixels.
+  // Each pass rounds, so the order of the passes affects the pixels.
   const bool columns_first =
       image.height > size.height && image.height - size.height > 2 * (image.width - size.width);
   if (columns_first) {
-    const std::vector<std::uint8_t> flat = columns(rows, image.width, down);
-    out.rgb = across_rows(flat.data(), settings.height, image.width, across);
+    const std::vector<std::uint8_t> flat = resize_columns(rows, image.width, down);
+    out.rgb = resize_rows(flat.data(), settings.height, image.width, across);
   } else {
-    const std::vector<std::uint8_t> narrow = across_rows(rows, bottom - top, image.width, across);
-    out.rgb = columns(narrow.data(), settings.width, down);
+    const std::vector<std::uint8_t> narrow = resize_rows(rows, bottom - top, image.width, across);
+    out.rgb = resize_columns(narrow.data(), settings.width, down);
   }
   return out;
 }
 
 void to_pixels(const RgbImage& image, const ImageSettings& settings, std::span<float> out) {
   COL_CHECK(out.size() == settings.values() && image.rgb.size() == settings.values(),
-            "to_pixels must be given {} values; got {} of {}", settings.values(), out.size(),
+            "to_pixels: image and output must have {} values; got {} of {}", settings.values(), out.size(),
             image.rgb.size());
   const std::size_t plane = out.size() / 3;
   for (std::size_t c = 0; c < 3; ++c) {

@@ -1,5 +1,5 @@
-// An image as a vision model reads it: resized, cropped and normalised as Hugging Face's CLIPImageProcessor
-// does with Pillow 13, bit for bit.
+// Image preprocessing: resize, crop and normalization of Hugging Face's CLIPImageProcessor with Pillow 13,
+// bit for bit.
 #pragma once
 
 #include <cstdint>
@@ -10,17 +10,18 @@
 
 namespace colonnade::images {
 
-/// The size after resizing, before the crop.
+/// Size after resizing, before the crop.
 ImageSize resized_size(ImageSize image, const ImageSettings& settings);
 
-/// Bicubic (a = -0.5) or bilinear, widened by the scale when it makes smaller, in 8-bit steps; then the crop.
-/// First along rows, unless the height shrinks by more than twice what the width does (in pixels): then along
-/// columns first. Returns [height, width, 3]. Throws DataError for an edge of more than 65,535 pixels, before
-/// or after. Source: Resample.c of Pillow 13.0; computed for what is cut out alone.
+/// Resizes with a bicubic (a = -0.5) or bilinear filter, widened by the scale for downsampling, with 8-bit
+/// intermediate results, then crops. Rows are resized first, unless the height shrinks by more than twice as
+/// many pixels as the width; then columns are. Returns [height, width, 3]. Throws DataError for an edge of
+/// more than 65,535 pixels before or after resizing. Source: Resample.c of Pillow 13.0; computed only for the
+/// cropped region.
 RgbImage resize_and_crop(const RgbImage& image, const ImageSettings& settings);
 
-/// out[c, y, x] = (float(rescale * image[y, x, c]) - float(mean[c])) / float(std[c]), in fp32 as NumPy
-/// computes it.
+/// Normalizes: out[c, y, x] = (float(rescale * image[y, x, c]) - float(mean[c])) / float(std[c]), in fp32 as
+/// NumPy computes it.
 void to_pixels(const RgbImage& image, const ImageSettings& settings, std::span<float> out);
 
 }  // namespace colonnade::images

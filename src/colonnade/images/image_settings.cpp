@@ -17,22 +17,22 @@ using simdjson::dom::element;
 
 constexpr std::int64_t kLargestSize = 16384;
 
-struct Colours {
+struct Normalization {
   std::array<double, 3> mean, std;
 };
-constexpr Colours kClip{{0.48145466, 0.4578275, 0.40821073}, {0.26862954, 0.26130258, 0.27577711}};
-constexpr Colours kHalf{{0.5, 0.5, 0.5}, {0.5, 0.5, 0.5}};
-constexpr Colours kImageNet{{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
+constexpr Normalization kClip{{0.48145466, 0.4578275, 0.40821073}, {0.26862954, 0.26130258, 0.27577711}};
+constexpr Normalization kHalf{{0.5, 0.5, 0.5}, {0.5, 0.5, 0.5}};
+constexpr Normalization kImageNet{{0.485, 0.456, 0.406}, {0.229, 0.224, 0.225}};
 
-/// What a class of Transformers does where a file says nothing. Source: its class attributes, 5.23.
+/// Defaults of an image processor class of Transformers. Source: its class attributes, 5.23.
 struct Processor {
-  std::string_view name;       // in front of ImageProcessor
-  std::int64_t shortest_edge;  // 0: both edges become `both`
+  std::string_view name;       // without "ImageProcessor"
+  std::int64_t shortest_edge;  // 0: both edges are resized to `both`
   std::int64_t both;
   std::int64_t crop;  // 0: none
-  bool square;        // a size that is one number is that of both edges
+  bool square;        // whether a size of one number applies to both edges
   Resample resample;
-  Colours colours;
+  Normalization normalization;
 };
 constexpr Processor kProcessors[] = {{"CLIP", 224, 0, 224, false, Resample::kBicubic, kClip},
                                      {"ChineseCLIP", 224, 0, 224, false, Resample::kBicubic, kClip},
@@ -44,23 +44,24 @@ constexpr Processor kProcessors[] = {{"CLIP", 224, 0, 224, false, Resample::kBic
                                      {"Pvt", 0, 224, 0, true, Resample::kBicubic, kImageNet},
                                      {"MobileNetV1", 256, 0, 224, false, Resample::kBilinear, kHalf}};
 
-[[noreturn]] void refuse(const std::string& path, std::string_view key, const std::string& rule,
-                         element value) {
+[[noreturn]] void throw_invalid(const std::string& path, std::string_view key, const std::string& rule,
+                                element value) {
   throw ConfigError(
       fmt::format("{}: {} must be {}; got {}; correct the file", path, key, rule, simdjson::minify(value)));
 }
 
-/// The text of a key, empty where it is not there or null.
+/// The string at a key; empty if it is missing or null.
 std::string_view text_at(const std::string& path, std::string_view key, simdjson::dom::object root) {
   std::string_view text;
   element value;
   if (root[key].get(value) == simdjson::SUCCESS && !value.is_null() &&
       value.get_string().get(text) != simdjson::SUCCESS)
-    refuse(path, key, "a text", value);
+    throw_invalid(path, key, "a string", value);
   return text;
 }
 
-/// The class that a file names. Fast and Pil at its end say how Transformers computes the same.
+/// The processor class that a file names. The suffixes Fast and Pil select implementations with equal
+/// results.
 const Processor& processor_of(const std::string& path, simdjson::dom::object root) {
   std::string_view key = "image_processor_type";
   std::string_view type = text_at(path, key, root);
@@ -75,12 +76,11 @@ const Processor& processor_of(const std::string& path, simdjson::dom::object roo
     known += (known.empty() ? "" : ", ") + std::string(processor.name);
   }
   throw ConfigError(fmt::format(
-      "{}: {} must be one of {} with ImageProcessor behind it, whose steps are known; got {}; give a "
-      "file of one of them",
+      "{}: {} must be one of {}, followed by ImageProcessor, which are supported; got {}; give a file of one of them",
       path, key, known, type));
 }
 
-/// {"height", "width"} or one number for both.
+/// Reads {"height", "width"}, or one number for both.
 void read_pair(const std::string& path, std::string_view key, element value, std::int64_t& height,
                std::int64_t& width) {
   if (value.get_int64().get(height) == simdjson::SUCCESS) {
@@ -91,26 +91,27 @@ void read_pair(const std::string& path, std::string_view key, element value, std
   if (value.get_object().get(pair) != simdjson::SUCCESS || pair.size() != 2 ||
       pair["height"].get_int64().get(height) != simdjson::SUCCESS ||
       pair["width"].get_int64().get(width) != simdjson::SUCCESS)
-    refuse(path, key, "a number or {\"height\", \"width\"}", value);
+    throw_invalid(path, key, "a number or {\"height\", \"width\"}", value);
 }
 
 void read_three(const std::string& path, std::string_view key, element value, std::array<double, 3>& out) {
   simdjson::dom::array values;
   if (value.get_array().get(values) != simdjson::SUCCESS || values.size() != 3)
-    refuse(path, key, "three numbers", value);
+    throw_invalid(path, key, "three numbers", value);
   for (std::size_t i = 0; i < 3; ++i)
-    if (values.at(i).get_double().get(out[i]) != simdjson::SUCCESS) refuse(path, key, "three numbers", value);
+    if (values.at(i).get_double().get(out[i]) != simdjson::SUCCESS)
+      throw_invalid(path, key, "three numbers", value);
 }
 
 bool flag(const std::string& path, std::string_view key, element value) {
   bool is = true;
-  if (value.get_bool().get(is) != simdjson::SUCCESS) refuse(path, key, "true or false", value);
+  if (value.get_bool().get(is) != simdjson::SUCCESS) throw_invalid(path, key, "true or false", value);
   return is;
 }
 
-struct Given {
+struct Steps {
   bool crop = true, rescale = true, normalize = true, square = false;
-  std::string_view null_of_rescale = {}, null_of_normalize = {};  ///< keys that are null and needed if so
+  std::string_view null_of_rescale = {}, null_of_normalize = {};  ///< null keys that these steps require
 };
 
 void read_size(const std::string& path, element value, bool square, ImageSettings& out) {
@@ -119,7 +120,7 @@ void read_size(const std::string& path, element value, bool square, ImageSetting
   const bool named = value.get_object().get(object) == simdjson::SUCCESS && object.size() == 1 &&
                      object["shortest_edge"].get_int64().get(shortest) == simdjson::SUCCESS;
   if (named || (!square && value.get_int64().get(shortest) == simdjson::SUCCESS)) {
-    if (shortest < 1) refuse(path, "size", "above 0", value);
+    if (shortest < 1) throw_invalid(path, "size", "above 0", value);
     out.shortest_edge = shortest;
     return;
   }
@@ -127,31 +128,31 @@ void read_size(const std::string& path, element value, bool square, ImageSetting
   read_pair(path, "size", value, out.resize_height, out.resize_width);
 }
 
-/// In Transformers null is no default: it is false, or nothing where something is needed.
+/// In Transformers null does not mean the default: it means false, or missing if a value is required.
 void read_null(const std::string& path, std::string_view key, element value, ImageSettings& out,
-               Given& given) {
+               Steps& given) {
   if (key == "do_center_crop") given.crop = false;
   if (key == "do_rescale") given.rescale = false;
   if (key == "do_normalize") given.normalize = false;
   if (key == "crop_size") out.height = out.width = 0;
   if (key == "rescale_factor") given.null_of_rescale = key;
   if (key == "image_mean" || key == "image_std") given.null_of_normalize = key;
-  if (key == "do_resize") refuse(path, key, "true", value);
-  if (key == "size" || key == "resample") refuse(path, key, "there, or left out", value);
+  if (key == "do_resize") throw_invalid(path, key, "true", value);
+  if (key == "size" || key == "resample") throw_invalid(path, key, "set, or left out", value);
 }
 
-void refuse_missing(const std::string& path, std::string_view key, std::string_view flag) {
+void require_set(const std::string& path, std::string_view key, std::string_view flag) {
   if (!key.empty())
     throw ConfigError(
-        fmt::format("{}: {} must be there with {}; got null; give it, or leave it out", path, key, flag));
+        fmt::format("{}: {} must be set with {}; got null; set it, or remove it", path, key, flag));
 }
 
 void read_key(const std::string& path, std::string_view key, element value, ImageSettings& out,
-              Given& given) {
-  static const std::set<std::string_view> passed_over{"image_processor_type", "feature_extractor_type",
-                                                      "processor_class",      "_valid_processor_keys",
-                                                      "default_to_square",    "data_format"};
-  if (passed_over.contains(key)) return;
+              Steps& given) {
+  static const std::set<std::string_view> ignored{"image_processor_type", "feature_extractor_type",
+                                                  "processor_class",      "_valid_processor_keys",
+                                                  "default_to_square",    "data_format"};
+  if (ignored.contains(key)) return;
   if (value.is_null()) return read_null(path, key, value, out, given);
   if (key == "size") {
     read_size(path, value, given.square, out);
@@ -160,10 +161,10 @@ void read_key(const std::string& path, std::string_view key, element value, Imag
   } else if (key == "resample") {
     std::int64_t filter = 0;
     if (value.get_int64().get(filter) != simdjson::SUCCESS || (filter != 3 && filter != 2))
-      refuse(path, key, "3, bicubic, or 2, bilinear", value);
+      throw_invalid(path, key, "3, bicubic, or 2, bilinear", value);
     out.resample = filter == 3 ? Resample::kBicubic : Resample::kBilinear;
   } else if (key == "rescale_factor") {
-    if (value.get_double().get(out.rescale) != simdjson::SUCCESS) refuse(path, key, "a number", value);
+    if (value.get_double().get(out.rescale) != simdjson::SUCCESS) throw_invalid(path, key, "a number", value);
   } else if (key == "image_mean") {
     read_three(path, key, value, out.mean);
   } else if (key == "image_std") {
@@ -175,9 +176,9 @@ void read_key(const std::string& path, std::string_view key, element value, Imag
   } else if (key == "do_normalize") {
     given.normalize = flag(path, key, value);
   } else if (key == "do_resize" || key == "do_convert_rgb") {
-    if (!flag(path, key, value)) refuse(path, key, "true", value);
+    if (!flag(path, key, value)) throw_invalid(path, key, "true", value);
   } else {
-    refuse(path, key, "left out, for it is not known", value);
+    throw_invalid(path, key, "left out, since it is unknown", value);
   }
 }
 
@@ -188,7 +189,7 @@ ImageSettings read_image_settings(const std::filesystem::path& path) {
   simdjson::dom::parser parser;
   simdjson::dom::object root;
   if (const auto error = parser.parse(text).get_object().get(root); error != simdjson::SUCCESS)
-    throw DataError(fmt::format("{} must be a JSON object; got: {}; name a preprocessor_config.json",
+    throw DataError(fmt::format("{} must be a JSON object; got {}; name a preprocessor_config.json",
                                 path.string(), simdjson::error_message(error)));
   const Processor& type = processor_of(path.string(), root);
   ImageSettings settings{.shortest_edge = type.shortest_edge,
@@ -196,15 +197,15 @@ ImageSettings read_image_settings(const std::filesystem::path& path) {
                          .resize_width = type.both,
                          .height = type.crop,
                          .width = type.crop,
-                         .mean = type.colours.mean,
-                         .std = type.colours.std,
+                         .mean = type.normalization.mean,
+                         .std = type.normalization.std,
                          .resample = type.resample};
-  Given given{.crop = type.crop > 0, .square = type.square};
+  Steps given{.crop = type.crop > 0, .square = type.square};
   if (element square; root["default_to_square"].get(square) == simdjson::SUCCESS && !square.is_null())
     given.square = flag(path.string(), "default_to_square", square);
   for (const auto field : root) read_key(path.string(), field.key, field.value, settings, given);
-  if (given.rescale) refuse_missing(path.string(), given.null_of_rescale, "do_rescale");
-  if (given.normalize) refuse_missing(path.string(), given.null_of_normalize, "do_normalize");
+  if (given.rescale) require_set(path.string(), given.null_of_rescale, "do_rescale");
+  if (given.normalize) require_set(path.string(), given.null_of_normalize, "do_normalize");
   if (!given.rescale) settings.rescale = 1;
   if (!given.normalize) {
     settings.mean.fill(0);
@@ -235,7 +236,7 @@ void check(const ImageSettings& settings, const std::string& what) {
                     what, kLargestSize, height, width, settings.height, settings.width));
   if (std::ranges::count(settings.std, 0.0) > 0)
     throw ConfigError(
-        fmt::format("{}: image_std must not be 0; got 0; give what the model was trained with", what));
+        fmt::format("{}: image_std must not be 0; got 0; set the values of the model's training", what));
 }
 
 }  // namespace colonnade::images

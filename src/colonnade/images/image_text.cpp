@@ -15,34 +15,33 @@ namespace colonnade::images {
 namespace {
 
 constexpr std::string_view kImageTag = "<image>";
-constexpr std::int64_t kNamedSkips = 100;
+constexpr std::int64_t kReportedSkips = 100;
 constexpr std::int64_t kMostInARow = 100;
-constexpr std::int64_t kBytesOfPixel = 9;  // 3 of RGB, 6 of a progressive JPEG's coefficients
+constexpr std::int64_t kBytesPerPixel = 9;  // 3 of RGB, 6 of a progressive JPEG's coefficients
 
-/// Which of `count` answers is read.
-std::size_t drawn(std::uint64_t seed, std::int64_t number, std::size_t count) {
+/// Index of the answer to use, out of `count`.
+std::size_t draw_answer(std::uint64_t seed, std::int64_t number, std::size_t count) {
   if (count == 1) return 0;
   const auto words = Philox{seed ^ stable_hash("answer")}(static_cast<std::uint64_t>(number));
   return ((std::uint64_t{words[0]} << 32U) | words[1]) % count;
 }
 
-/// A message without what it says to do: the user has done it.
-std::string without_way_out(const std::string& message) { return message.substr(0, message.rfind("; ")); }
+/// A message without its fix, which the user has already applied.
+std::string without_fix(const std::string& message) { return message.substr(0, message.rfind("; ")); }
 
-/// The same without the flag that the user has given.
-std::string as_skipped(const std::string& message) {
+/// A message without the suggestion of --on-error skip, which the user has already set.
+std::string without_skip_hint(const std::string& message) {
   return message.ends_with("--on-error skip") ? message.substr(0, message.rfind(", or ")) : message;
 }
 
 const ImageTextPlan& checked(const ImageTextPlan& plan) {
   if (plan.seq_length < 2 || plan.image_tokens < 1 || plan.image_tokens >= plan.seq_length)
-    throw ConfigError(
-        fmt::format("--seq-length must be above the tokens of an image, which are 1 at least; got {} and {}; "
-                    "give a longer one",
-                    plan.seq_length, plan.image_tokens));
+    throw ConfigError(fmt::format(
+        "--seq-length must be above the number of image tokens, at least 1; got {} and {}; set a longer "
+        "one",
+        plan.seq_length, plan.image_tokens));
   if (plan.max_pixels < 1)
-    throw ConfigError(
-        fmt::format("--max-image-pixels must be above 0; got {}; leave it out", plan.max_pixels));
+    throw ConfigError(fmt::format("--max-image-pixels must be above 0; got {}; remove it", plan.max_pixels));
   check(plan.image, "image settings");
   return plan;
 }
@@ -61,8 +60,8 @@ ImageTextSamples::ImageTextSamples(std::shared_ptr<const ShardSamples> shards,
       tokenizer_(std::move(tokenizer)),
       plan_(checked(plan)),
       order_(shards_->size(), plan.seed, plan.block, plan.window),
-      read_(plan.read_at_once),
-      decoded_(plan.decoded_at_once) {}
+      read_(plan.max_read_bytes),
+      decoded_(plan.max_decoded_bytes) {}
 
 void ImageTextSamples::add_text(const RawSample& raw, std::int64_t number, ImageText& out) const {
   std::vector<std::int64_t> ids;
@@ -72,27 +71,26 @@ void ImageTextSamples::add_text(const RawSample& raw, std::int64_t number, Image
   };
   const std::string_view prompt = raw.prompt;
   const std::size_t tag = prompt.find(kImageTag);
-  const std::size_t behind = tag == std::string_view::npos ? 0 : tag + kImageTag.size();
-  if (prompt.find(kImageTag, behind) != std::string_view::npos)
+  const std::size_t after = tag == std::string_view::npos ? 0 : tag + kImageTag.size();
+  if (prompt.find(kImageTag, after) != std::string_view::npos)
     throw DataError(
-        fmt::format("{}: the context must have {} once at most; got it more often; a sample has one image",
+        fmt::format("{}: the context must have {} at most once; got it more often; a sample has one image",
                     raw.where, kImageTag));
   if (tag != std::string_view::npos && tag > 0) add(prompt.substr(0, tag));
   out.image_starts.push_back(static_cast<std::int64_t>(ids.size()));
   ids.insert(ids.end(), static_cast<std::size_t>(plan_.image_tokens), plan_.image_token);
-  if (!prompt.empty()) add(std::string(prompt.substr(behind)) + "\n");
+  if (!prompt.empty()) add(std::string(prompt.substr(after)) + "\n");
   const std::size_t answer = ids.size(), length = static_cast<std::size_t>(plan_.seq_length);
   if (answer > length)
-    throw DataError(
-        fmt::format("{}: image and prompt must leave room for an answer; got {} ids of {}; give a longer "
-                    "--seq-length, or --on-error skip",
-                    raw.where, answer, length + 1));
-  add(raw.answers[drawn(plan_.seed, number, raw.answers.size())]);
+    throw DataError(fmt::format(
+        "{}: image and prompt must leave space for an answer; got {} ids of {}; raise --seq-length, or "
+        "give --on-error skip",
+        raw.where, answer, length + 1));
+  add(raw.answers[draw_answer(plan_.seed, number, raw.answers.size())]);
   if (tokenizer_->eod() >= 0) ids.push_back(tokenizer_->eod());
   if (ids.size() == answer)
     throw DataError(fmt::format(
-        "{}: an answer must have a token; got an empty one; leave it out, or give --on-error skip",
-        raw.where));
+        "{}: an answer must have a token; got an empty one; remove it, or give --on-error skip", raw.where));
   const std::size_t used = std::min(ids.size(), length + 1);
   out.tokens.assign(length, plan_.pad);
   out.labels.assign(length, 0);
@@ -107,9 +105,9 @@ void ImageTextSamples::add_text(const RawSample& raw, std::int64_t number, Image
 void ImageTextSamples::add_pixels(const RawSample& raw, ImageText& out) const {
   try {
     const ImageSize size = image_size(raw.image());
-    const std::int64_t bytes = std::min(size.width * size.height, plan_.max_pixels) * kBytesOfPixel +
+    const std::int64_t bytes = std::min(size.width * size.height, plan_.max_pixels) * kBytesPerPixel +
                                size.height * plan_.image.width * 3;
-    const ByteGate::Pass inside(decoded_, bytes);
+    const ByteSemaphore::Guard inside(decoded_, bytes);
     const RgbImage image = resize_and_crop(read_image(raw.image(), plan_.max_pixels), plan_.image);
     out.pixels.resize(plan_.image.values());
     to_pixels(image, plan_.image, out.pixels);
@@ -120,7 +118,7 @@ void ImageTextSamples::add_pixels(const RawSample& raw, ImageText& out) const {
 
 ImageText ImageTextSamples::make(std::int64_t sample, std::int64_t number) const {
   const std::int64_t bytes = shards_->bytes(sample);
-  const ByteGate::Pass inside(read_, bytes);
+  const ByteSemaphore::Guard inside(read_, bytes);
   const RawSample raw = shards_->read(sample);
   ImageText out{.sample = sample};
   add_text(raw, number, out);
@@ -136,12 +134,12 @@ ImageText ImageTextSamples::get(std::int64_t number) const {
       if (plan_.on_error == OnError::kStop) throw;
       if (tries + 1 == kMostInARow)
         throw DataError(fmt::format(
-            "--on-error skip: {} samples in a row cannot be read; got number {} of the run on, the last one being {}; "
-            "mend or leave out those shards",
-            kMostInARow, number, without_way_out(error.what())));
+            "--on-error skip: samples must be readable; got {} unreadable ones in a row from number {} of the run, the "
+            "last being {}; fix or remove those shards",
+            kMostInARow, number, without_fix(error.what())));
       const std::int64_t before = skipped_++;
-      if (before < kNamedSkips) log::warning("skipped: {}", as_skipped(error.what()));
-      if (before == kNamedSkips - 1) log::warning("skipped: further samples are counted and not named");
+      if (before < kReportedSkips) log::warning("skipped: {}", without_skip_hint(error.what()));
+      if (before == kReportedSkips - 1) log::warning("skipped: further samples are only counted");
     }
   }
 }
@@ -151,9 +149,9 @@ ImageLoader::ImageLoader(std::shared_ptr<const ImageTextSamples> samples, const 
     : samples_(std::move(samples)),
       share_(share),
       rows_([from = samples_, share](std::int64_t k) { return from->get(number_of(share, k)); }, workers),
-      batches_([this](std::int64_t /*index*/) { return put_together(); }, std::min(workers, 1)) {}
+      batches_([this](std::int64_t /*index*/) { return assemble(); }, std::min(workers, 1)) {}
 
-ImageBatch ImageLoader::put_together() {
+ImageBatch ImageLoader::assemble() {
   if (failed_ != nullptr) std::rethrow_exception(failed_);
   ImageBatch batch{.micro_batch = share_.micro_batch, .seq = samples_->plan().seq_length};
   const auto append = [](auto& all, const auto& more) { all.insert(all.end(), more.begin(), more.end()); };

@@ -1,9 +1,10 @@
-// See jpeg.h. libjpeg leaves by longjmp, so what is alive between setjmp and there needs no destructor.
+// See jpeg.h. libjpeg reports errors by longjmp, so objects between setjmp and there must not need a
+// destructor.
 #include "colonnade/images/jpeg.h"
 
 #include <array>
 #include <csetjmp>
-#include <cstdio>  // jpeglib.h needs it
+#include <cstdio>  // required by jpeglib.h
 // clang-format off
 #include <jpeglib.h>
 #include <jerror.h>
@@ -14,12 +15,12 @@
 namespace colonnade::images {
 namespace {
 
-constexpr int kMostScans = 100;  // a small file of thousands of scans takes minutes
+constexpr int kMostScans = 100;  // a small file with thousands of scans would take minutes
 constexpr std::int64_t kMostWorkMemory = 1 << 30;
 
-/// What libjpeg calls, and where it goes on after an error.
+/// libjpeg's callbacks, and the state to return to after an error.
 struct Failure {
-  jpeg_error_mgr manager;  // first: libjpeg hands out its address
+  jpeg_error_mgr manager;  // first member: libjpeg returns its address
   jpeg_progress_mgr progress;
   std::array<char, JMSG_LENGTH_MAX> text;
   std::jmp_buf back;
@@ -35,7 +36,7 @@ Failure& failure_of(j_common_ptr info) {
   std::longjmp(failure.back, 1);  // NOLINT(cert-err52-cpp): C's frames have no destructors
 }
 
-/// Damage in the data ends the reading; what is only odd is let through.
+/// Treats damaged data as an error and ignores other warnings.
 void on_message(j_common_ptr info, int level) {
   if (level >= 0) return;
   switch (info->err->msg_code) {
@@ -78,8 +79,8 @@ void open(jpeg_decompress_struct& info, Failure& failure, std::span<const char> 
   jpeg_read_header(&info, TRUE);
 }
 
-/// `use` of the opened file, or false with failure.text. A failure leaves `use` by longjmp: it holds nothing
-/// that must be destroyed.
+/// Calls `use` with the opened file; returns false with failure.text on an error, which leaves `use` by
+/// longjmp: it must not hold anything that needs a destructor.
 template <typename Use>
 bool try_to(std::span<const char> file, Failure& failure, Use use) {
   jpeg_decompress_struct info{};
@@ -94,11 +95,11 @@ bool try_to(std::span<const char> file, Failure& failure, Use use) {
   return true;
 }
 
-/// Grey and CMYK come out as they are, all else as RGB; `out` has room for 3 bytes a pixel, `row` for 4.
+/// Decodes grayscale and CMYK as they are, everything else as RGB; `out` holds 3 bytes per pixel, `row` 4.
 void read_pixels(jpeg_decompress_struct& info, std::uint8_t* out, std::uint8_t* row) {
   const bool grey = info.num_components == 1, four = info.num_components == 4;
   info.out_color_space = grey ? JCS_GRAYSCALE : four ? JCS_CMYK : JCS_RGB;
-  const int flip = four ? 255 : 0;  // upside down as Adobe's programs write it, which PIL always assumes
+  const int flip = four ? 255 : 0;  // inverted, as written by Adobe's programs; PIL always assumes this
   jpeg_start_decompress(&info);
   while (info.output_scanline < info.output_height) {
     std::uint8_t* rgb = out + std::size_t{info.output_scanline} * info.output_width * 3;
@@ -118,9 +119,9 @@ void read_pixels(jpeg_decompress_struct& info, std::uint8_t* out, std::uint8_t* 
   jpeg_finish_decompress(&info);
 }
 
-[[noreturn]] void refuse(const Failure& failure) {
+[[noreturn]] void throw_damaged(const Failure& failure) {
   throw DataError(
-      fmt::format("a JPEG file must be whole and sound; got: {}; make it again, or give --on-error skip",
+      fmt::format("a JPEG file must be complete and undamaged; got: {}; replace it, or give --on-error skip",
                   failure.text.data()));
 }
 
@@ -129,10 +130,10 @@ void read_pixels(jpeg_decompress_struct& info, std::uint8_t* out, std::uint8_t* 
 ImageSize jpeg_size(std::span<const char> file) {
   Failure failure{};
   ImageSize size;
-  const auto look = [&size](const jpeg_decompress_struct& info) {
+  const auto read_size = [&size](const jpeg_decompress_struct& info) {
     size = {static_cast<std::int64_t>(info.image_width), static_cast<std::int64_t>(info.image_height)};
   };
-  if (!try_to(file, failure, look)) refuse(failure);
+  if (!try_to(file, failure, read_size)) throw_damaged(failure);
   return size;
 }
 
@@ -143,7 +144,7 @@ RgbImage read_jpeg(std::span<const char> file) {
   std::vector<std::uint8_t> row(static_cast<std::size_t>(size.width) * 4);
   Failure failure{};
   const auto read = [&](jpeg_decompress_struct& info) { read_pixels(info, image.rgb.data(), row.data()); };
-  if (!try_to(file, failure, read)) refuse(failure);
+  if (!try_to(file, failure, read)) throw_damaged(failure);
   return image;
 }
 

@@ -1,4 +1,4 @@
-// JPEG by libjpeg-turbo; see image_file.h.
+// JPEG decoder based on libjpeg-turbo; see image_file.h.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@
 namespace colonnade::images {
 
 ImageSize jpeg_size(std::span<const char> file);
-/// The caller has seen that the size is bearable.
+/// Precondition: the caller has checked the size.
 RgbImage read_jpeg(std::span<const char> file);
 
 }  // namespace colonnade::images

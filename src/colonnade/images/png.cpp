@@ -1,4 +1,5 @@
-// See png.h. libpng leaves by longjmp, so what is alive between setjmp and there needs no destructor.
+// See png.h. libpng reports errors by longjmp, so objects between setjmp and there must not need a
+// destructor.
 #include "colonnade/images/png.h"
 
 #include <png.h>
@@ -14,11 +15,11 @@
 namespace colonnade::images {
 namespace {
 
-// Beside the pixels: palettes and transparency are small, texts and profiles are passed over.
+// Limits besides the pixels: palettes and transparency are small, texts and profiles are skipped.
 constexpr png_alloc_size_t kLargestChunk = 1 << 20;
 constexpr int kMostChunks = 8;
 
-/// Where libpng reads, and what went wrong.
+/// Remaining input of libpng, and its error message.
 struct Source {
   std::span<const char> rest;
   std::array<char, 128> text;
@@ -26,7 +27,7 @@ struct Source {
 
 void on_read(png_structp png, png_bytep out, std::size_t size) {
   auto& source = *static_cast<Source*>(png_get_io_ptr(png));
-  if (size > source.rest.size()) png_error(png, "the file was cut short");
+  if (size > source.rest.size()) png_error(png, "a truncated file");
   std::memcpy(out, source.rest.data(), size);
   source.rest = source.rest.subspan(size);
 }
@@ -39,7 +40,7 @@ void on_read(png_structp png, png_bytep out, std::size_t size) {
 
 void on_warning(png_structp /*png*/, png_const_charp /*text*/) {}
 
-/// Of what the file has: bytes of a row, and how its pixels are to be understood.
+/// Size and pixel format of the file.
 struct Layout {
   std::int64_t width, height;
   int channels, bits;
@@ -47,7 +48,7 @@ struct Layout {
   std::array<png_color, 256> colors;
 };
 
-/// Reads the headers; libpng leaves by longjmp.
+/// Reads the headers; libpng reports errors by longjmp.
 void open(png_structp png, png_infop info, Source& source, Layout& layout) {
   png_set_read_fn(png, &source, on_read);
   png_set_user_limits(png, 0x7fffffff, 0x7fffffff);
@@ -66,11 +67,11 @@ void open(png_structp png, png_infop info, Source& source, Layout& layout) {
   int count = 0;
   if (layout.palette && png_get_PLTE(png, info, &colors, &count) != 0)
     std::copy_n(colors, std::min(count, 256), layout.colors.begin());
-  png_set_packing(png);  // a byte for each value of 1, 2 or 4 bits
+  png_set_packing(png);  // one byte per value of 1, 2 or 4 bits
   if (layout.bits == 16 && layout.channels > 1) png_set_strip_16(png);
 }
 
-/// Pixels of one row as RGB.
+/// Converts one row to RGB.
 void convert(const Layout& layout, const std::uint8_t* row, std::uint8_t* rgb) {
   const bool wide = layout.bits == 16 && layout.channels == 1;
   const int scale = layout.bits < 8 ? 255 / ((1 << layout.bits) - 1) : 1;
@@ -90,7 +91,7 @@ void convert(const Layout& layout, const std::uint8_t* row, std::uint8_t* rgb) {
   }
 }
 
-/// Steps of what is alive beside libpng's own: made before setjmp, freed behind it.
+/// State of a decoder, constructed before setjmp and destroyed after it.
 struct Reader {
   Source source;
   Layout layout;
@@ -101,16 +102,16 @@ struct Reader {
     if (png != nullptr) info = png_create_info_struct(png);
     if (info == nullptr) {
       png_destroy_read_struct(&png, nullptr, nullptr);
-      throw Error("libpng: memory must be there; got none");
+      throw Error("libpng: memory must be available; got none");
     }
   }
   Reader(const Reader&) = delete;
   Reader& operator=(const Reader&) = delete;
   ~Reader() { png_destroy_read_struct(&png, &info, nullptr); }
 
-  [[noreturn]] void refuse() const {
+  [[noreturn]] void throw_damaged() const {
     throw DataError(
-        fmt::format("a PNG file must be whole and sound; got: {}; make it again, or give --on-error skip",
+        fmt::format("a PNG file must be complete and undamaged; got: {}; replace it, or give --on-error skip",
                     source.text.data()));
   }
 };
@@ -121,7 +122,7 @@ bool try_open(Reader& reader) {
   return true;
 }
 
-/// Bytes of a row as it will be read, and whether rows come in several passes.
+/// Returns the bytes of a decoded row, and the number of interlace passes.
 bool try_begin(Reader& reader, std::size_t& row_bytes, int& passes) {
   if (setjmp(png_jmpbuf(reader.png)) != 0) return false;  // NOLINT(cert-err52-cpp)
   passes = png_set_interlace_handling(reader.png);
@@ -130,7 +131,7 @@ bool try_begin(Reader& reader, std::size_t& row_bytes, int& passes) {
   return true;
 }
 
-/// All passes over all rows; `rows` holds one, or with several passes all of them.
+/// Reads all rows in all passes; `rows` holds one row, or all of them with several passes.
 bool try_read(Reader& reader, std::uint8_t* rows, std::size_t stride, int passes, std::uint8_t* rgb) {
   if (setjmp(png_jmpbuf(reader.png)) != 0) return false;  // NOLINT(cert-err52-cpp)
   for (int pass = 0; pass < passes; ++pass)
@@ -146,7 +147,7 @@ bool try_read(Reader& reader, std::uint8_t* rows, std::size_t stride, int passes
 
 ImageSize png_size(std::span<const char> file) {
   Reader reader(file);
-  if (!try_open(reader)) reader.refuse();
+  if (!try_open(reader)) reader.throw_damaged();
   return {reader.layout.width, reader.layout.height};
 }
 
@@ -154,13 +155,14 @@ RgbImage read_png(std::span<const char> file) {
   Reader reader(file);
   std::size_t row_bytes = 0;
   int passes = 1;
-  if (!try_open(reader) || !try_begin(reader, row_bytes, passes)) reader.refuse();
+  if (!try_open(reader) || !try_begin(reader, row_bytes, passes)) reader.throw_damaged();
   const Layout& layout = reader.layout;
   RgbImage image{.width = layout.width, .height = layout.height};
   image.rgb.resize(static_cast<std::size_t>(layout.width * layout.height) * 3);
   std::vector<std::uint8_t> rows(passes == 1 ? row_bytes
                                              : row_bytes * static_cast<std::size_t>(layout.height));
-  if (!try_read(reader, rows.data(), passes == 1 ? 0 : row_bytes, passes, image.rgb.data())) reader.refuse();
+  if (!try_read(reader, rows.data(), passes == 1 ? 0 : row_bytes, passes, image.rgb.data()))
+    reader.throw_damaged();
   return image;
 }
 

@@ -1,4 +1,4 @@
-// PNG by libpng; see image_file.h.
+// PNG decoder based on libpng; see image_file.h.
 #pragma once
 
 #include <span>
@@ -8,7 +8,7 @@
 namespace colonnade::images {
 
 ImageSize png_size(std::span<const char> file);
-/// The caller has seen that the size is bearable.
+/// Precondition: the caller has checked the size.
 RgbImage read_png(std::span<const char> file);
 
 }  // namespace colonnade::images

@@ -21,7 +21,7 @@ namespace colonnade::images {
 struct ShardFiles::Open {
   explicit Open(const std::filesystem::path& path) : fd(::open(path.c_str(), O_RDONLY | O_CLOEXEC)) {
     if (fd < 0)
-      throw DataError(fmt::format("{}: a shard must be a file that can be read; got: {}; check the path",
+      throw DataError(fmt::format("{}: a shard must be a readable file; got {}; check the path",
                                   path.string(), std::strerror(errno)));
   }
   Open(const Open&) = delete;
@@ -43,7 +43,7 @@ std::shared_ptr<const ShardFiles::Open> ShardFiles::open(std::int64_t shard) con
   auto made = std::make_shared<const Open>(path(shard));
   used_.push_front(shard);
   open_.emplace(shard, std::pair(made, used_.begin()));
-  if (open_.size() > kMostOpen) {  // who still reads it keeps it open
+  if (open_.size() > kMostOpen) {  // concurrent readers keep the file open
     open_.erase(used_.back());
     used_.pop_back();
   }
@@ -59,7 +59,8 @@ std::size_t ShardFiles::read(std::int64_t shard, std::int64_t offset, std::span<
     if (got < 0 && errno == EINTR) continue;
     if (got < 0)
       throw Error(
-          fmt::format("{}: the system could not read it: {}", path(shard).string(), std::strerror(errno)));
+          fmt::format("{}: the system must be able to read it; got {}; check its rights, disk or network",
+                      path(shard).string(), std::strerror(errno)));
     if (got == 0) break;
     done += static_cast<std::size_t>(got);
   }
@@ -69,8 +70,8 @@ std::size_t ShardFiles::read(std::int64_t shard, std::int64_t offset, std::span<
 std::int64_t ShardFiles::size(std::int64_t shard) const {
   struct stat about {};
   if (::fstat(open(shard)->fd, &about) != 0)
-    throw Error(fmt::format("{}: the system could not tell its size: {}", path(shard).string(),
-                            std::strerror(errno)));
+    throw Error(fmt::format("{}: the system must know its size; got {}; check its rights, disk or network",
+                            path(shard).string(), std::strerror(errno)));
   return about.st_size;
 }
 
@@ -87,15 +88,15 @@ std::pair<std::string_view, std::string_view> split_name(std::string_view name) 
 
 namespace {
 
-/// What one shard holds.
+/// Contents of one shard.
 struct Scan {
   std::vector<std::int64_t> samples;  // shard, offset, size
-  std::int64_t found = 0;             // those that are excluded too
+  std::int64_t found = 0;             // samples, including excluded ones
   std::int64_t unused = 0, links = 0;
   std::int64_t broken_at = -1;
 };
 
-/// Samples come out when the key changes; the stretch of one ends where its last member does.
+/// A sample is complete when the key changes; it ends with its last member.
 Scan scan(const ShardSet& set, const ShardFiles& files, std::int64_t shard, OnError on_error) {
   constexpr std::size_t kRead = 2048;  // a header is 512 bytes; those of long names follow it
   const std::string& name = set.names[static_cast<std::size_t>(shard)];
@@ -147,12 +148,12 @@ Scan scan(const ShardSet& set, const ShardFiles& files, std::int64_t shard, OnEr
     finish();
   } catch (const DataError&) {
     if (on_error == OnError::kStop) throw;
-    found.broken_at = key.empty() ? end : begin;  // whether the last sample was whole nobody knows
+    found.broken_at = key.empty() ? end : begin;  // the last sample may be incomplete
   }
   return found;
 }
 
-/// scan() of all shards, side by side; throws what the first damaged shard gave.
+/// Runs scan() on all shards in parallel; rethrows the error of the first damaged shard.
 std::vector<Scan> scan_all(const ShardSet& set, const ShardFiles& files, OnError on_error, int threads) {
   const auto shards = static_cast<std::size_t>(files.count());
   std::vector<Scan> scans(shards);
@@ -185,7 +186,7 @@ std::vector<data::IntArray> build(const ShardSet& set, const ShardFiles& files, 
     const Scan& scan = scans[i];
     if (scan.broken_at < 0 && set.counts[i] >= 0 && set.counts[i] != scan.found)
       throw DataError(fmt::format(
-          "{} must hold as many samples as .nv-meta says, {}; got {}; run `energon prepare` again",
+          "{} must hold as many samples as .nv-meta lists, {}; got {}; run `energon prepare` again",
           files.path(static_cast<std::int64_t>(i)).string(), set.counts[i], scan.found));
     samples.insert(samples.end(), scan.samples.begin(), scan.samples.end());
     if (scan.broken_at >= 0) broken.insert(broken.end(), {static_cast<std::int64_t>(i), scan.broken_at});
@@ -195,9 +196,9 @@ std::vector<data::IntArray> build(const ShardSet& set, const ShardFiles& files, 
   if (samples.empty())
     throw DataError(fmt::format(
         "{}: shards must hold samples, files KEY.PART; got none in {} shards, of {} files and {} links{}; check how "
-        "they were made",
+        "they were created",
         files.path(0).string(), files.count(), unused[0], unused[1],
-        broken.empty() ? "" : fmt::format(", and {} were cut short or are damaged", broken.size() / 2)));
+        broken.empty() ? "" : fmt::format(", and {} are truncated or damaged", broken.size() / 2)));
   return {data::IntArray(std::move(samples), 3), data::IntArray(std::move(broken), 2),
           data::IntArray(std::move(unused))};
 }
@@ -209,9 +210,9 @@ ShardIndex index_shards(const ShardSet& set, const ShardFiles& files, OnError on
   std::string description = fmt::format("samples of tar shards, version 2, {}\n", on_error == OnError::kStop);
   for (std::int64_t i = 0; i < files.count(); ++i) {
     if (!std::filesystem::is_regular_file(files.path(i)))
-      throw DataError(
-          fmt::format("{}: a shard must be a plain file; got none; check the path", files.path(i).string()));
-    description += data::state_of_file(files.path(i));
+      throw DataError(fmt::format("{}: a shard must be a regular file; got none; check the path",
+                                  files.path(i).string()));
+    description += data::file_fingerprint(files.path(i));
   }
   for (const std::int64_t count : set.counts) description += fmt::format("{} ", count);
   for (const std::string& name : set.excluded) description += "\n-" + name;

@@ -1,4 +1,4 @@
-// Where the samples of tar shards are, and reading them from there.
+// Index of the samples in tar shards, and random access to the shards.
 #pragma once
 
 #include <cstdint>
@@ -18,10 +18,10 @@
 
 namespace colonnade::images {
 
-/// What becomes of that which cannot be read.
+/// Handling of unreadable shards and samples.
 enum class OnError { kStop, kSkip };
 
-/// Files that are read at any place by many threads; at most `kMostOpen` of them are open at a time.
+/// Thread-safe random access to files; at most `kMostOpen` of them are open at a time.
 class ShardFiles {
  public:
   ShardFiles(const std::filesystem::path& root, const std::vector<std::string>& names);
@@ -29,10 +29,10 @@ class ShardFiles {
   [[nodiscard]] const std::filesystem::path& path(std::int64_t shard) const {
     return paths_[static_cast<std::size_t>(shard)];
   }
-  /// Fills `out` from `offset` on; returns how much there was. Throws DataError when the file cannot be
-  /// opened, Error when the system cannot read it.
+  /// Fills `out` from `offset` on; returns the number of bytes read. Throws DataError if the file cannot be
+  /// opened, Error if the system cannot read it.
   std::size_t read(std::int64_t shard, std::int64_t offset, std::span<char> out) const;
-  /// Bytes of the file. Throws as read().
+  /// File size in bytes. Throws like read().
   [[nodiscard]] std::int64_t size(std::int64_t shard) const;
 
  private:
@@ -41,37 +41,36 @@ class ShardFiles {
 
   static constexpr std::size_t kMostOpen = 128;
   std::vector<std::filesystem::path> paths_;
-  mutable std::mutex mutex_;              // guards what follows
-  mutable std::list<std::int64_t> used_;  // the newest in front
+  mutable std::mutex mutex_;              // guards the members below
+  mutable std::list<std::int64_t> used_;  // most recently used first
   mutable std::map<std::int64_t, std::pair<std::shared_ptr<const Open>, std::list<std::int64_t>::iterator>>
       open_;
 };
 
-/// KEY and PART of a member's name, cut at the first dot behind the last slash; empty for what belongs to no
-/// sample: names without a dot or that begin with one, and __NAME__, as WebDataset has them.
+/// Splits a member's name at the first dot after the last slash into KEY and PART. Both are empty if the
+/// member belongs to no sample: names without a dot or starting with one, and __NAME__, as in WebDataset.
 std::pair<std::string_view, std::string_view> split_name(std::string_view name);
 
-/// The samples of a set of shards: members that follow each other and have one key. Like Energon's .tar.idx
-/// this holds places alone, three numbers a sample, and is built once by reading the headers of all shards.
+/// The samples of a set of shards: consecutive members with the same key. Like Energon's .tar.idx it holds
+/// only positions, three numbers per sample, and is built once by reading the headers of all shards.
 struct ShardIndex {
-  data::IntArray samples;  ///< [n, 3]: shard, first byte, bytes
+  data::IntArray samples;  ///< [n, 3]: shard, byte offset, bytes
+  data::IntArray broken;   ///< [m, 2]: shard, and byte offset from which it is unreadable (only with kSkip)
   data::IntArray
-      broken;  ///< [m, 2]: shard, and the byte from which on nothing of it could be read (kSkip alone)
-  data::IntArray
-      unused;  ///< [2]: files in shards that belong to no sample, and links, which have no contents
+      unused;  ///< [2]: number of files that belong to no sample, and of links, which have no contents
 
-  struct Place {
+  struct Position {
     std::int64_t shard, offset, size;
   };
   [[nodiscard]] std::int64_t size() const { return samples.rows(); }
-  [[nodiscard]] Place place(std::int64_t sample) const {
+  [[nodiscard]] Position position(std::int64_t sample) const {
     return {samples[3 * sample], samples[3 * sample + 1], samples[3 * sample + 2]};
   }
 };
 
-/// Builds the index, by `threads`, or takes it from the cache. Throws DataError for a damaged shard (with
-/// kSkip its whole samples in front of the damage count), for counts other than the metadata's, and when no
-/// sample is left.
+/// Builds the index with `threads` threads, or loads it from the cache. Throws DataError for a damaged shard
+/// (with kSkip its complete samples before the damage are used), for counts that differ from the metadata,
+/// and if there is no sample.
 ShardIndex index_shards(const ShardSet& set, const ShardFiles& files, OnError on_error, int threads,
                         const data::IndexCache& cache);
 

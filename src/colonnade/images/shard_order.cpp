@@ -11,7 +11,7 @@ namespace colonnade::images {
 namespace {
 
 constexpr int kRounds = 6;
-// Philox's streams of what is drawn in an epoch: windows come from 2 on.
+// Philox streams of an epoch; windows use streams from 2 on.
 constexpr std::uint64_t kRotation = 0, kBlocks = 1, kWindows = 2;
 
 std::uint64_t key_of(std::uint64_t seed, std::uint64_t epoch) {
@@ -48,8 +48,8 @@ ShardOrder::ShardOrder(std::int64_t samples, std::uint64_t seed, std::int64_t bl
     : samples_(samples), seed_(seed), block_(block), window_(window) {
   if (samples < 1 || block < 1 || window < 1)
     throw ConfigError(fmt::format(
-        "order of shards: samples, samples of a block and blocks of a window must be above 0; got {}, {} and "
-        "{}; name shards that hold samples",
+        "order of shards: samples, samples per block and blocks per window must be above 0; got {}, {} and {}; name "
+        "shards that hold samples",
         samples, block, window));
   block_ = std::min(block, samples);
   window_ = std::min(window, samples / block_ + 1);
@@ -57,13 +57,13 @@ ShardOrder::ShardOrder(std::int64_t samples, std::uint64_t seed, std::int64_t bl
 
 std::int64_t ShardOrder::operator()(std::int64_t n) const {
   const std::uint64_t key = key_of(seed_, static_cast<std::uint64_t>(n / samples_));
-  const std::int64_t place = n % samples_;
-  const std::int64_t window = place / (block_ * window_), begin = window * block_ * window_;
+  const std::int64_t position = n % samples_;
+  const std::int64_t window = position / (block_ * window_), begin = window * block_ * window_;
   const std::int64_t length = std::min(block_ * window_, samples_ - begin);
   const std::int64_t in_blocks =
-      begin + Permutation(key, kWindows + static_cast<std::uint64_t>(window), length)(place - begin);
-  const std::int64_t whole = samples_ / block_, block = in_blocks / block_;
-  const std::int64_t from = block < whole ? Permutation(key, kBlocks, whole)(block) : block;
+      begin + Permutation(key, kWindows + static_cast<std::uint64_t>(window), length)(position - begin);
+  const std::int64_t full_blocks = samples_ / block_, block = in_blocks / block_;
+  const std::int64_t from = block < full_blocks ? Permutation(key, kBlocks, full_blocks)(block) : block;
   const auto words = Philox{key}(kRotation);
   const auto rotation =
       static_cast<std::int64_t>((std::uint64_t{words[0]} << 31U) | (words[1] >> 1U)) % samples_;

@@ -19,9 +19,9 @@ namespace {
 using Parts = std::map<std::string, std::string_view, std::less<>>;
 using simdjson::dom::element;
 
-constexpr std::size_t kLargestText = 4 << 20;  // JSON and tokenizers take many times their text
+constexpr std::size_t kLargestText = 4 << 20;  // JSON and tokenizers need many times the size of their text
 
-/// Cuts the bytes of a sample into its parts.
+/// Splits the bytes of a sample into its parts.
 Parts parts_of(const std::string& where, std::string_view bytes, std::int64_t offset, std::string& key) {
   const auto read = [&](std::int64_t at, std::span<char> out) {
     const std::string_view from = bytes.substr(static_cast<std::size_t>(at - offset));
@@ -35,22 +35,22 @@ Parts parts_of(const std::string& where, std::string_view bytes, std::int64_t of
     if (!member.regular || base.empty()) continue;
     if (key.empty()) key = base;
     if (key != base)
-      throw DataError(
-          fmt::format("{}: its files must have one key; got '{}' and '{}'; the shard was changed, remove the "
-                      "index or start again",
-                      where, key, base));
+      throw DataError(fmt::format(
+          "{}: its files must have one key; got '{}' and '{}'; the shard changed, delete the index or start "
+          "again",
+          where, key, base));
     const auto content = bytes.substr(static_cast<std::size_t>(member.content - offset),
                                       static_cast<std::size_t>(member.size));
     if (!parts.emplace(part, content).second)
-      throw DataError(
-          fmt::format("{}: each part must be there once; got {} twice in '{}'; make the shard again, or give "
-                      "--on-error skip",
-                      where, part, key));
+      throw DataError(fmt::format(
+          "{}: each part must occur once; got {} twice in '{}'; rebuild the shard, or give --on-error "
+          "skip",
+          where, part, key));
   }
   return parts;
 }
 
-/// Follows keys and numbers into JSON; nothing where it does not lead anywhere.
+/// Follows keys and indices into JSON; empty if the path does not exist.
 std::optional<element> follow(element at, const std::vector<std::string>& keys) {
   for (const std::string& key : keys) {
     simdjson::dom::object object;
@@ -70,7 +70,7 @@ std::optional<element> follow(element at, const std::vector<std::string>& keys) 
   return at;
 }
 
-/// The texts that JSON holds at a place: one, or a list of them; nothing: it does not hold them.
+/// The texts at a path in JSON: one, or a list of them; empty if there are none.
 std::optional<std::vector<std::string>> texts_at(element root, const std::vector<std::string>& keys) {
   const auto found = follow(root, keys);
   if (!found) return {};
@@ -117,7 +117,7 @@ class Fields {
       if (path.part != "json" && !path.part.ends_with(".json")) {
         if (!simdjson::validate_utf8(part->second.data(), part->second.size()))
           throw DataError(
-              fmt::format("{}: {} must be UTF-8; got other bytes in {}; mend it, or give --on-error skip",
+              fmt::format("{}: {} must be UTF-8; got other bytes in {}; fix it, or give --on-error skip",
                           where_, what, path.part));
         return {std::string(part->second)};
       }
@@ -125,7 +125,7 @@ class Fields {
       element root;
       if (const auto error = parser.parse(part->second.data(), part->second.size()).get(root);
           error != simdjson::SUCCESS)
-        throw DataError(fmt::format("{}: {} must be JSON; got: {}; mend it, or give --on-error skip", where_,
+        throw DataError(fmt::format("{}: {} must be JSON; got: {}; fix it, or give --on-error skip", where_,
                                     path.part, simdjson::error_message(error)));
       if (auto found = texts_at(root, path.keys)) return std::move(*found);
     }
@@ -134,11 +134,11 @@ class Fields {
 
  private:
   [[noreturn]] void missing(const char* what, const Field& field) const {
-    std::string there;
-    for (const auto& [name, bytes] : parts_) there += (there.empty() ? "" : ", ") + name;
+    std::string present;
+    for (const auto& [name, bytes] : parts_) present += (present.empty() ? "" : ", ") + name;
     throw DataError(fmt::format(
-        "{}: {} must be there as {}; got the parts {}; name another part, or give --on-error skip", where_,
-        what, written(field), there.empty() ? "none" : there));
+        "{}: {} must be present as {}; got the parts {}; name another part, or give --on-error skip", where_,
+        what, written(field), present.empty() ? "none" : present));
   }
   const std::string& where_;
   const Parts& parts_;
@@ -153,36 +153,35 @@ ShardSamples::ShardSamples(ShardSet set, const ShardOptions& options)
       index_(
           index_shards(set_, files_, options_.on_error, options_.threads, data::IndexCache(options_.cache))) {
   for (std::int64_t i = 0; i < index_.broken.rows(); ++i)
-    log::warning("skipped: {} from byte {} on: it was cut short or is damaged",
+    log::warning("skipped: {} from byte {} on: it is truncated or damaged",
                  files_.path(index_.broken[2 * i]).string(), index_.broken[2 * i + 1]);
   if (index_.unused[1] > 0)
     log::warning(
-        "passed over: {} hard or symbolic links in the shards, which have no contents; where a sample needs them, "
-        "pack it anew with tar's --dereference --hard-dereference",
+        "skipped: {} hard or symbolic links in the shards, which have no contents; if a sample needs them, repack it with "
+        "tar's --dereference --hard-dereference",
         index_.unused[1]);
 }
 
 std::string ShardSamples::where(std::int64_t sample) const {
-  const ShardIndex::Place place = index_.place(sample);
-  return fmt::format("{}, sample at byte {}", files_.path(place.shard).string(), place.offset);
+  const ShardIndex::Position at = index_.position(sample);
+  return fmt::format("{}, sample at byte {}", files_.path(at.shard).string(), at.offset);
 }
 
 RawSample ShardSamples::read(std::int64_t sample) const {
-  const ShardIndex::Place place = index_.place(sample);
-  RawSample raw{.where = where(sample),
-                .shard = set_.names[static_cast<std::size_t>(place.shard)],
-                .offset = place.offset};
-  if (place.size > options_.max_sample_bytes)
+  const ShardIndex::Position at = index_.position(sample);
+  RawSample raw{
+      .where = where(sample), .shard = set_.names[static_cast<std::size_t>(at.shard)], .offset = at.offset};
+  if (at.size > options_.max_sample_bytes)
     throw DataError(fmt::format(
         "{}: a sample must have at most {} bytes; got {}; raise --max-sample-mb, or give --on-error "
         "skip",
-        raw.where, options_.max_sample_bytes, place.size));
-  raw.bytes.resize(static_cast<std::size_t>(place.size));
-  if (files_.read(place.shard, place.offset, raw.bytes) != raw.bytes.size())
-    throw DataError(fmt::format("{} must be as it was indexed; got a shorter file; start again", raw.where));
-  const Parts parts = parts_of(raw.where, raw.bytes, place.offset, raw.key);
-  raw.where =
-      fmt::format("{}, sample {} at byte {}", files_.path(place.shard).string(), raw.key, place.offset);
+        raw.where, options_.max_sample_bytes, at.size));
+  raw.bytes.resize(static_cast<std::size_t>(at.size));
+  if (files_.read(at.shard, at.offset, raw.bytes) != raw.bytes.size())
+    throw DataError(
+        fmt::format("{} must not change after indexing; got a shorter file; start again", raw.where));
+  const Parts parts = parts_of(raw.where, raw.bytes, at.offset, raw.key);
+  raw.where = fmt::format("{}, sample {} at byte {}", files_.path(at.shard).string(), raw.key, at.offset);
   const Fields fields(raw.where, parts);
   const std::string_view image = fields.bytes("image", set_.fields.image);
   raw.image_at = static_cast<std::size_t>(image.data() - raw.bytes.data());

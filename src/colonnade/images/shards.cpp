@@ -23,10 +23,11 @@ namespace fs = std::filesystem;
 
 constexpr std::size_t kLongestField = 4096;
 constexpr std::uintmax_t kLargestMetadata = 64 << 20;
-/// Two for each of a million shards, and some around them. A node takes more than a hundred times its text.
+/// Two per shard for a million shards, and some for the rest. A node takes more than a hundred times its
+/// text.
 constexpr std::int64_t kMostNodes = 2'100'000;
 
-/// Counts the nodes of a text before any is made. Throws DataError beyond kMostNodes.
+/// Counts the nodes of a text before any is created. Throws DataError beyond kMostNodes.
 class NodeCount final : public YAML::EventHandler {
  public:
   explicit NodeCount(const fs::path& path) : path_(path) {}
@@ -72,12 +73,12 @@ YAML::Node read_yaml(const fs::path& path) {
     YAML::Parser(stream).HandleNextDocument(count);
     return YAML::Load(text);
   } catch (const YAML::Exception& e) {
-    throw DataError(fmt::format("{}:{} must be YAML or JSON; got an error at column {}: {}; mend that line",
+    throw DataError(fmt::format("{}:{} must be YAML or JSON; got an error at column {}: {}; fix that line",
                                 path.string(), e.mark.line + 1, e.mark.column + 1, e.msg));
   }
 }
 
-/// Runs `read` over a file's YAML; what is of another type than asked for becomes a DataError.
+/// Runs `read` on a file's YAML; converts type errors to DataError.
 void with_yaml(const fs::path& path, const std::function<void(const YAML::Node&)>& read) {
   const YAML::Node root = read_yaml(path);
   try {
@@ -89,12 +90,12 @@ void with_yaml(const fs::path& path, const std::function<void(const YAML::Node&)
   }
 }
 
-/// Throws ConfigError, with the way out, for the first key of `map` that is none of `known`.
-void refuse_other_keys(const fs::path& path, const YAML::Node& map, const std::vector<std::string>& known) {
+/// Throws ConfigError with a fix for the first key of `map` that is not in `known`.
+void require_known_keys(const fs::path& path, const YAML::Node& map, const std::vector<std::string>& known) {
   for (const auto& item : map)
     if (const auto key = item.first.as<std::string>(); std::ranges::find(known, key) == known.end())
       throw ConfigError(fmt::format(
-          "{}:{} must have no keys but {}; got {}, which is not read; remove it, or name the shards by a pattern",
+          "{}:{} must have no keys but {}; got {}, which is not supported; remove it, or name the shards by a pattern",
           path.string(), item.first.Mark().line + 1, fmt::join(known, ", "), key));
 }
 
@@ -115,14 +116,14 @@ fs::path first_that_exists(const fs::path& folder, const std::vector<const char*
                   folder.string(), names.front()));
 }
 
-[[noreturn]] void refuse_type(const fs::path& path, const std::string& got) {
+[[noreturn]] void throw_unsupported_type(const fs::path& path, const std::string& got) {
   throw ConfigError(fmt::format(
-      "{}: sample_type must be CaptioningSample or VQASample; got {}; prepare the folder as one of the two, or say "
-      "the fields by --image and --caption, or --image, --context and --answers",
+      "{}: sample_type must be CaptioningSample or VQASample; got {}; prepare the folder as one of the two, or name the "
+      "fields by --image and --caption, or --image, --context and --answers",
       path.string(), got));
 }
 
-/// The class that `node` names, with its module unless that is Energon's.
+/// The class that `node` names, with its module unless it is Energon's.
 std::string class_of(const YAML::Node& node) {
   const auto name = node["__class__"].as<std::string>();
   const YAML::Node module = node["__module__"];
@@ -134,28 +135,28 @@ std::string sample_type_of(const fs::path& path, const YAML::Node& root) {
   std::string type = "none";
   if (const YAML::Node sample = root["sample_type"]; sample) {
     type = class_of(sample);
-    refuse_other_keys(path, sample, {"__module__", "__class__"});
+    require_known_keys(path, sample, {"__module__", "__class__"});
   }
   if (root["__class__"]) {
     const std::string loader = class_of(root);
-    if (loader == "CaptioningWebdataset") return "CaptioningSample";  // of older versions of Energon
+    if (loader == "CaptioningWebdataset") return "CaptioningSample";  // older versions of Energon
     if (loader == "VQAWebdataset") return "VQASample";
     if (loader != "StandardWebdatasetFactory") return loader;  // which reads sample_type
   }
   return type;
 }
 
-void refuse_python(const fs::path& path, const YAML::Node& root) {
+void reject_python(const fs::path& path, const YAML::Node& root) {
   for (const char* code : {"sample_loader", "part_filter"})
     if (root[code])
       throw ConfigError(fmt::format(
-          "{} must map fields by field_map; got {}, which is Python code; write a field_map, or say the "
-          "fields by --image and --caption, or --image, --context and --answers",
+          "{} must map fields by field_map; got {}, which is Python code; write a field_map, or name the fields by "
+          "--image and --caption, or --image, --context and --answers",
           path.string(), code));
   const YAML::Node subflavors = root["subflavors"];
   if (subflavors && !subflavors.IsNull() && subflavors.size() > 0)
     throw ConfigError(fmt::format(
-        "{} must have no subflavors; got some, which only Python code reads; remove them", path.string()));
+        "{} must have no subflavors; got some, which only Python code uses; remove them", path.string()));
 }
 
 void read_field_map(const fs::path& path, const YAML::Node& map, SampleFields& fields) {
@@ -167,7 +168,7 @@ void read_field_map(const fs::path& path, const YAML::Node& map, SampleFields& f
     const auto name = item.first.as<std::string>();
     const auto found = wanted.find(name);
     if (found == wanted.end())
-      throw ConfigError(fmt::format("{}: field_map must hold {} alone; got {}; remove it", path.string(),
+      throw ConfigError(fmt::format("{}: field_map must hold only {}; got {}; remove it", path.string(),
                                     caption ? "image and caption" : "image, context and answers", name));
     *found->second = parse_field(path.string() + ": field_map: " + name, item.second.as<std::string>());
   }
@@ -181,9 +182,9 @@ SampleFields read_fields(const fs::path& path) {
   SampleFields fields;
   with_yaml(path, [&](const YAML::Node& root) {
     const std::string type = sample_type_of(path, root);
-    if (type != "CaptioningSample" && type != "VQASample") refuse_type(path, type);
-    refuse_python(path, root);
-    refuse_other_keys(path, root, {"sample_type", "field_map", "subflavors", "__module__", "__class__"});
+    if (type != "CaptioningSample" && type != "VQASample") throw_unsupported_type(path, type);
+    reject_python(path, root);
+    require_known_keys(path, root, {"sample_type", "field_map", "subflavors", "__module__", "__class__"});
     fields.type = type == "CaptioningSample" ? SampleType::kCaptioning : SampleType::kVqa;
     read_field_map(path, root["field_map"], fields);
   });
@@ -194,8 +195,8 @@ SampleFields plain_fields() {
   return {.image = {{"jpg", {}}, {"jpeg", {}}, {"png", {}}}, .caption = {{"txt", {}}, {"json", {"caption"}}}};
 }
 
-/// Whether nothing is left for a dataset.yaml to say.
-bool complete(const SampleFields& fields) {
+/// Whether no field remains to be read from a dataset.yaml.
+bool is_complete(const SampleFields& fields) {
   return !fields.image.empty() &&
          (!fields.caption.empty() || (!fields.context.empty() && !fields.answers.empty()));
 }
@@ -218,13 +219,13 @@ ShardSet read_prepared(const fs::path& root, const std::string& split, const Sha
   const fs::path splits = first_that_exists(meta, {"split.yaml", "split.json"});
   WordBudget budget;
   with_yaml(splits, [&](const YAML::Node& node) {
-    refuse_other_keys(splits, node, {"split_parts", "exclude"});
+    require_known_keys(splits, node, {"split_parts", "exclude"});
     const YAML::Node parts = node["split_parts"];
     if (!parts || !parts[split]) {
-      std::string there;
+      std::string present;
       if (parts)
-        for (const auto& part : parts) there += " " + part.first.as<std::string>();
-      throw ConfigError(fmt::format("--split must be one of{} that {} has; got {}; give another", there,
+        for (const auto& part : parts) present += " " + part.first.as<std::string>();
+      throw ConfigError(fmt::format("--split must be one of{} in {}; got {}; give another", present,
                                     splits.string(), split));
     }
     for (std::string& name : texts_of(node["exclude"], budget)) set.excluded.insert(std::move(name));
@@ -237,7 +238,7 @@ ShardSet read_prepared(const fs::path& root, const std::string& split, const Sha
   std::map<std::string, std::int64_t> counts;
   const fs::path info = first_that_exists(meta, {".info.json", ".info.yaml"});
   with_yaml(info, [&](const YAML::Node& node) {
-    refuse_other_keys(info, node, {"energon_version", "shard_counts"});
+    require_known_keys(info, node, {"energon_version", "shard_counts"});
     for (const auto& item : node["shard_counts"])
       counts.emplace(item.first.as<std::string>(), item.second.as<std::int64_t>());
   });
@@ -251,7 +252,7 @@ ShardSet read_prepared(const fs::path& root, const std::string& split, const Sha
     set.counts.push_back(found->second);
   }
   const std::string& yaml = overrides.dataset_yaml;
-  if (!yaml.empty() || !complete(overrides.fields))
+  if (!yaml.empty() || !is_complete(overrides.fields))
     set.fields = read_fields(first_that_exists(meta, {yaml.empty() ? "dataset.yaml" : yaml.c_str()}));
   return set;
 }
@@ -263,8 +264,8 @@ void add_folder(const fs::path& folder, ShardSet& set) {
   std::sort(set.names.begin(), set.names.end());
 }
 
-/// What Energon takes in the place of a folder, and other folders than the only one.
-void refuse_no_shard(const fs::path& path) {
+/// Rejects what Energon accepts instead of a folder, and folders among other words.
+void require_shard(const fs::path& path) {
   const fs::path end = path.extension();
   const bool lines = end == ".jsonl";
   if (lines || end == ".yaml" || end == ".yml" || end == ".json")
@@ -273,7 +274,7 @@ void refuse_no_shard(const fs::path& path) {
                     path.string(), lines ? "JSON lines" : "a metadata set, or another list of data sets"));
   if (fs::is_directory(path))
     throw ConfigError(fmt::format(
-        "{} must be a tar shard; got a folder beside other words; give one folder alone, or a pattern such as {}",
+        "{} must be a tar shard; got a folder among other words; give one folder alone, or a pattern such as {}",
         path.string(), (path / "*.tar").string()));
 }
 
@@ -286,11 +287,11 @@ void add_pattern(const std::string& pattern, WordBudget& budget, ShardSet& set) 
     ::globfree(&matches);
     if (set.names.size() == before)
       throw DataError(fmt::format("{} must name tar shards; got no such file; check the pattern", word));
-    for (std::size_t i = before; i < set.names.size(); ++i) refuse_no_shard(set.names[i]);
+    for (std::size_t i = before; i < set.names.size(); ++i) require_shard(set.names[i]);
   }
 }
 
-/// PART, or PART[KEY][KEY]; none: it is another text.
+/// Parses PART, or PART[KEY][KEY]; empty if the text is neither.
 std::optional<FieldPath> field_path_of(std::string_view text) {
   const std::size_t end = std::min(text.find('['), text.size());
   FieldPath path{.part = std::string(text.substr(0, end))};
@@ -322,7 +323,7 @@ Field parse_field(const std::string& what, const std::string& text) {
           what, text));
     if (!path->keys.empty() && path->part != "json" && !path->part.ends_with(".json"))
       throw ConfigError(
-          fmt::format("{}: only a JSON part must have [keys]; got '{}'; leave them out", what, option));
+          fmt::format("{}: only a JSON part may have [keys]; got '{}'; remove them", what, option));
     field.push_back(std::move(*path));
     at = comma + 1;
   }
@@ -337,13 +338,13 @@ ShardSet find_shards(const std::vector<std::string>& words, const std::string& s
     return set;
   }
   if (!overrides.dataset_yaml.empty())
-    throw ConfigError(fmt::format(
-        "--dataset-yaml: only a folder that Energon prepared must have one; got {} of {}; leave it out",
-        overrides.dataset_yaml, words.empty() ? "nothing" : words[0]));
+    throw ConfigError(
+        fmt::format("--dataset-yaml requires a folder prepared by Energon; got {} for {}; remove it",
+                    overrides.dataset_yaml, words.empty() ? "nothing" : words[0]));
   if (split != "train")
     throw ConfigError(fmt::format(
-        "--split: only a folder that Energon prepared must have splits; got {} of {}; name its shards by a pattern",
-        split, words.empty() ? "nothing" : words[0]));
+        "--split requires a folder prepared by Energon; got {} for {}; name its shards by a pattern", split,
+        words.empty() ? "nothing" : words[0]));
   ShardSet set;
   set.fields = plain_fields();
   override_fields(overrides.fields, set.fields);

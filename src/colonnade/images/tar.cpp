@@ -23,8 +23,8 @@ std::string_view field(const std::array<char, kBlock>& block, std::size_t at, st
   return all.substr(0, all.find('\0'));
 }
 
-/// A number of a header: octal digits between spaces, or with the first bit set 255 or 95 bits big-endian.
-/// -1: it is none, or below 0, or larger than an int64 holds.
+/// Parses a number field: octal digits between spaces, or, if the first bit is set, 255 or 95 bits
+/// big-endian. Returns -1 if it is invalid, negative or larger than an int64.
 std::int64_t number(const std::array<char, kBlock>& block, std::size_t at, std::size_t size) {
   const auto byte = [&](std::size_t i) { return static_cast<unsigned char>(block[at + i]); };
   std::uint64_t value = 0;
@@ -51,17 +51,17 @@ bool all_zero(const std::array<char, kBlock>& block) {
   return true;
 }
 
-/// Whether the header's sum is that of its bytes, its own 8 counted as spaces; some old writers sum signed
-/// bytes.
-bool sum_fits(const std::array<char, kBlock>& block) {
+/// Whether the header's checksum is the sum of its bytes, with its own 8 bytes as spaces; some old writers
+/// sum signed bytes.
+bool checksum_matches(const std::array<char, kBlock>& block) {
   std::int64_t plain = 0, with_sign = 0;
   for (std::size_t i = 0; i < block.size(); ++i) {
     const char c = i >= 148 && i < 156 ? ' ' : block[i];
     plain += static_cast<unsigned char>(c);
     with_sign += static_cast<signed char>(c);
   }
-  const std::int64_t said = number(block, 148, 8);
-  return said == plain || said == with_sign;
+  const std::int64_t stored = number(block, 148, 8);
+  return stored == plain || stored == with_sign;
 }
 
 }  // namespace
@@ -79,43 +79,43 @@ struct TarReader::Header {
   }
 };
 
-TarReader::TarReader(std::string name, std::int64_t begin, std::int64_t end, bool whole, ReadAt read)
-    : name_(std::move(name)), at_(begin), end_(end), whole_(whole), read_(std::move(read)) {}
+TarReader::TarReader(std::string name, std::int64_t begin, std::int64_t end, bool complete, ReadAt read)
+    : name_(std::move(name)), at_(begin), end_(end), complete_(complete), read_(std::move(read)) {}
 
-void TarReader::refuse(std::int64_t offset, const std::string& rule, const std::string& got) const {
-  throw DataError(fmt::format("{}: {}; got {} at byte {}; make the shard again, or give --on-error skip",
-                              name_, rule, got, offset));
+void TarReader::fail(std::int64_t offset, const std::string& rule, const std::string& got) const {
+  throw DataError(fmt::format("{}: {}; got {} at byte {}; rebuild the shard, or give --on-error skip", name_,
+                              rule, got, offset));
 }
 
-/// False where the archive ends.
+/// Returns false at the end of the archive.
 bool TarReader::read_header(std::int64_t offset, Header& header) const {
-  if (offset == end_ && !whole_) return false;
+  if (offset == end_ && !complete_) return false;
   if (end_ - offset < kBlock || read_(offset, header.block) != static_cast<std::size_t>(kBlock))
-    refuse(offset, "a tar must end with a block of zeros, or was cut short",
-           fmt::format("{} bytes", std::max<std::int64_t>(end_ - offset, 0)));
+    fail(offset, "a tar must end with a block of zeros, or is truncated",
+         fmt::format("{} bytes", std::max<std::int64_t>(end_ - offset, 0)));
   if (all_zero(header.block)) return false;
-  if (!sum_fits(header.block)) {
-    const auto begins = [&](std::string_view with) {
+  if (!checksum_matches(header.block)) {
+    const auto starts = [&](std::string_view with) {
       return offset == 0 && std::string_view(header.block.data(), with.size()) == with;
     };
-    const bool packed = begins("\x1f\x8b") || begins("\x28\xb5\x2f\xfd") || begins("BZh") ||
-                        begins(std::string_view("\xfd"
-                                                "7zXZ",
-                                                5));
-    refuse(offset, packed ? "a shard must not be packed as a whole" : "a header's checksum must fit",
-           packed ? "a packed file" : "other bytes");
+    const bool compressed = starts("\x1f\x8b") || starts("\x28\xb5\x2f\xfd") || starts("BZh") ||
+                            starts(std::string_view("\xfd"
+                                                    "7zXZ",
+                                                    5));
+    fail(offset, compressed ? "a shard must not be compressed as a whole" : "a header's checksum must match",
+         compressed ? "a compressed file" : "other bytes");
   }
-  if (header.size() < 0) refuse(offset, "a size must be a number of bytes from 0 on", "none");
+  if (header.size() < 0) fail(offset, "a size must be a number of bytes, at least 0", "none");
   return true;
 }
 
 std::string TarReader::read_text(std::int64_t offset, std::int64_t size, std::int64_t limit) const {
   if (size > limit)
-    refuse(offset, fmt::format("a header of long names must be at most {} bytes", limit),
-           fmt::format("{}", size));
+    fail(offset, fmt::format("a header of long names must be at most {} bytes", limit),
+         fmt::format("{}", size));
   std::string text(static_cast<std::size_t>(size), '\0');
   if (size > end_ - offset || read_(offset, text) != text.size())
-    refuse(offset, "a header must be whole", "the end of the file");
+    fail(offset, "a header must be complete", "the end of the file");
   return text;
 }
 
@@ -129,24 +129,24 @@ TarReader::Pax TarReader::read_pax(std::int64_t offset, std::int64_t size) const
     const auto digits = static_cast<std::size_t>(end - rest.data());
     if (error != std::errc() || length <= digits + 1 || length > rest.size() || rest[digits] != ' ' ||
         rest[length - 1] != '\n')
-      refuse(offset, "a pax header must be records LENGTH KEY=VALUE", "something else");
+      fail(offset, "a pax header must be records LENGTH KEY=VALUE", "something else");
     const std::string_view record = rest.substr(digits + 1, length - digits - 2);
     rest.remove_prefix(length);
     const std::size_t equals = record.find('=');
-    if (equals == std::string_view::npos) refuse(offset, "a pax record must be KEY=VALUE", "no '='");
+    if (equals == std::string_view::npos) fail(offset, "a pax record must be KEY=VALUE", "no '='");
     const std::string_view key = record.substr(0, equals), value = record.substr(equals + 1);
     if (key == "path") pax.path = value;
     if (key.substr(0, 10) == "GNU.sparse") pax.sparse = true;
     if (key != "size") continue;
     const auto [last, wrong] = std::from_chars(value.data(), value.data() + value.size(), pax.size);
     if (wrong != std::errc() || last != value.data() + value.size() || pax.size < 0)
-      refuse(offset, "pax's size must be a number of bytes from 0 on",
-             fmt::format("'{}'", value.substr(0, 30)));
+      fail(offset, "pax's size must be a number of bytes, at least 0",
+           fmt::format("'{}'", value.substr(0, 30)));
   }
   return pax;
 }
 
-/// Whether the header was none of a member, but one that says more of the next.
+/// Reads an extension header, which applies to the next member; returns false for the header of a member.
 bool TarReader::read_extension(const Header& header, std::int64_t offset, Pax& own) const {
   const std::int64_t content = offset + kBlock;
   switch (header.type()) {
@@ -155,15 +155,15 @@ bool TarReader::read_extension(const Header& header, std::int64_t offset, Pax& o
       own.path = text.substr(0, text.find('\0'));
       return true;
     }
-    case 'K':  // the target of a link
+    case 'K':  // long link target
       (void)read_text(content, header.size(), kLongestName);
       return true;
     case 'x':
     case 'g': {
       Pax pax = read_pax(content, header.size());
-      if (header.type() == 'g') {  // a sample is read without what was in front of it
+      if (header.type() == 'g') {  // global headers would be missed when a single sample is read
         if (!pax.path.empty() || pax.size >= 0 || pax.sparse)
-          refuse(offset, "a global pax header must not say paths or sizes", "one that does");
+          fail(offset, "a global pax header must not set paths or sizes", "one that does");
         return true;
       }
       if (!pax.path.empty()) own.path = std::move(pax.path);
@@ -178,8 +178,8 @@ bool TarReader::read_extension(const Header& header, std::int64_t offset, Pax& o
 
 namespace {
 
-/// Whether a header of this type has contents behind it: links, folders and devices have none, whatever their
-/// headers say.
+/// Whether a header of this type is followed by contents: links, folders and devices have none, whatever
+/// their size fields say.
 bool has_contents(char type) { return type < '1' || type > '6'; }
 
 bool is_file(char type) { return type == '0' || type == '\0' || type == '7'; }
@@ -194,14 +194,14 @@ bool TarReader::next(TarMember& member) {
     const bool more = read_extension(header, at_, own);
     const std::int64_t content = at_ + kBlock;
     if (!more && (header.type() == 'S' || own.sparse))
-      refuse(at_, "members must be stored whole", "a sparse file");
+      fail(at_, "members must not be sparse", "a sparse file");
     const std::int64_t size = !more && own.size >= 0 ? own.size : header.size();
     const std::int64_t stored = has_contents(header.type()) ? size : 0;
     if (stored > end_ - content)
-      refuse(at_, "a member must lie within the archive, or it was cut short",
-             fmt::format("{} bytes of which {} are there", stored, end_ - content));
+      fail(at_, "a member must lie within the archive, or it is truncated",
+           fmt::format("{} bytes of which {} are present", stored, end_ - content));
     at_ = content + std::min((stored + kBlock - 1) / kBlock * kBlock, end_ - content);
-    if (more && extensions > 8) refuse(member.header, "a member must have at most 8 further headers", "more");
+    if (more && extensions > 8) fail(member.header, "a member must have at most 8 extension headers", "more");
     if (more) continue;
     member.name = own.path.empty() ? header.name() : own.path;
     member.regular = is_file(header.type()) && !member.name.ends_with('/');
@@ -211,7 +211,7 @@ bool TarReader::next(TarMember& member) {
     member.end = at_;
     return true;
   }
-  if (at_ != member.header) refuse(at_, "a further header must have a member behind it", "the end");
+  if (at_ != member.header) fail(at_, "an extension header must be followed by a member", "the end");
   return false;
 }
 

@@ -1,5 +1,5 @@
-// Members of a tar archive, one after the other: ustar, GNU and pax, as WebDataset writers make them.
-// Source: POSIX.1-2017, pax, "ustar Interchange Format" and "pax Header Block"; GNU tar's manual, "Basic
+// Reader of tar archives: ustar, GNU and pax, as written by WebDataset tools.
+// Sources: POSIX.1-2017, pax, "ustar Interchange Format" and "pax Header Block"; GNU tar's manual, "Basic
 // Tar".
 #pragma once
 
@@ -10,30 +10,31 @@
 
 namespace colonnade::images {
 
-/// A member's place. All numbers are bytes from the beginning of the archive.
+/// A member and its location. All offsets are bytes from the start of the archive.
 struct TarMember {
   std::string name;
-  bool regular = false;      ///< a file with contents, neither a folder, a link nor a device
+  bool regular = false;      ///< a file with contents, not a folder, link or device
   bool link = false;         ///< a hard or symbolic link
-  std::int64_t header = 0;   ///< its first header, that of a long name included
-  std::int64_t content = 0;  ///< of a regular file: its first byte
-  std::int64_t size = 0;     ///< of a regular file: its length
-  std::int64_t end = 0;      ///< the header of the next member
+  std::int64_t header = 0;   ///< offset of its first header, including one for a long name
+  std::int64_t content = 0;  ///< offset of a regular file's contents
+  std::int64_t size = 0;     ///< bytes of a regular file
+  std::int64_t end = 0;      ///< offset of the next member's header
 };
 
-/// Reads headers and passes over contents, so memory does not grow with the archive. Names come from ustar's
+/// Reads headers and skips contents, so memory does not grow with the archive. Names come from ustar's
 /// prefix, GNU's long names (up to 64 KiB) or pax's `path`; sizes from octal, base-256 or pax's `size`.
-/// Refused: packed archives, sparse files, a size below 0 or behind the end, a wrong checksum.
+/// Rejects compressed archives, sparse files, negative sizes and sizes beyond the end, and wrong checksums.
 class TarReader {
  public:
-  /// Fills `out` from `offset` on; returns how much there was.
+  /// Fills `out` from `offset` on; returns the number of bytes read.
   using ReadAt = std::function<std::size_t(std::int64_t offset, std::span<char> out)>;
 
-  /// The archive is the bytes [begin, end) of what `read` reads; `name` is for messages. `whole`: it must end
-  /// with a block of zeros, by which one that is not cut short is known.
-  TarReader(std::string name, std::int64_t begin, std::int64_t end, bool whole, ReadAt read);
+  /// The archive is bytes [begin, end) of `read`; `name` is for messages. A `complete` archive must end with
+  /// a block of zeros, which detects truncation.
+  TarReader(std::string name, std::int64_t begin, std::int64_t end, bool complete, ReadAt read);
 
-  /// False at the end. Throws DataError, with name and offset, for what is no tar.
+  /// Reads the next member; returns false at the end. Throws DataError with name and offset for an invalid
+  /// archive.
   bool next(TarMember& member);
 
  private:
@@ -47,11 +48,11 @@ class TarReader {
   [[nodiscard]] std::string read_text(std::int64_t offset, std::int64_t size, std::int64_t limit) const;
   [[nodiscard]] Pax read_pax(std::int64_t offset, std::int64_t size) const;
   [[nodiscard]] bool read_extension(const Header& header, std::int64_t offset, Pax& own) const;
-  [[noreturn]] void refuse(std::int64_t offset, const std::string& rule, const std::string& got) const;
+  [[noreturn]] void fail(std::int64_t offset, const std::string& rule, const std::string& got) const;
 
   std::string name_;
   std::int64_t at_, end_;
-  bool whole_;
+  bool complete_;
   ReadAt read_;
 };
 

@@ -25,14 +25,14 @@ std::int64_t rows_per_pass(const config::Run& run, std::int64_t sequence) {
 }
 
 /// Sum and count of the losses of one pass, float64 [2] on the CPU.
-at::Tensor summed(const at::Tensor& logits, const at::Tensor& labels) {
+at::Tensor loss_sums(const at::Tensor& logits, const at::Tensor& labels) {
   const at::Tensor flat = labels.reshape({-1}).to(logits.device());
   const at::Tensor rows = logits.reshape({flat.size(0), logits.size(-1)});
-  const at::Tensor loss = at::cross_entropy_loss(rows, flat, {}, at::Reduction::None, kIgnoredLabel);
-  return at::stack({loss.to(at::kDouble).sum(), flat.ne(kIgnoredLabel).sum().to(at::kDouble)}).cpu();
+  const at::Tensor loss = at::cross_entropy_loss(rows, flat, {}, at::Reduction::None, kIgnoreIndex);
+  return at::stack({loss.to(at::kDouble).sum(), flat.ne(kIgnoreIndex).sum().to(at::kDouble)}).cpu();
 }
 
-/// Of {sum, count} of tokens, and behind them of samples where there are such.
+/// Score from {sum, count} of token losses, optionally followed by those of sentence-order losses.
 Score to_score(const at::Tensor& sums) {
   const at::Tensor host = sums.cpu();
   const double* value = host.const_data_ptr<double>();
@@ -46,7 +46,7 @@ std::int64_t sequence_length(const config::Run& run) {
   const std::int64_t length =
       run.training.seq_length > 0 ? run.training.seq_length : run.model.max_position_embeddings;
   if (length < 1)
-    throw ConfigError("--seq-length must be given; got none; write the number of tokens of a sample");
+    throw ConfigError("--seq-length must be given; got none; set the number of tokens per sample");
   if (length > longest)
     throw ConfigError(
         fmt::format("--seq-length must fit the {} positions of the model; got {}; set --seq-length {}",
@@ -54,18 +54,18 @@ std::int64_t sequence_length(const config::Run& run) {
   return length;
 }
 
-/// The words that name the data of split `index`.
+/// Data paths of split `index`.
 std::vector<std::string>& paths_of(config::Data& data, std::size_t index) {
   const std::array own{&data.train_data_path, &data.valid_data_path, &data.test_data_path};
   return data.data_path.empty() ? *own[index] : data.data_path;
 }
 
-/// Rows that pass at a time on one replica: samples from `first` on, of which `own` count.
+/// Micro-batch of one replica: `own` samples from `first` on, filled to `all` rows.
 struct Rows {
   std::int64_t first, own, all;
 };
 
-/// What is missing to all rows is sample 0, which counts for nothing.
+/// Fills the micro-batch with sample 0 under a zero loss mask.
 tensor::Batch rows_of(const data::Batches& batches, const Rows& rows) {
   std::vector<std::int64_t> numbers(static_cast<std::size_t>(rows.all));
   for (std::int64_t i = 0; i < rows.own; ++i) numbers[static_cast<std::size_t>(i)] = rows.first + i;
@@ -74,23 +74,21 @@ tensor::Batch rows_of(const data::Batches& batches, const Rows& rows) {
   return batch;
 }
 
-/// As job::open_batches. Of data that cannot be read as the chats that the checkpoint's run read, it says how
-/// they are read as texts.
-data::Splits open_samples(const config::Run& run, const data::Counts& counts) {
-  const auto told = [&](const Error& error) {
-    const bool taken = run.data.sft && !run.given.contains("sft");
-    return fmt::format("{}{}", error.what(),
-                       taken
-                           ? " (the checkpoint's run read chat messages: write --no-sft where these data are "
-                             "texts)"
-                           : "");
+/// job::open_batches with a hint for data that are not chat messages, as the checkpoint's run read.
+data::Splits open_samples(const config::Run& run, const data::SampleCounts& counts) {
+  const auto with_hint = [&](const Error& error) {
+    const bool adopted_sft = run.data.sft && !run.given.contains("sft");
+    return fmt::format(
+        "{}{}", error.what(),
+        adopted_sft ? " (the checkpoint's run read chat messages: use --no-sft if these data are texts)"
+                    : "");
   };
   try {
     return job::open_batches(run, job::tokenizer_of(run).get(), {.counts = counts});
   } catch (const ConfigError& error) {
-    throw ConfigError(told(error));
+    throw ConfigError(with_hint(error));
   } catch (const DataError& error) {
-    throw DataError(told(error));
+    throw DataError(with_hint(error));
   }
 }
 
@@ -101,12 +99,12 @@ double Score::perplexity() const { return std::exp(loss); }
 void require_finite(const Score& score) {
   if (score.tokens == 0 || (std::isfinite(score.loss) && std::isfinite(score.sop_loss.value_or(0)))) return;
   throw Error(fmt::format(
-      "loss: it must be finite; got {}{} over {} tokens; the weights are not finite, or too large for "
-      "this precision: load an earlier checkpoint (--ckpt-step), or leave out --fp16",
+      "loss must be finite; got {}{} over {} tokens; the weights are not finite, or too large for "
+      "this precision: load an earlier checkpoint (--ckpt-step), or remove --fp16",
       score.loss, score.sop_loss ? fmt::format(" and sop_loss {}", *score.sop_loss) : "", score.tokens));
 }
 
-RowScore score_rows(Network& network, const TokenRows& rows, bool keep_logits) {
+RowScore score_rows(InferenceModel& network, const TokenRows& rows, bool keep_logits) {
   progress().set_phase("evaluate");
   const std::int64_t batch = rows.tokens.size(0);
   const bool encoder = rows.encoder_tokens.defined();
@@ -124,23 +122,23 @@ RowScore score_rows(Network& network, const TokenRows& rows, bool keep_logits) {
     if (rows.padding.defined()) part.set("padding", rows.padding.narrow(0, row, count));
     if (rows.token_types.defined()) part.set("token_types", rows.token_types.narrow(0, row, count));
     const at::Tensor logits = network.forward(part.to(network.options().device()), {});
-    if (!network.is_speaker()) continue;
-    sums += summed(logits, rows.labels.narrow(0, row, count));
+    if (!network.is_leader()) continue;
+    sums += loss_sums(logits, rows.labels.narrow(0, row, count));
     if (keep_logits) kept.push_back(logits.cpu());
   }
   sums = sums.to(network.options().device());
-  network.tell(sums, "evaluate / loss");
+  network.broadcast_from_leader(sums, "evaluate / loss");
   return {to_score(sums), kept.empty() ? at::Tensor() : at::cat(kept)};
 }
 
-Score score_data(Network& network, const data::Batches& batches, std::int64_t samples) {
+Score score_data(InferenceModel& network, const data::Batches& batches, std::int64_t samples) {
   progress().set_phase("evaluate");
   comm::Communicators& ranks = network.ranks();
   const config::Run& run = network.run();
   const std::int64_t replicas = ranks.mesh().size(kReplicas),
                      replica = ranks.mesh().index(ranks.rank(), kReplicas);
-  const int sharing = run.parallel.expert_model_parallel_size * run.parallel.expert_tensor();
-  const bool together = run.model.moe.num_experts > 0 && sharing > 1;
+  const int expert_ranks = run.parallel.expert_model_parallel_size * run.parallel.expert_tensor_size();
+  const bool in_lockstep = run.model.moe.num_experts > 0 && expert_ranks > 1;
   const std::int64_t length = sequence_length(run) + run.training.decoder_seq_length;
   const std::int64_t step =
       std::min(rows_per_pass(run, length), std::max<std::int64_t>(1, (samples + replicas - 1) / replicas));
@@ -148,21 +146,22 @@ Score score_data(Network& network, const data::Batches& batches, std::int64_t sa
   for (std::int64_t start = 0; start < samples; start += replicas * step) {
     const std::int64_t first = start + replica * step;
     const std::int64_t own = std::clamp<std::int64_t>(samples - first, 0, step);
-    if (own == 0 && !together) break;
-    const tensor::Batch batch = rows_of(batches, {.first = first, .own = own, .all = together ? step : own})
-                                    .to(network.options().device());
+    if (own == 0 && !in_lockstep) break;
+    const tensor::Batch batch =
+        rows_of(batches, {.first = first, .own = own, .all = in_lockstep ? step : own})
+            .to(network.options().device());
     const at::Tensor loss = network.forward(batch, {.output = tensor::Output::kLoss});
     if (!loss.defined() || ranks.coord(Axis::kTp) != 0) continue;
     const auto reported = job::token_loss(loss, batch, /*per_token=*/true).report;
     sums.narrow(0, 0, 2) += reported.at("lm_loss");
-    const auto order = reported.find("sop_loss");
-    if (order == reported.end()) continue;
+    const auto sop = reported.find("sop_loss");
+    if (sop == reported.end()) continue;
     COL_CHECK(
         own == batch.at("loss_mask").size(0),
-        "score_data: rows that fill up must not count for sop_loss, which has no mask; got {} of {} rows; "
-        "give it one",
+        "score_data: padding rows must not count in sop_loss, which has no mask; got {} of {} rows; add "
+        "a mask",
         own, batch.at("loss_mask").size(0));
-    sums.narrow(0, 2, 2) += order->second;
+    sums.narrow(0, 2, 2) += sop->second;
   }
   ranks.world().all_reduce(sums, "evaluate / losses").wait();
   return to_score(sums);
@@ -172,21 +171,21 @@ SplitData open_split(const config::Run& given, data::Split split) {
   progress().set_phase("data");
   config::Run run = given;
   run.training.seq_length = sequence_length(run);
-  run.data.dataloader_type = "single";  // every sample once, in whatever order
+  run.data.dataloader_type = "single";  // every sample once, in any order
   const auto index = static_cast<std::size_t>(split);
-  // One set is no blend, whatever its weight.
+  // A single data set with a weight is no blend.
   std::vector<std::string>& paths = paths_of(run.data, index);
   if (data::Blend blend = data::parse_blend(paths); blend.prefixes.size() == 1)
     paths = std::move(blend.prefixes);
   const bool one_pass = paths.size() == 1 && !run.given.contains("eval_iters");
   const std::int64_t wanted =
       run.training.eval_iters * std::max<std::int64_t>(1, run.training.global_batch_size);
-  data::Counts counts{0, 0, 0};
+  data::SampleCounts counts{0, 0, 0};
   counts[index] = one_pass ? 1 : wanted;
   data::Splits splits = open_samples(run, counts);
   if (splits[index] == nullptr)
     throw DataError(fmt::format(
-        "data: the {} split must hold samples; got none; correct --split, --split-name or the paths",
+        "data: the {} split must contain samples; got none; correct --split, --split-name or the paths",
         data::kSplitNames[index]));
   const std::int64_t size = splits[index]->size();
   return {std::move(splits[index]), one_pass ? size : std::min(size, wanted)};

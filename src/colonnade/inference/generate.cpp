@@ -11,7 +11,7 @@
 namespace colonnade::inference {
 namespace {
 
-/// Tokens [1, n] at the positions that follow those of the cache.
+/// Tokens [1, n] at positions `begin` ...; begin is the cache's length.
 tensor::Batch batch_of(const std::vector<std::int32_t>& tokens, std::int64_t begin,
                        const at::Device& device) {
   const auto n = static_cast<std::int64_t>(tokens.size());
@@ -24,38 +24,40 @@ tensor::Batch batch_of(const std::vector<std::int32_t>& tokens, std::int64_t beg
 constexpr std::int32_t kNoToken = -1;
 
 /// The token after `text`.
-std::int32_t sampled(const at::Tensor& logits, const Request& request,
-                     const std::vector<std::int32_t>& text) {
-  const bool penalized = request.sampling.repetition_penalty != 1;
-  const at::Tensor host =
-      logits.reshape({-1}).to(at::kCPU, at::kFloat, /*non_blocking=*/false, /*copy=*/penalized).contiguous();
+std::int32_t sample_next(const at::Tensor& logits, const Request& request,
+                         const std::vector<std::int32_t>& text) {
+  const bool has_penalty = request.sampling.repetition_penalty != 1;
+  const at::Tensor host = logits.reshape({-1})
+                              .to(at::kCPU, at::kFloat, /*non_blocking=*/false, /*copy=*/has_penalty)
+                              .contiguous();
   const std::span<float> values(host.data_ptr<float>(), static_cast<std::size_t>(host.numel()));
-  const std::size_t known = request.vocab_size > 0
+  const std::size_t vocab = request.vocab_size > 0
                                 ? std::min(values.size(), static_cast<std::size_t>(request.vocab_size))
                                 : values.size();
-  if (penalized) penalize(values, text, request.sampling.repetition_penalty);
-  return sample(values.first(known), request.sampling, static_cast<std::int64_t>(text.size()));
+  if (has_penalty) penalize(values, text, request.sampling.repetition_penalty);
+  return sample(values.first(vocab), request.sampling, static_cast<std::int64_t>(text.size()));
 }
 
-/// The speaker's choice after `text`, known to every rank. Where it cannot choose, all throw its error.
-std::int32_t choose(Network& network, const at::Tensor& logits, const Request& request,
+/// Next token after `text`, sampled by the leader and broadcast. If sampling fails, all ranks throw its
+/// error.
+std::int32_t choose(InferenceModel& network, const at::Tensor& logits, const Request& request,
                     const std::vector<std::int32_t>& text) {
   at::Tensor token = at::zeros({1}, network.options().dtype(at::kLong));
   std::string problem;
-  if (network.is_speaker()) {
+  if (network.is_leader()) {
     try {
-      token.fill_(sampled(logits, request, text));
+      token.fill_(sample_next(logits, request, text));
     } catch (const Error& error) {
       problem = reason_of(error);
       token.fill_(kNoToken);
     }
   }
-  network.tell(token, "generate / next token");
-  const auto told = static_cast<std::int32_t>(token.item<std::int64_t>());
-  if (told == kNoToken)
+  network.broadcast_from_leader(token, "generate / next token");
+  const auto chosen = static_cast<std::int32_t>(token.item<std::int64_t>());
+  if (chosen == kNoToken)
     throw Error(network.ranks().world().all_gather_text(
-        problem, "generate / problem")[static_cast<std::size_t>(network.speaker())]);
-  return told;
+        problem, "generate / problem")[static_cast<std::size_t>(network.leader())]);
+  return chosen;
 }
 
 }  // namespace
@@ -66,18 +68,18 @@ void check(const Request& request, const config::Model& model) {
   for (const std::int32_t token : request.prompt)
     if (token < 0 || token >= model.vocab_size)
       throw DataError(fmt::format(
-          "prompt: token ids must be 0 to {}; got {}; give the tokenizer that the model was trained with",
+          "prompt: token ids must be 0 to {}; got {}; use the tokenizer that the model was trained with",
           model.vocab_size - 1, token));
   const auto length = static_cast<std::int64_t>(request.prompt.size());
   const std::int64_t longest = longest_sequence(model);
   if (request.max_new_tokens > longest - length)
     throw ConfigError(fmt::format(
-        "--max-new-tokens: prompt and new tokens must fit the {} positions of the model; got {} + {}; "
-        "ask for fewer or shorten the prompt",
+        "--max-new-tokens plus the prompt must fit the {} positions of the model; got a prompt of {} and {} "
+        "new tokens; lower it or shorten the prompt",
         longest, length, request.max_new_tokens));
 }
 
-Generated generate(Network& network, const Request& request,
+Generated generate(InferenceModel& network, const Request& request,
                    const std::function<void(std::int32_t)>& on_token) {
   check(request, network.run().model);
   progress().set_phase("generate");
@@ -89,7 +91,7 @@ Generated generate(Network& network, const Request& request,
     const at::Tensor logits = network.forward(batch, {.cache = &cache, .last_token = true});
     cache.advance(static_cast<std::int64_t>(next.size()));
     const std::int32_t token = choose(network, logits, request, text);
-    out.ended = std::ranges::find(request.ends, token) != request.ends.end();
+    out.ended = std::ranges::find(request.eos_ids, token) != request.eos_ids.end();
     if (out.ended) break;
     out.tokens.push_back(token);
     text.push_back(token);

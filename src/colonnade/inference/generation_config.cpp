@@ -1,4 +1,4 @@
-// See generation_config.h: a table of keys, so that each one is applied, known not to matter, or reported.
+// See generation_config.h. A table of keys decides which are applied, ignored as irrelevant, or reported.
 #include "colonnade/inference/generation_config.h"
 
 #include <fmt/format.h>
@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 using nlohmann::json;
 
 constexpr const char* kFile = "generation_config.json";
-constexpr std::int64_t kDefaultTopK = 50;  // of Transformers, with do_sample
+constexpr std::int64_t kDefaultTopK = 50;  // Transformers' default with do_sample
 
 std::string shortened(const json& value) {
   constexpr std::size_t kMost = 60;
@@ -32,14 +32,14 @@ std::string shortened(const json& value) {
   throw DataError(fmt::format("{}: {} {}; got {}; correct the file", path, key, rule, shortened(value)));
 }
 
-bool reads_as_unset(const json& object, const char* key) {
+bool is_unset(const json& object, const char* key) {
   return !object.contains(key) || object.at(key).is_null();
 }
 
-/// A number from `low` to `high`; nothing where the key is missing or null.
+/// A number from `low` to `high`; nothing if the key is missing or null.
 std::optional<double> number(const json& object, const char* key, const std::string& path, double low,
                              double high) {
-  if (reads_as_unset(object, key)) return std::nullopt;
+  if (is_unset(object, key)) return std::nullopt;
   const json& value = object.at(key);
   const bool fits = value.is_number() && std::isfinite(value.get<double>()) && value.get<double>() >= low &&
                     value.get<double>() <= high;
@@ -59,7 +59,7 @@ std::optional<std::int64_t> integer(const json& object, const char* key, const s
   return static_cast<std::int64_t>(*value);
 }
 
-/// A token id; -1 for a negative one, by which older files say that there is none.
+/// A token id; -1 for a negative one, which means none in older files.
 std::int32_t token_id(const json& value, const char* key, const std::string& path) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
   if (!value.is_number_integer() || value.get<double>() > static_cast<double>(kMost))
@@ -67,20 +67,20 @@ std::int32_t token_id(const json& value, const char* key, const std::string& pat
   return value.get<std::int64_t>() < 0 ? -1 : value.get<std::int32_t>();
 }
 
-/// eos_token_id: one id, or a list of which each one is an end. Nothing where none is named.
-std::optional<std::vector<std::int32_t>> ends_of(const json& object, const std::string& path) {
+/// eos_token_id: one id or a list of ids; nothing if unset.
+std::optional<std::vector<std::int32_t>> eos_ids_of(const json& object, const std::string& path) {
   constexpr const char* kKey = "eos_token_id";
-  if (!object.is_object() || reads_as_unset(object, kKey)) return std::nullopt;
+  if (!object.is_object() || is_unset(object, kKey)) return std::nullopt;
   const json& value = object.at(kKey);
-  std::vector<std::int32_t> ends;
+  std::vector<std::int32_t> eos_ids;
   for (const json& one : value.is_array() ? value : json::array({value}))
-    if (const std::int32_t id = token_id(one, kKey, path); id >= 0) ends.push_back(id);
-  return ends;
+    if (const std::int32_t id = token_id(one, kKey, path); id >= 0) eos_ids.push_back(id);
+  return eos_ids;
 }
 
 enum class Effect : std::uint8_t { kApplied, kNone, kText, kSampledText };
 
-/// A key of GenerationConfig. Those that change the text do so unless they are null, empty or `neutral`.
+/// A key of GenerationConfig. Keys that affect the text have no effect if null, empty or `neutral`.
 struct Key {
   std::string_view name;
   Effect effect;
@@ -97,7 +97,7 @@ constexpr Key kKeys[] = {
     {"repetition_penalty", Effect::kApplied},
     {"max_new_tokens", Effect::kApplied},
     {"max_length", Effect::kApplied},
-    // One text at a time, without padding, beams, an encoder or a draft model.
+    // Irrelevant without batching, padding, beams, an encoder or a draft model.
     {"pad_token_id", Effect::kNone},
     {"decoder_start_token_id", Effect::kNone},
     {"encoder_no_repeat_ngram_size", Effect::kNone},
@@ -165,21 +165,21 @@ constexpr Key kKeys[] = {
     {"eta_cutoff", Effect::kSampledText, 0},
 };
 
-/// The keys above that config.json holds, or else its text_config. Without a generation_config.json these are
-/// the model's, as Transformers takes them from folders of before that file; null means nothing there. Not so
-/// bos_token_id: our runs write the tokenizer's, which need not begin a document of theirs.
+/// Generation keys of config.json or else its text_config, which Transformers uses for folders older than
+/// generation_config.json; null is unset. bos_token_id is excluded: our runs write the tokenizer's, which
+/// need not begin their documents.
 json keys_of_model(const json& hf_config) {
   json found = json::object();
   for (const json& object :
        {hf_config, hf_config.is_object() ? hf_config.value("text_config", json()) : json()})
     for (const Key& key : kKeys)
       if (const std::string name(key.name);
-          object.is_object() && name != "bos_token_id" && !reads_as_unset(object, name.c_str()))
-        found.emplace(name, object.at(name));  // the outer one stays
+          object.is_object() && name != "bos_token_id" && !is_unset(object, name.c_str()))
+        found.emplace(name, object.at(name));  // the outer object takes precedence
   return found;
 }
 
-bool says_nothing(const json& value, double neutral) {
+bool is_neutral(const json& value, double neutral) {
   if (value.is_number()) return value.get<double>() == neutral;
   if (value.is_boolean()) return !value.get<bool>();
   return value.is_null() || value.empty();
@@ -192,9 +192,9 @@ std::vector<std::string> not_applied_of(const json& file, bool do_sample, const 
     const bool known = key != std::end(kKeys);
     if (known && (key->effect == Effect::kApplied || key->effect == Effect::kNone)) continue;
     if (known && key->effect == Effect::kSampledText && !do_sample) continue;
-    if (says_nothing(value, known ? key->neutral : 0)) continue;
+    if (is_neutral(value, known ? key->neutral : 0)) continue;
     found.push_back(fmt::format("{}: {} {}; got {}; the text may differ from that of Transformers", path,
-                                name, known ? "is not applied" : "is not known here and not applied",
+                                name, known ? "is not applied" : "is unknown and not applied",
                                 shortened(value)));
   }
   return found;
@@ -211,21 +211,19 @@ json read_object(const fs::path& path) {
 void read_keys(const json& file, GenerationConfig& config) {
   const std::string& path = config.path;
   constexpr double kAny = std::numeric_limits<double>::infinity();
-  if (!reads_as_unset(file, "do_sample")) {
+  if (!is_unset(file, "do_sample")) {
     if (!file.at("do_sample").is_boolean())
       reject(path, "do_sample", "must be true or false", file.at("do_sample"));
     config.do_sample = file.at("do_sample").get<bool>();
   }
-  config.ends = ends_of(file, path);
-  if (!config.ends && file.contains("eos_token_id")) config.ends.emplace();  // null: the text has no end
-  if (!reads_as_unset(file, "bos_token_id"))
-    config.bos = token_id(file.at("bos_token_id"), "bos_token_id", path);
+  config.eos_ids = eos_ids_of(file, path);
+  if (!config.eos_ids && file.contains("eos_token_id")) config.eos_ids.emplace();  // null: no end
+  if (!is_unset(file, "bos_token_id")) config.bos = token_id(file.at("bos_token_id"), "bos_token_id", path);
   config.values = {.temperature = number(file, "temperature", path, 0, kAny),
                    .top_k = integer(file, "top_k", path, 0),
                    .top_p = number(file, "top_p", path, 0, 1),
                    .repetition_penalty = number(file, "repetition_penalty", path, 0, kAny)};
-  // No probability is as small: the most probable token stays, as in Transformers. As a setting of ours 0 is
-  // all tokens.
+  // 0 keeps the most probable token in Transformers but all tokens in our setting: use the smallest number.
   if (config.values.top_p == 0.0) config.values.top_p = std::numeric_limits<double>::min();
   if (config.values.repetition_penalty == 0.0)
     reject(path, "repetition_penalty", "must be above 0", file.at("repetition_penalty"));
@@ -239,26 +237,26 @@ void read_keys(const json& file, GenerationConfig& config) {
 GenerationConfig read_generation_config(const fs::path& folder, const json& hf_config) {
   GenerationConfig config;
   const fs::path file = folder / kFile;
-  const json of_model = keys_of_model(hf_config);
+  const json model_keys = keys_of_model(hf_config);
   std::error_code absent;
   if (fs::exists(file, absent)) {
     config.path = file.string();
     read_keys(read_object(file), config);
-    if (config.ends || !of_model.contains("eos_token_id")) return config;
+    if (config.eos_ids || !model_keys.contains("eos_token_id")) return config;
     config.path = (folder / "config.json").string();
-    config.ends = ends_of(of_model, config.path);
-  } else if (!of_model.empty()) {
+    config.eos_ids = eos_ids_of(model_keys, config.path);
+  } else if (!model_keys.empty()) {
     config.path = (folder / "config.json").string();
-    read_keys(of_model, config);
+    read_keys(model_keys, config);
   }
   return config;
 }
 
 Sampling sampling_of(const GenerationConfig& config, const SamplingValues& given, std::uint64_t seed) {
   const SamplingValues& file = config.values;
-  const bool samples = config.do_sample || given.ask_for_sampling();
+  const bool sample = config.do_sample || given.requests_sampling();
   Sampling sampling{.temperature = 0.0, .seed = seed};
-  if (samples) {
+  if (sample) {
     sampling.temperature = file.temperature.value_or(1.0);
     sampling.top_k = file.top_k.value_or(config.do_sample ? kDefaultTopK : sampling.top_k);
     sampling.top_p = file.top_p.value_or(1.0);
@@ -270,13 +268,13 @@ Sampling sampling_of(const GenerationConfig& config, const SamplingValues& given
   return sampling;
 }
 
-std::int64_t new_tokens_of(const GenerationConfig& config, std::int64_t prompt, std::int64_t otherwise) {
+std::int64_t new_tokens_of(const GenerationConfig& config, std::int64_t prompt, std::int64_t fallback) {
   if (config.max_new_tokens) return *config.max_new_tokens;
-  if (!config.max_length) return otherwise;
+  if (!config.max_length) return fallback;
   if (*config.max_length <= prompt)
     throw ConfigError(fmt::format(
-        "--max-new-tokens must be given where the folder's max_length leaves no room; got max_length {} and "
-        "a prompt of {} tokens; write --max-new-tokens N",
+        "--max-new-tokens must be given if the prompt reaches the checkpoint's max_length; got max_length {} "
+        "and a prompt of {} tokens; set --max-new-tokens N",
         *config.max_length, prompt));
   return *config.max_length - prompt;
 }

@@ -19,10 +19,10 @@ void check(std::span<const float> logits) {
   for (const float logit : logits) {
     if (std::isnan(logit) || logit == INFINITY)
       throw Error(fmt::format(
-          "logits: they must be finite; got {}; the weights are damaged or overflow in this type", logit));
+          "logits must be finite; got {}; the weights are damaged or overflow in this dtype", logit));
     any = any || std::isfinite(logit);
   }
-  if (!any) throw Error(fmt::format("logits: one must be finite; got none of {}", logits.size()));
+  if (!any) throw Error(fmt::format("logits: at least one must be finite; got none of {}", logits.size()));
 }
 
 /// The ids of the `count` largest logits, largest first.
@@ -38,12 +38,12 @@ std::vector<std::int64_t> largest(std::span<const float> logits, std::size_t cou
   return ids;
 }
 
-void cut_at(std::vector<Candidate>& all, double top_p) {
+void apply_top_p(std::vector<Candidate>& all, double top_p) {
   double before = 0;
   const auto end = std::find_if(all.begin(), all.end(), [&](const Candidate& c) {
-    const bool out = before > top_p;
+    const bool reached = before > top_p;
     before += c.probability;
-    return out;
+    return reached;
   });
   all.erase(end, all.end());
 }
@@ -94,7 +94,7 @@ std::vector<Candidate> candidates(std::span<const float> logits, const Sampling&
   }
   normalize(all);
   if (sampling.top_p > 0) {
-    cut_at(all, sampling.top_p);
+    apply_top_p(all, sampling.top_p);
     normalize(all);
   }
   return all;
@@ -115,7 +115,7 @@ std::int64_t sample(std::span<const float> logits, const Sampling& sampling, std
     sum += c.probability;
     if (sum > at) return c.token;
   }
-  return all.back().token;  // the sum was rounded below 1
+  return all.back().token;  // the sum was rounded to below 1
 }
 
 }  // namespace colonnade::inference

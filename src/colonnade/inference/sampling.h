@@ -1,5 +1,5 @@
-// The next token from the logits of the last one: repetition penalty, temperature, top-k, top-p and a
-// counter-based draw.
+// Sampling of the next token: repetition penalty, temperature, top-k, top-p and a counter-based random
+// number.
 #pragma once
 
 #include <cstdint>
@@ -9,20 +9,20 @@
 
 namespace colonnade::inference {
 
-/// How a token is chosen. Greedy (the largest logit) at temperature 0 or top_k 1.
-/// Source: Megatron's core/inference/sampling/torch_sampling.py; there top-k and top-p exclude each
-/// other, here they combine.
+/// Sampling settings. Greedy (argmax) at temperature 0 or top_k 1.
+/// Source: Megatron's core/inference/sampling/torch_sampling.py; there top-k and top-p are mutually
+/// exclusive, here they combine.
 struct Sampling {
-  double temperature = 1.0;       ///< logits are divided by it
-  std::int64_t top_k = 0;         ///< > 0: only the k largest logits
-  double top_p = 0;               ///< > 0: only the most probable tokens that reach this probability together
-  double repetition_penalty = 1;  ///< of tokens that the text holds already (penalize())
+  double temperature = 1.0;  ///< logits are divided by it
+  std::int64_t top_k = 0;    ///< > 0: only the k largest logits
+  double top_p = 0;  ///< > 0: nucleus sampling, only the most probable tokens up to this total probability
+  double repetition_penalty = 1;  ///< for tokens that the text contains (penalize())
   std::uint64_t seed = 1234;
 
   [[nodiscard]] bool greedy() const { return temperature == 0 || top_k == 1; }
 };
 
-/// What is wrong with the settings of generate, as "<flag>: <rule>; got <value>; <way out>".
+/// Faults of the settings as "<flag> <rule>; got <value>; <fix>".
 std::vector<std::string> faults_of(const Sampling& sampling);
 
 struct Candidate {
@@ -30,21 +30,21 @@ struct Candidate {
   double probability = 0;
 };
 
-/// Divides the logits of the tokens in `seen` by `penalty`, each once; negative ones are multiplied. Above 1
-/// it makes repetition less probable, as RepetitionPenaltyLogitsProcessor of Transformers.
+/// Divides logits of tokens in `seen` by `penalty`, each once; negative logits are multiplied. A penalty
+/// above 1 makes repetition less probable. Source: Transformers' RepetitionPenaltyLogitsProcessor.
 void penalize(std::span<float> logits, std::span<const std::int32_t> seen, double penalty);
 
-/// The tokens that can come next, most probable first; among equal logits the lower id. In this order:
-/// temperature; the top_k largest; softmax over them; of these, each token before which less than or
-/// exactly top_p has been reached (the first always stays); probabilities made to sum to 1. Throws
-/// Error when no logit is finite or one is NaN or +infinity.
+/// Candidates for the next token, most probable first, lower ids first among equal logits. Steps:
+/// temperature; top_k largest; softmax over them; tokens whose predecessors' probabilities sum to at most
+/// top_p (the first always stays); renormalization. Throws Error if no logit is finite or one is NaN or
+/// +infinity.
 std::vector<Candidate> candidates(std::span<const float> logits, const Sampling& sampling);
 
-/// The number in [0, 1) that decides token `position` of a text: a function of seed and position alone,
-/// so that every layout draws the same.
+/// Random number in [0, 1) for token `position`: a function of seed and position only, so the same in every
+/// layout.
 double draw(std::uint64_t seed, std::int64_t position);
 
-/// The token at `position`: the first candidate at which the probabilities so far exceed the draw.
+/// Token at `position`: the first candidate whose cumulative probability exceeds draw().
 std::int64_t sample(std::span<const float> logits, const Sampling& sampling, std::int64_t position);
 
 }  // namespace colonnade::inference

@@ -1,4 +1,4 @@
-// Text of ids as they come, in pieces that no later id changes.
+// Incremental detokenization: text pieces that later ids do not change.
 #pragma once
 
 #include <cstdint>
@@ -9,26 +9,27 @@
 
 namespace colonnade::inference {
 
-/// What follows a prompt. Kept back until it is settled: a token that holds a part of a character, and at the
-/// end of the text a space or an apostrophe with up to five bytes behind it, which tokenizers that clean up
-/// spaces may still take out (" ." becomes ".", " n't" becomes "n't").
+/// Text after a prompt. Withheld until final: tokens with part of a character, and at the end of the text a
+/// space or apostrophe followed by up to five bytes, which tokenizers that clean up spaces may still remove
+/// (" ." becomes
+/// ".", " n't" becomes "n't").
 class TextStream {
  public:
-  /// `tokenizer` must stay.
+  /// Keeps a reference to `tokenizer`.
   TextStream(const tokenizers::Tokenizer& tokenizer, const std::vector<std::int32_t>& prompt);
 
-  /// The text that is settled with this id; often empty.
+  /// Text that this id makes final; often empty.
   [[nodiscard]] std::string add(std::int32_t id);
-  /// What was kept back.
+  /// The remaining text.
   [[nodiscard]] std::string finish();
 
  private:
-  /// What `text` has behind what was given, up to `end`.
-  std::string give(const std::string& text, std::size_t end);
+  /// The part of `text` up to `end` that was not emitted yet.
+  std::string emit(const std::string& text, std::size_t end);
 
   const tokenizers::Tokenizer& tokenizer_;
   std::vector<std::int32_t> ids_;
-  std::string given_;
+  std::string emitted_;
 };
 
 }  // namespace colonnade::inference

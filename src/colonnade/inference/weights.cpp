@@ -6,12 +6,12 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/checkpoint/hugging_face.h"
+#include "colonnade/config/data_flags.h"
 #include "colonnade/config/parse.h"
 #include "colonnade/config/schema.h"
-#include "colonnade/config/words_of_data.h"
 #include "colonnade/convert/hugging_face.h"
-#include "colonnade/job/continued.h"
-#include "colonnade/job/foreign.h"
+#include "colonnade/job/folder_checks.h"
+#include "colonnade/job/resume_policy.h"
 #include "colonnade/job/tokenizer_source.h"
 #include "colonnade/models/hf/config.h"
 
@@ -46,16 +46,16 @@ const Keys kRunKeys = {"tokenizer_type",
                        "sft_tokenizer_prompt_format",
                        "chat_template"};
 
-bool given(const config::Run& run, const std::string& key) { return run.given.contains(key); }
-bool any_given(const config::Run& run, const Keys& keys) {
-  return std::any_of(keys.begin(), keys.end(), [&](const std::string& key) { return given(run, key); });
+bool is_given(const config::Run& run, const std::string& key) { return run.given.contains(key); }
+bool is_any_given(const config::Run& run, const Keys& keys) {
+  return std::any_of(keys.begin(), keys.end(), [&](const std::string& key) { return is_given(run, key); });
 }
 
-bool switched_on(const config::Run& run, const std::string& key) {
-  return given(run, key) && config::text_of(run, config::setting(key)) == "true";
+bool is_enabled(const config::Run& run, const std::string& key) {
+  return is_given(run, key) && config::text_of(run, config::setting(key)) == "true";
 }
 
-const char* const kFillGroup = "fill-in-the-middle";
+const char* const kFimGroup = "fill-in-the-middle";
 const Keys kFileKeys = {"data_args_path", "per_split_data_args_path"};
 const Keys kTokenizerKeys(std::begin(job::kTokenizerKeys), std::end(job::kTokenizerKeys));
 const Keys kTokenizerFileKeys = {"tokenizer_model", "vocab_file", "merge_file"};
@@ -63,60 +63,62 @@ const Keys kMessageKeys = {"sft", "sft_tokenizer_prompt_format", "chat_template"
 const Keys kDocumentKeys = {"eod_mask_loss", "reset_position_ids", "reset_attention_mask",
                             "allow_ambiguous_pad_tokens"};
 
-/// Settings of the run whose place is taken by what was given: by other data, samples of another kind,
-/// another way to write messages, or files of another tokenizer.
-class Replaced {
+/// Settings of the checkpoint's run that given settings override: other data, samples of another kind,
+/// another message format, or files of another tokenizer.
+class OverriddenSettings {
  public:
-  Replaced(const config::Run& run, const nlohmann::json& kept) {
-    const bool mock = switched_on(run, "mock_data");
-    const bool turned = given(run, "sft") && kept.value("sft", "false") != (run.data.sft ? "true" : "false");
-    if (any_given(run, kDataKeys) || any_given(run, kFileKeys)) add(kDataKeys);
-    if (any_given(run, kTokenizerFileKeys)) add(kTokenizerFileKeys);
-    if (turned || mock || switched_on(run, "fim_data")) add(kMessageKeys);
-    if (turned) add(kDocumentKeys);
+  OverriddenSettings(const config::Run& run, const nlohmann::json& saved) {
+    const bool mock = is_enabled(run, "mock_data");
+    const bool sft_toggled =
+        is_given(run, "sft") && saved.value("sft", "false") != (run.data.sft ? "true" : "false");
+    if (is_any_given(run, kDataKeys) || is_any_given(run, kFileKeys)) add(kDataKeys);
+    if (is_any_given(run, kTokenizerFileKeys)) add(kTokenizerFileKeys);
+    if (sft_toggled || mock || is_enabled(run, "fim_data")) add(kMessageKeys);
+    if (sft_toggled) add(kDocumentKeys);
     const std::string& format = run.data.sft_tokenizer_prompt_format;
     if (!run.data.chat_template.empty()) add({"sft_tokenizer_prompt_format"});
     if (!format.empty() && format != "default") add({"chat_template"});
-    no_fill_ = mock || switched_on(run, "sft");
+    no_fim_ = mock || is_enabled(run, "sft");
   }
   [[nodiscard]] bool contains(const config::Setting& setting) const {
-    return keys_.contains(setting.key) || (no_fill_ && setting.group == kFillGroup);
+    return keys_.contains(setting.key) || (no_fim_ && setting.group == kFimGroup);
   }
 
  private:
   void add(const Keys& keys) { keys_.insert(keys.begin(), keys.end()); }
   Keys keys_;
-  bool no_fill_ = false;
+  bool no_fim_ = false;
 };
 
-/// A seed draws the samples of a run, and texts that are no part of it. A run without validation says nothing
-/// of its length.
-bool is_of_use(const std::string& key, const std::string& value, config::Use use) {
+/// The run's seed applies to its own samples only, not to generated text. eval_iters 0 (no validation) says
+/// nothing about length.
+bool applies_to(const std::string& key, const std::string& value, config::Use use) {
   if (use == config::Use::kEvaluateTokens && kTokenizerKeys.contains(key)) return false;  // ids are given
   if (key == "seed") return use == config::Use::kEvaluateData;
   if (key == "eval_iters" && value == "0") return false;
-  return kRunKeys.contains(key) || kDataKeys.contains(key) || config::setting(key).group == kFillGroup;
+  return kRunKeys.contains(key) || kDataKeys.contains(key) || config::setting(key).group == kFimGroup;
 }
 
-/// The settings that a native checkpoint keeps of its run, by key.
-void take(config::Run& run, const nlohmann::json& kept, config::Use use) {
-  const Replaced replaced(run, kept);
-  for (const auto& [key, text] : kept.items()) {
+/// Adopts run settings that a native checkpoint stores, by key.
+void adopt(config::Run& run, const nlohmann::json& saved, config::Use use) {
+  const OverriddenSettings overridden(run, saved);
+  for (const auto& [key, text] : saved.items()) {
     const config::Setting& setting = config::setting(key);
     const auto value = text.get<std::string>();
-    if (given(run, key) || replaced.contains(setting) || !config::reads(use, setting)) continue;
+    if (is_given(run, key) || overridden.contains(setting) || !config::reads(use, setting)) continue;
     if (kTokenizerKeys.contains(key) && !run.checkpoint.use_tokenizer_model_from_checkpoint_args) continue;
-    if (is_of_use(key, value, use)) config::set(run, key, value);
+    if (applies_to(key, value, use)) config::set(run, key, value);
   }
-  if (run.data.sft && !given(run, "sft"))
+  if (run.data.sft && !is_given(run, "sft"))
     run.notes.emplace_back("--sft: the checkpoint's run read chat messages; --no-sft reads texts");
-  if (run.data.fim.enabled && !given(run, "fim_data"))
-    run.notes.emplace_back("--fim-data: the checkpoint's run cut its texts; --no-fim-data reads them whole");
+  if (run.data.fim.enabled && !is_given(run, "fim_data"))
+    run.notes.emplace_back(
+        "--fim-data: the checkpoint's run used fill-in-the-middle samples; --no-fim-data disables them");
 }
 
-/// Ids are read: a tokenizer that only a YAML file names must not stop it.
-void leave_out_tokenizer(config::Run& run) {
-  const auto typed = [&run](const std::string& key) { return config::typed(run, key); };
+/// Token ids need no tokenizer; one from a YAML file alone must not cause an error.
+void clear_tokenizer(config::Run& run) {
+  const auto typed = [&run](const std::string& key) { return config::is_from_command_line(run, key); };
   if (std::ranges::any_of(kTokenizerKeys, typed)) return;
   for (const std::string& key : kTokenizerKeys)
     config::set(run, key, config::text_of(config::Run{}, config::setting(key)));
@@ -124,17 +126,17 @@ void leave_out_tokenizer(config::Run& run) {
 
 }  // namespace
 
-checkpoint::Source open_weights(const config::Run& run, const comm::Group& world, checkpoint::Check check) {
+checkpoint::CheckpointReader open_weights(const config::Run& run, const comm::Group& world,
+                                          checkpoint::Check check) {
   const config::Checkpoint& c = run.checkpoint;
   if (c.load.empty() && c.pretrained_checkpoint.empty())
-    throw ConfigError(
-        "weights: --load or --pretrained-checkpoint must name them; got neither; write --load DIR");
+    throw ConfigError("--load or --pretrained-checkpoint must name the weights; got neither; use --load DIR");
   if (c.load.empty()) return convert::open_weights(c.pretrained_checkpoint, c.ckpt_step, world, check);
   const auto found = checkpoint::find_checkpoint(c.load, c.ckpt_step, world, check);
-  if (found) return checkpoint::Source::open_native(found->folder);
+  if (found) return checkpoint::CheckpointReader::open_native(found->folder);
   if (!c.pretrained_checkpoint.empty())
     return convert::open_weights(c.pretrained_checkpoint, std::nullopt, world, check);
-  const std::string fault = checkpoint::foreign_weights_fault(c.load);
+  const std::string fault = checkpoint::unsupported_weights_fault(c.load);
   throw DataError(!fault.empty()
                       ? fmt::format("--load: {}", fault)
                       : fmt::format("{}: --load must name a run folder, a checkpoint or a Hugging Face "
@@ -142,19 +144,19 @@ checkpoint::Source open_weights(const config::Run& run, const comm::Group& world
                                     c.load));
 }
 
-void take_settings(config::Run& run, config::Use use) {
+void adopt_settings(config::Run& run, config::Use use) {
   config::Checkpoint& c = run.checkpoint;
-  if (const std::string fault = job::closed_load_fault(run); !fault.empty()) throw ConfigError(fault);
+  if (const std::string fault = job::unreadable_load_fault(run); !fault.empty()) throw ConfigError(fault);
   if (c.pretrained_checkpoint.empty() && checkpoint::is_hugging_face_folder(c.load))
     std::swap(c.pretrained_checkpoint, c.load);
   const auto source = open_weights(run, {}, checkpoint::Check::kSizes);
   if (source.state().is_object() && source.state().contains("settings")) {
     if (c.use_checkpoint_args)
-      job::keep_tokenizer(run, source.state().at("settings"), source.folder().string());
-    take(run, source.state().at("settings"), use);
+      job::resume_tokenizer(run, source.state().at("settings"), source.folder().string());
+    adopt(run, source.state().at("settings"), use);
   }
-  if (use == config::Use::kEvaluateTokens) return leave_out_tokenizer(run);
-  job::use_copies(run, source.state(), source.folder());
+  if (use == config::Use::kEvaluateTokens) return clear_tokenizer(run);
+  job::use_tokenizer_copies(run, source.state(), source.folder());
   job::adopt_tokenizer(run, source);
 }
 

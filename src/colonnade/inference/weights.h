@@ -1,4 +1,4 @@
-// Where a verb that only computes finds its weights, and what their run says besides the model.
+// Checkpoints and their run settings for `evaluate` and `generate`.
 #pragma once
 
 #include "colonnade/checkpoint/load.h"
@@ -8,20 +8,21 @@
 
 namespace colonnade::inference {
 
-/// Fills settings that were not given and that `use` reads from the run that wrote the checkpoint: tokenizer,
-/// what makes samples (--seq-length, --mask-prob, ...; the seed for kEvaluateData alone), how many a
-/// validation reads, and the data with its split unless data was given. What something given makes
-/// meaningless is not taken: --chat-template beside --no-sft. A Hugging Face folder gives its tokenizer where
-/// none is named (job::adopt_tokenizer); kEvaluateTokens takes none. Such a folder named by --load becomes
-/// --pretrained-checkpoint. Call it before job::start, which fills the model's own settings. Throws
-/// ConfigError when neither --load nor --pretrained-checkpoint is given, DataError when the named folder
-/// holds no whole checkpoint.
-void take_settings(config::Run& run, config::Use use);
+/// Adopts settings that were not given from the run that wrote the checkpoint, as far as `use` reads them:
+/// tokenizer, sample construction (--seq-length, --mask-prob, ...; the seed only for kEvaluateData),
+/// validation size, and the data with its split unless data was given. Settings that a given one overrides
+/// are skipped, e.g.
+/// --chat-template with --no-sft. A Hugging Face folder provides its tokenizer if none is given
+/// (job::adopt_tokenizer), except for kEvaluateTokens; if named by --load, it becomes
+/// --pretrained-checkpoint. Call before job::start, which fills the model settings. Throws ConfigError
+/// without --load and
+/// --pretrained-checkpoint, DataError if the folder holds no complete checkpoint.
+void adopt_settings(config::Run& run, config::Use use);
 
-/// The checkpoint that --load (with --ckpt-step) names, else --pretrained-checkpoint's. Every byte of a
-/// native one is checked, by all ranks together; a damaged one is passed over for the newest whole one,
-/// with a warning. Collective. Throws as take_settings.
-checkpoint::Source open_weights(const config::Run& run, const comm::Group& world = {},
-                                checkpoint::Check check = checkpoint::Check::kChecksums);
+/// Opens the checkpoint of --load (with --ckpt-step), else of --pretrained-checkpoint. All ranks together
+/// verify every byte of a native one; a damaged one is skipped for the newest intact one, with a warning.
+/// Collective. Throws as adopt_settings.
+checkpoint::CheckpointReader open_weights(const config::Run& run, const comm::Group& world = {},
+                                          checkpoint::Check check = checkpoint::Check::kChecksums);
 
 }  // namespace colonnade::inference

@@ -19,10 +19,10 @@ data_parallel::Options buffer_options(const config::Run& run, int replicas,
   options.sharding = layout::sharding_of(p);
   options.deterministic = p.deterministic_mode;
   options.reshard_after_forward = p.torch_fsdp2_reshard_after_forward;
-  options.splits_backward = schedule::splits_backward(p);
-  options.cut_outer = p.outer_dp_sharding_strategy == "optim";
-  if (p.grad_reduce_in_bf16) options.travel.in = at::kBFloat16;
-  options.travel.exchanged = p.ddp_reduce_scatter_with_fp32_accumulation;
+  options.defers_weight_grads = schedule::splits_backward(p);
+  options.shard_outer = p.outer_dp_sharding_strategy == "optim";
+  if (p.grad_reduce_in_bf16) options.grad_reduce.dtype = at::kBFloat16;
+  options.grad_reduce.all_to_all = p.ddp_reduce_scatter_with_fp32_accumulation;
   std::int64_t parameters = 0;
   for (const tensor::Stage* stage : stages)
     for (const tensor::Parameter* parameter : stage->trained_parameters())
@@ -32,18 +32,20 @@ data_parallel::Options buffer_options(const config::Run& run, int replicas,
   return options;
 }
 
-data_parallel::Levels replicas(comm::Communicators& ranks, const config::Run& run, layout::Family family) {
-  const int inner = layout::levels_of(run.parallel, ranks.mesh()).inner.of(family);
-  auto [instance, places] = ranks.levels(layout::data_axes(family), inner);
+data_parallel::ReplicaGroups replica_levels(comm::Communicators& ranks, const config::Run& run,
+                                            layout::ParamGroup family) {
+  const int inner = layout::replica_levels(run.parallel, ranks.mesh()).inner.of(family);
+  auto [instance, places] = ranks.inner_outer_groups(layout::data_axes(family), inner);
   return {std::move(instance), std::move(places)};
 }
 
-/// None is made for a model without experts.
-data_parallel::Levels expert_replicas(comm::Communicators& ranks, const config::Run& run,
-                                      const std::vector<std::vector<tensor::Parameter*>>& chunks) {
+/// Groups of the expert parameters' replicas; none for a model without experts.
+data_parallel::ReplicaGroups expert_replicas(comm::Communicators& ranks, const config::Run& run,
+                                             const std::vector<std::vector<tensor::Parameter*>>& chunks) {
   for (const auto& chunk : chunks)
     for (const tensor::Parameter* p : chunk)
-      if (p->spec.family == layout::Family::kExpert) return replicas(ranks, run, layout::Family::kExpert);
+      if (p->spec.param_group == layout::ParamGroup::kExpert)
+        return replica_levels(ranks, run, layout::ParamGroup::kExpert);
   return {};
 }
 
@@ -56,9 +58,10 @@ std::unique_ptr<data_parallel::GradBuffers> make_buffers(const config::Run& run,
   for (tensor::Stage* stage : stages) chunks.push_back(stage->trained_parameters());
   auto buffers = std::make_unique<data_parallel::GradBuffers>(
       chunks,
-      data_parallel::Groups{replicas(ranks, run, layout::Family::kDense), ranks.group({layout::Axis::kTp}),
-                            stage_groups(run, ranks), expert_replicas(ranks, run, chunks)},
-      buffer_options(run, ranks.mesh().size(layout::data_axes(layout::Family::kDense)), stages, tensors));
+      data_parallel::Groups{replica_levels(ranks, run, layout::ParamGroup::kDense),
+                            ranks.group({layout::Axis::kTp}), stage_groups(run, ranks),
+                            expert_replicas(ranks, run, chunks)},
+      buffer_options(run, ranks.mesh().size(layout::data_axes(layout::ParamGroup::kDense)), stages, tensors));
   for (tensor::Stage* stage : stages) buffers->attach(*stage);
   return buffers;
 }
@@ -67,10 +70,10 @@ pipeline::GradientEvents gradient_events(data_parallel::GradBuffers& buffers) {
   return {.before_last_backward =
               [&buffers](int chunk) {
                 fault::point("backward");
-                buffers.arm(chunk);
+                buffers.mark_last_microbatch(chunk);
               },
-          .before_weights = [&buffers] { buffers.enter_weights(); },
-          .before_product = [&buffers](const tensor::Parameter& p) { buffers.enter_product(p); }};
+          .before_weights = [&buffers] { buffers.begin_weight_grads(); },
+          .before_product = [&buffers](const tensor::Parameter& p) { buffers.begin_weight_grad(p); }};
 }
 
 }  // namespace colonnade::job

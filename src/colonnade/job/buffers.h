@@ -1,4 +1,4 @@
-// The gradient buffers of a rank: settings and groups as data_parallel takes them.
+// The gradient buffers of a rank, built from the settings and process groups of its run.
 #pragma once
 
 #include <memory>
@@ -11,13 +11,13 @@
 
 namespace colonnade::job {
 
-/// Of the parameters of `stages`, which from now on tell them when blocks begin and end. `tensors`: type and
-/// device of a rank without parameters. Makes the groups of all replicas and stages; collective.
+/// Buffers of the trained parameters of `stages`, whose blocks notify them from now on. `tensors`: dtype and
+/// device on a rank without parameters. Creates the process groups of all replicas and stages; collective.
 std::unique_ptr<data_parallel::GradBuffers> make_buffers(const config::Run& run, comm::Communicators& ranks,
                                                          const std::vector<tensor::Stage*>& stages,
                                                          const at::TensorOptions& tensors);
 
-/// What the executor tells the gradients' buffers.
+/// Executor callbacks that drive the gradient buffers.
 pipeline::GradientEvents gradient_events(data_parallel::GradBuffers& buffers);
 
 }  // namespace colonnade::job

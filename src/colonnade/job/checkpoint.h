@@ -1,4 +1,4 @@
-// A job's state in and out of checkpoints, in any layout.
+// Saves the state of a job to checkpoints and restores it, in any layout.
 #pragma once
 
 #include <filesystem>
@@ -12,45 +12,45 @@
 
 namespace colonnade::job {
 
-/// What this rank gives to a checkpoint of the job now. Views of live memory: save before the next
-/// step. Model tensors have Hugging Face names where the family has some; optimizer state is named
-/// optimizer.{exp_avg, exp_avg_sq, fp32_param}.<our name>. `more` joins the state under its keys: the
-/// training loop keeps its "lr_schedule", "tokenizer" (tokenizer_state) and "data" (data_state) there; the
-/// tokenizer's ids of begin and end go into config.json too, unless `files` have others. `files` join the
-/// step folder, and what they copy of the tokenizer joins the state as "tokenizer_files".
+/// This rank's share of a checkpoint of the job. Tensors are views of live memory: save before the next step.
+/// Model tensors have Hugging Face names where the family has some; optimizer state is named
+/// optimizer.{exp_avg, exp_avg_sq, fp32_param}.<our name>. `more` is merged into the state: the training loop
+/// adds "lr_schedule", "tokenizer" (tokenizer_state) and "data" (data_state). The tokenizer's bos and eos ids
+/// also go into config.json, unless `files` has others. `files` are written to the step folder; the map of
+/// copied tokenizer files is stored in the state as "tokenizer_files".
 checkpoint::Snapshot snapshot(Job& job, const nlohmann::json& more = nlohmann::json::object(),
                               const StepFiles& files = {});
 
-/// checkpoint::save of the snapshot, with the retention of the settings. Collective.
+/// checkpoint::save of the snapshot, with --save-retain-interval. Collective.
 checkpoint::SaveResult save(Job& job, const std::filesystem::path& run_folder,
                             const nlohmann::json& more = nlohmann::json::object(),
                             const checkpoint::SaveOptions& options = {}, const StepFiles& files = {});
 
 enum class Restore {
-  kContinue,  ///< weights, optimizer state, counters: the run goes on
-  kWeights,   ///< weights only; optimizer and counters start anew
+  kResume,   ///< weights, optimizer state and counters
+  kWeights,  ///< weights only; optimizer state and counters start from scratch
 };
 
-/// Reads this rank's part from a native checkpoint or a Hugging Face folder, whatever layout wrote
-/// it. With --no-load-optim kContinue takes weights and counters only: optimizer states, its step count
-/// (Adam's bias correction) and the loss scale start anew, and so does the schedule (train/loop.cpp); this
-/// is Megatron's rule. A dynamic loss scale goes on only from a dynamic one. The precision may be another
-/// one: with optimizer states the fp32 values go on, the fp32_param of a 16-bit run or the weights of an fp32
-/// run; without them, and for kWeights, weights are converted. Throws DataError where a tensor is missing,
-/// has another shape or is left over (check_taken), ConfigError where kContinue meets a folder without
+/// Reads this rank's shards from a native checkpoint or a Hugging Face folder, whatever layout wrote it. With
+/// --no-load-optim, kResume reads weights and counters only: optimizer states, their step count (Adam's bias
+/// correction), the loss scale and the schedule (train/loop.cpp) start from scratch, as in Megatron. A
+/// dynamic loss scale resumes only from a dynamic one. The precision may differ: with optimizer states the
+/// fp32 values are loaded, the fp32_param of a 16-bit run or the weights of an fp32 run; without them, and
+/// for kWeights, weights are converted. Throws DataError for a tensor that is missing, has another shape or
+/// is unknown to the model (require_model_tensors), ConfigError where kResume meets a folder without
 /// optimizer state or with that of another optimizer.
-void restore(Job& job, const checkpoint::Source& source, Restore what);
+void restore(Job& job, const checkpoint::CheckpointReader& source, Restore what);
 
-/// How far the run of a checkpoint had come: of Source::state().
+/// Progress of the run that saved a checkpoint, from CheckpointReader::state().
 Counters counters_of(const nlohmann::json& state);
 
-/// Counters that `run` continues after: counters_of, or with --override-ckpt-iteration N the iteration N, N x
-/// --global-batch-size samples and no skipped steps. The step count of the optimizer stays that of the state.
+/// Counters that `run` resumes from: counters_of, or with --override-ckpt-iteration N the iteration N, N x
+/// --global-batch-size samples and no skipped steps. The optimizer keeps the step count of the state.
 /// Source: Megatron's training/checkpointing.py (load_checkpoint).
 Counters resumed_counters(const nlohmann::json& state, const config::Run& run);
 
-/// Throws ConfigError where one of the checkpoint's model and of the model that is built is that of a
-/// program's own builder (Model::of_settings) and the other is not.
-void require_same_builder(const checkpoint::Source& source, bool of_settings);
+/// Throws ConfigError when either the checkpoint's model or the model being built comes from a program's own
+/// builder (Model::from_settings is false) and the other does not.
+void require_same_builder(const checkpoint::CheckpointReader& source, bool from_settings);
 
 }  // namespace colonnade::job

@@ -23,20 +23,20 @@ namespace {
 constexpr int kSmallWorld = 16;
 constexpr double kPeakBound = 0.03;
 
-/// Once: the counter stays.
+/// Installs the counting allocator once; it stays.
 void count_meta() { [[maybe_unused]] static const bool kCounting = (tensor::count_meta_memory(), true); }
 
 std::int64_t bytes_of(const at::Tensor& x) { return x.defined() ? static_cast<std::int64_t>(x.nbytes()) : 0; }
 
-/// Ranks agree on the names of losses before they sum them; a rank alone knows its own only.
+/// Ranks agree on the names of losses before they reduce them; a single rank knows only its own.
 std::vector<comm::LoggedCall> calls_of(const comm::CallLog& log) {
   std::vector<comm::LoggedCall> calls = log.calls();
-  for (comm::LoggedCall& call : calls) call.agreed = call.agreed || call.what == kLossSums;
+  for (comm::LoggedCall& call : calls) call.dynamic_size = call.dynamic_size || call.what == kLossSums;
   return calls;
 }
 
-/// Of every group in which the first rank of a stage spoke, the first and the last member.
-std::set<int> ends_of_groups(const std::map<int, DryRun>& seen) {
+/// The first and last member of every group in which the first rank of a stage called a collective.
+std::set<int> end_ranks_of_groups(const std::map<int, DryRun>& seen) {
   std::set<int> stages, ends;
   for (const auto& [rank, one] : seen) {
     if (!stages.insert(one.pipeline_rank).second) continue;
@@ -45,7 +45,7 @@ std::set<int> ends_of_groups(const std::map<int, DryRun>& seen) {
   return ends;
 }
 
-/// As the dry run sees it.
+/// `run` on the meta device.
 config::Run on_meta(config::Run run) {
   run.training.device = "meta";
   return run;
@@ -61,7 +61,7 @@ std::int64_t optimizer_bytes(Job& job) {
 }
 
 tensor::Batch empty_batch(const config::Run& given) {
-  const config::Run run = layout::with_equal_groups(given);
+  const config::Run run = layout::with_fixed_context_size(given);
   const auto b = run.training.micro_batch_size;
   const bool encoder = run.model.has_encoder();
   const auto s = encoder ? run.training.decoder_seq_length : run.training.seq_length;
@@ -82,8 +82,8 @@ tensor::Batch empty_batch(const config::Run& given) {
   }
   if (run.data.reset_attention_mask)
     batch.set("attention_mask", at::zeros({b, 1, s, s}, ids.dtype(at::kBool)));
-  if (run.training.calculate_per_token_loss) put_further_per_token(batch, run.model.mtp_num_layers);
-  batch = context_part(std::move(batch), 0, run.parallel.context_parallel_size, run.model.mtp_num_layers);
+  if (run.training.calculate_per_token_loss) put_mtp_per_token(batch, run.model.mtp_num_layers);
+  batch = context_shard(std::move(batch), 0, run.parallel.context_parallel_size, run.model.mtp_num_layers);
   if (given.parallel.hybrid_context_parallel)
     batch.set_share({.ranks = run.parallel.context_parallel_size, .tokens = s, .sample = s});
   return batch;
@@ -125,30 +125,31 @@ DryRun dry_run(const config::Run& run, int rank) {
 std::vector<DryRun> dry_run_all(const config::Run& run) {
   const int world = run.parallel.world_size;
   std::map<int, DryRun> seen;
-  const auto look_at = [&](int rank) {
+  const auto visit = [&](int rank) {
     if (!seen.contains(rank)) seen.emplace(rank, dry_run(run, rank));
   };
   if (world <= kSmallWorld) {
-    for (int rank = 0; rank < world; ++rank) look_at(rank);
+    for (int rank = 0; rank < world; ++rank) visit(rank);
   } else {
     const std::vector<int> classes = cost::rank_classes(run);
-    const auto alike = [&](int rank) {
+    const auto class_size = [&](int rank) {
       return static_cast<int>(std::ranges::count(classes, classes.at(static_cast<std::size_t>(rank))));
     };
     std::set<int> known;
     for (int rank = 0; rank < world; ++rank)
-      if (known.insert(classes[static_cast<std::size_t>(rank)]).second) look_at(rank);
-    for (const int end : ends_of_groups(seen)) look_at(end);
+      if (known.insert(classes[static_cast<std::size_t>(rank)]).second) visit(rank);
+    for (const int end : end_ranks_of_groups(seen)) visit(end);
     known.clear();
     for (auto& [rank, one] : seen)
-      one.alike = known.insert(classes[static_cast<std::size_t>(rank)]).second ? alike(rank) : 0;
+      one.represented_ranks =
+          known.insert(classes[static_cast<std::size_t>(rank)]).second ? class_size(rank) : 0;
   }
   std::vector<DryRun> all;
   for (auto& [rank, one] : seen) all.push_back(std::move(one));
   return all;
 }
 
-std::vector<cost::StageMemory> plans_of(const config::Run& run, const std::vector<DryRun>& seen) {
+std::vector<cost::StageMemory> planned_memory_of(const config::Run& run, const std::vector<DryRun>& seen) {
   std::map<double, std::vector<cost::StageMemory>> by_share;
   std::vector<cost::StageMemory> plans;
   for (const DryRun& one : seen) {
@@ -162,32 +163,33 @@ std::vector<cost::StageMemory> plans_of(const config::Run& run, const std::vecto
   return plans;
 }
 
-std::vector<std::string> broken_promises(const config::Run& run, const std::vector<DryRun>& seen) {
-  const auto plans = plans_of(run, seen);
+std::vector<std::string> plan_mismatches(const config::Run& run, const std::vector<DryRun>& seen) {
+  const auto plans = planned_memory_of(run, seen);
   std::vector<std::string> faults;
   for (std::size_t i = 0; i < seen.size(); ++i) {
     const DryRun& one = seen[i];
     const cost::StageMemory& plan = plans[i];
-    const auto say = [&](const char* what, std::int64_t got, std::int64_t planned) {
+    const auto report = [&](const char* what, std::int64_t got, std::int64_t planned) {
       faults.push_back(fmt::format(
-          "rank {}, {} must be as planned, {}; got {}; the plan is wrong for these settings, please "
-          "report them",
+          "rank {}, {} must be as planned, {}; got {}; the plan is wrong for these settings, please report "
+          "them",
           one.rank, what, planned, got));
     };
-    if (one.num_parameters != plan.num_parameters) say("parameters", one.num_parameters, plan.num_parameters);
-    if (one.parameters != plan.parameters) say("bytes of parameters", one.parameters, plan.parameters);
-    if (one.gradients != plan.gradients) say("bytes of gradients", one.gradients, plan.gradients);
-    if (one.optimizer > plan.optimizer) say("bytes of optimizer states", one.optimizer, plan.optimizer);
-    // The plan's optimizer is that of the fullest rank of the stage.
+    if (one.num_parameters != plan.num_parameters)
+      report("parameters", one.num_parameters, plan.num_parameters);
+    if (one.parameters != plan.parameters) report("bytes of parameters", one.parameters, plan.parameters);
+    if (one.gradients != plan.gradients) report("bytes of gradients", one.gradients, plan.gradients);
+    if (one.optimizer > plan.optimizer) report("bytes of optimizer states", one.optimizer, plan.optimizer);
+    // The plan has the optimizer states of the stage's largest rank.
     const std::int64_t planned = plan.peak() - plan.optimizer + one.optimizer;
     if (std::abs(static_cast<double>(one.peak - planned)) > kPeakBound * static_cast<double>(planned))
-      say("peak of forward and backward within 3 %", one.peak, planned);
+      report("peak of forward and backward within 3 %", one.peak, planned);
   }
   return faults;
 }
 
-std::vector<std::string> broken_talk(const std::vector<DryRun>& seen) {
-  comm::CallsOfRanks ranks;
+std::vector<std::string> collective_mismatches(const std::vector<DryRun>& seen) {
+  comm::CallLogs ranks;
   std::map<int, const DryRun*> first_of_stage;
   std::vector<std::string> faults;
   for (const DryRun& one : seen) {
@@ -197,7 +199,7 @@ std::vector<std::string> broken_talk(const std::vector<DryRun>& seen) {
     for (std::string& fault : comm::differences(first.rank, first.calls, one.rank, one.calls))
       faults.push_back(std::move(fault));
   }
-  for (std::string& fault : comm::misfits(ranks)) faults.push_back(std::move(fault));
+  for (std::string& fault : comm::call_mismatches(ranks)) faults.push_back(std::move(fault));
   return faults;
 }
 

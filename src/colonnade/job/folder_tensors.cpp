@@ -22,7 +22,7 @@ namespace {
 using Names = std::vector<std::string>;
 using checkpoint::first_names;
 
-/// The largest number of a layer in `names`: the first part of a name that is a number.
+/// The largest layer number in `names`, where the first numeric component of a name is its layer.
 std::int64_t last_layer(const Names& names) {
   std::int64_t last = -1;
   for (const std::string& name : names) {
@@ -35,8 +35,9 @@ std::int64_t last_layer(const Names& names) {
   return last;
 }
 
-std::string unknown_fault(const models::hf::Leftovers& left, const config::Model& model) {
-  if (const std::string foreign = models::hf::foreign_tensors(left.unknown); !foreign.empty()) return foreign;
+std::string unknown_fault(const models::hf::TensorDiff& left, const config::Model& model) {
+  if (const std::string foreign = models::hf::unsupported_tensors(left.unknown); !foreign.empty())
+    return foreign;
   const std::int64_t layers = std::max(model.num_layers, model.encoder_num_layers);
   std::string fix =
       "use the config.json that was saved with these weights, whose architecture has these tensors";
@@ -46,12 +47,12 @@ std::string unknown_fault(const models::hf::Leftovers& left, const config::Model
         "saved with them",
         layers, last);
   else if (std::ranges::all_of(left.unknown, [](const std::string& name) { return name.ends_with(".bias"); }))
-    fix = "config.json says a model without these biases: use the one that was saved with the weights";
+    fix = "config.json describes a model without these biases: use the one that was saved with the weights";
   return fmt::format("{} others: {}; {}", left.unknown.size(), first_names(left.unknown), fix);
 }
 
-/// The keys of config.json that tie the output layer, or do not, and change nothing else of the model: T5's
-/// logits are scaled unless the first one is false or the second one says it.
+/// The keys of config.json that tie or untie the output layer and change nothing else: T5 scales its logits
+/// unless tie_word_embeddings is false or scale_decoder_outputs says so.
 std::string tie_keys(bool tied, const std::optional<std::string>& scaled) {
   const std::string tie = fmt::format("\"tie_word_embeddings\": {}", tied);
   return scaled ? fmt::format("{} and \"scale_decoder_outputs\": {}", tie, *scaled) : tie;
@@ -79,8 +80,8 @@ std::string missing_fault(const Names& missing, const config::Model& model) {
                      first_names(missing));
 }
 
-/// The first copy whose values are not those of its original; null when there is none.
-const models::hf::Copy* differing_copy(const checkpoint::Source& source,
+/// The first copy whose values differ from its original; null when there is none.
+const models::hf::Copy* differing_copy(const checkpoint::CheckpointReader& source,
                                        const std::vector<models::hf::Copy>& copies) {
   const auto found = std::ranges::find_if(copies, [&](const models::hf::Copy& copy) {
     return source.has(copy.original) && !convert::equal_tensors(source, copy.name, copy.original);
@@ -88,13 +89,13 @@ const models::hf::Copy* differing_copy(const checkpoint::Source& source,
   return found == copies.end() ? nullptr : &*found;
 }
 
-/// Logs what of the folder is not read.
-void report_unread(const checkpoint::Source& source, const models::hf::Leftovers& left) {
+/// Logs the files and tensors of the folder that are not read.
+void log_unread(const checkpoint::CheckpointReader& source, const models::hf::TensorDiff& left) {
   std::vector<std::string> parts;
-  for (const auto& [what, names] : left.unread)
+  for (const auto& [what, names] : left.unused)
     parts.push_back(fmt::format("{} {} ({})", names.size(), what, first_names(names)));
   if (const Names& files = source.unlisted_files(); !files.empty())
-    parts.push_back(fmt::format("{} files that model.safetensors.index.json does not name ({})", files.size(),
+    parts.push_back(fmt::format("{} files missing in model.safetensors.index.json ({})", files.size(),
                                 first_names(files)));
   if (!parts.empty()) log::info("{}: not read: {}", source.folder().string(), fmt::join(parts, ", "));
 }
@@ -102,7 +103,7 @@ void report_unread(const checkpoint::Source& source, const models::hf::Leftovers
 }  // namespace
 
 std::string untie_stored_output(std::map<std::string, std::string>& settings,
-                                const checkpoint::Source& source) {
+                                const checkpoint::CheckpointReader& source) {
   const std::string type = models::hf::model_type_of(source.hf_config());
   const auto tied = models::hf::tied_tables(type);
   const auto untied = settings.find("untie_embeddings_and_output_weights");
@@ -112,15 +113,16 @@ std::string untie_stored_output(std::map<std::string, std::string>& settings,
   untied->second = "true";
   const auto scaled = settings.find("scale_decoder_outputs");
   return fmt::format(
-      "{}: {} differs from {}, which config.json ties it to; it is not tied, as in Transformers (write {} in "
+      "{}: {} differs from {}, to which config.json ties it; it is left untied, as in Transformers (write {} in "
       "config.json)",
       source.folder().string(), tied->output, tied->embedding,
       tie_keys(false, scaled == settings.end() ? std::nullopt : std::optional(scaled->second)));
 }
 
-void check_taken(const checkpoint::Source& source, const config::Model& model, bool reports) {
+void require_model_tensors(const checkpoint::CheckpointReader& source, const config::Model& model,
+                           bool logs_unread) {
   if (source.state().is_object()) return;
-  const auto left = models::hf::left_over(model, source.names());
+  const auto left = models::hf::tensor_diff(model, source.names());
   const std::string folder = source.folder().string();
   if (!left.unknown.empty())
     throw DataError(
@@ -133,16 +135,16 @@ void check_taken(const checkpoint::Source& source, const config::Model& model, b
   if (const auto* copy = differing_copy(source, left.copies)) {
     if (copy->original != "cls.predictions.bias")
       throw DataError(
-          fmt::format("{}: {} must hold the values of {}, whose copy it is; got others, which no model "
-                      "here can hold; train with one table of embeddings",
+          fmt::format("{}: {} must hold the values of {}, whose copy it is; got other values, which no model "
+                      "here supports; train with one embedding table",
                       folder, copy->name, copy->original));
-    if (reports)
+    if (logs_unread)
       log::info(
-          "{}: cls.predictions.bias differs from cls.predictions.decoder.bias; the decoder's is read, as in "
+          "{}: cls.predictions.bias differs from cls.predictions.decoder.bias; the decoder's bias is read, as in "
           "Transformers",
           folder);
   }
-  if (reports) report_unread(source, left);
+  if (logs_unread) log_unread(source, left);
 }
 
 }  // namespace colonnade::job

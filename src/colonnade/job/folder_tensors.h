@@ -1,4 +1,4 @@
-// The tensors of a Hugging Face folder beside the model that its config.json describes.
+// Comparison of the tensors in a Hugging Face folder with the model that its config.json describes.
 #pragma once
 
 #include <map>
@@ -10,15 +10,16 @@
 
 namespace colonnade::job {
 
-/// As Transformers does: an output layer that is stored with other values than the embeddings is not tied to
-/// them, whatever config.json says. Corrects `settings` (those of its config.json) and returns a note on it,
-/// "" where nothing changes.
+/// Unties an output layer whose stored values differ from the embeddings, whatever config.json says, as
+/// Transformers does. Corrects `settings` (those of the folder's config.json) and returns a note, "" where
+/// nothing changes.
 std::string untie_stored_output(std::map<std::string, std::string>& settings,
-                                const checkpoint::Source& source);
+                                const checkpoint::CheckpointReader& source);
 
 /// Throws DataError where a Hugging Face folder lacks tensors of the model, holds unknown ones, or holds
-/// copies that differ from their originals; `reports` logs what else is not read. A native checkpoint passes:
-/// its settings say what the model is.
-void check_taken(const checkpoint::Source& source, const config::Model& model, bool reports);
+/// copies that differ from their originals. With `logs_unread` logs the files and tensors that are not read.
+/// A native checkpoint passes: its settings describe its model.
+void require_model_tensors(const checkpoint::CheckpointReader& source, const config::Model& model,
+                           bool logs_unread);
 
 }  // namespace colonnade::job

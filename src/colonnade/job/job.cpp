@@ -22,26 +22,26 @@ namespace {
 
 using layout::Axis;
 
-/// Splits time into laps: seconds since the last call without communication, which is counted apart.
-class Laps {
+/// Measures laps in seconds, without communication, which is summed separately.
+class Stopwatch {
  public:
-  double operator()() {
-    const std::int64_t now = monotonic_ns(), talked = progress().communication_ns();
-    const std::int64_t lap = now - begin_ns_, talk = talked - talked_ns_;
+  double lap() {
+    const std::int64_t now = monotonic_ns(), communication = progress().communication_ns();
+    const std::int64_t elapsed = now - begin_ns_, communicated = communication - communication_ns_;
     begin_ns_ = now;
-    talked_ns_ = talked;
-    communication_s += static_cast<double>(talk) * 1e-9;
-    return static_cast<double>(lap - talk) * 1e-9;
+    communication_ns_ = communication;
+    communication_s += static_cast<double>(communicated) * 1e-9;
+    return static_cast<double>(elapsed - communicated) * 1e-9;
   }
   double communication_s = 0;
 
  private:
   std::int64_t begin_ns_ = monotonic_ns();
-  std::int64_t talked_ns_ = progress().communication_ns();
+  std::int64_t communication_ns_ = progress().communication_ns();
 };
 
-/// A kernel that was started is not over: times are taken when the device has done all of it.
-void settle(const at::Device& device) {
+/// Waits for the current stream: kernels run asynchronously, so a time without this ends too early.
+void synchronize(const at::Device& device) {
   if (!device.is_cuda()) return;
   const c10::impl::VirtualGuardImpl guard(device.type());
   guard.synchronizeStream(guard.getStream(device));
@@ -62,11 +62,11 @@ Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder&
          InitialValues values, std::optional<at::ScalarType> type)
     : run(std::move(given)), ranks(std::move(given_ranks)), options_(tensor_options(run)) {
   if (type) options_ = options_.dtype(*type);
-  if (options_.device().is_cuda()) choose_repeatable_kernels();
+  if (options_.device().is_cuda()) require_deterministic_kernels();
   layers::Context context = layer_context(run, ranks, options_);
-  context.draws = values == InitialValues::kDrawn;
-  context.puts_off = true;
-  const layout::SequencePart part = context.sequence_part();
+  context.random_init = values == InitialValues::kRandom;
+  context.deferred_init = true;
+  const layout::SequenceShard part = context.sequence_part();
   const std::vector<layout::StageBlocks> blocks = blocks_of(run, ranks.coord(Axis::kPp));
   model = builder({run, ranks, blocks, std::move(context)});
 
@@ -78,7 +78,7 @@ Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder&
 
   executor_ = std::make_unique<pipeline::Executor>(cost::schedule_of(run), stages, ranks.group({Axis::kPp}),
                                                    activation_of(run, blocks, part), options_);
-  if (options_.device().is_cuda()) executor_->open_lanes();
+  if (options_.device().is_cuda()) executor_->warm_up_p2p();
 }
 
 int Job::data_rank() const { return ranks.coord(Axis::kDp); }
@@ -93,39 +93,39 @@ std::vector<tensor::Parameter*> Job::parameters() const {
   return all;
 }
 
-/// What any rank reports: stages report the losses and counts of their own blocks.
+/// Gathers the names that any rank reports: stages report the losses and counts of their own blocks.
 void Job::agree_on_names(const tensor::Report& local, Names& names) {
-  nlohmann::json own = {{"tallies", nlohmann::json::array()}, {"counts", nlohmann::json::object()}};
-  for (const auto& [name, tally] : local.tallies) own["tallies"].push_back(name);
+  nlohmann::json own = {{"sums", nlohmann::json::array()}, {"counts", nlohmann::json::object()}};
+  for (const auto& [name, sum] : local.metric_sums) own["sums"].push_back(name);
   for (const auto& [name, numbers] : local.counts) own["counts"][name] = numbers.numel();
-  std::set<std::string> tallies;
+  std::set<std::string> losses;
   for (const std::string& text : ranks.world().all_gather_text(own.dump(), "names of the losses")) {
     const auto theirs = nlohmann::json::parse(text);
-    tallies.merge(theirs["tallies"].get<std::set<std::string>>());
+    losses.merge(theirs["sums"].get<std::set<std::string>>());
     for (const auto& [name, numbers] : theirs["counts"].items())
       names.counts[name] = numbers.get<std::int64_t>();
   }
-  names.tallies.assign(tallies.begin(), tallies.end());
+  names.losses.assign(losses.begin(), losses.end());
 }
 
-/// Sums over all replicas and stages, in one tensor: of losses the first tensor rank speaks for its group, of
-/// counts every rank for itself. `names` are agreed on the first time.
+/// All-reduces losses and counts over all replicas and stages, in one tensor. The first tensor-parallel rank
+/// contributes its group's losses; every rank contributes its own counts. The first call agrees on `names`.
 Job::Sums Job::reduce(const tensor::Report& local, Names& names) {
   comm::Group world = ranks.world();
-  if (names.tallies.empty()) agree_on_names(local, names);
-  for (const auto& [name, tally] : local.tallies)
+  if (names.losses.empty()) agree_on_names(local, names);
+  for (const auto& [name, sum] : local.metric_sums)
     COL_CHECK(
-        std::ranges::count(names.tallies, name) == 1,
-        "losses: every step must report the same names; got {} beside {}; report it always, with a count of "
-        "0 where there is nothing",
-        name, fmt::join(names.tallies, ", "));
-  std::int64_t size = 2 * static_cast<std::int64_t>(names.tallies.size());
+        std::ranges::count(names.losses, name) == 1,
+        "losses: every step must report the same names; got {}, which is not among {}; report it in every step, with "
+        "a count of 0 where it has no values",
+        name, fmt::join(names.losses, ", "));
+  std::int64_t size = 2 * static_cast<std::int64_t>(names.losses.size());
   for (const auto& [name, numbers] : names.counts) size += numbers;
   const at::Tensor sums = at::zeros({size}, options_.dtype(at::kDouble));
   std::int64_t at = 0;
-  for (const std::string& name : names.tallies) {
-    const auto found = local.tallies.find(name);
-    if (found != local.tallies.end() && ranks.coord(Axis::kTp) == 0)
+  for (const std::string& name : names.losses) {
+    const auto found = local.metric_sums.find(name);
+    if (found != local.metric_sums.end() && ranks.coord(Axis::kTp) == 0)
       sums.narrow(0, at, 2).copy_(found->second);
     at += 2;
   }
@@ -138,8 +138,8 @@ Job::Sums Job::reduce(const tensor::Report& local, Names& names) {
   const at::Tensor host = tensor::to_host(sums);
   const double* value = host.const_data_ptr<double>();
   Sums all;
-  for (const std::string& name : names.tallies) {
-    all.tallies[name] = {value[0], value[1]};
+  for (const std::string& name : names.losses) {
+    all.losses[name] = {value[0], value[1]};
     value += 2;
   }
   for (const auto& [name, numbers] : names.counts) {
@@ -157,11 +157,12 @@ std::map<std::string, double> Job::means(const std::map<std::string, Sum>& sums)
 
 double Job::tokens_of(const std::map<std::string, Sum>& sums) const {
   const auto found = sums.find("lm_loss");
-  if (found == sums.end() && options_.device().is_meta()) return 0;  // a rank alone knows its own losses only
+  if (found == sums.end() && options_.device().is_meta())
+    return 0;  // a dry run has the losses of one rank only
   if (found == sums.end())
     throw ConfigError(
-        "--calculate-per-token-loss: the loss must report lm_loss, whose count gradients are divided by; got "
-        "other names; call it lm_loss, or leave the flag out");
+        "--calculate-per-token-loss requires a loss named lm_loss, whose count divides the gradients; got other "
+        "names; rename the loss, or remove the flag");
   return found->second.count;
 }
 
@@ -172,10 +173,10 @@ StepReport Job::train_step(const pipeline::Steps& steps, const optim::StepOption
   const bool per_token = run.training.calculate_per_token_loss;
   const double weight = per_token ? 1.0 : 1.0 / (static_cast<double>(num_microbatches()) * data_ranks());
   progress().set_phase("forward-backward");
-  Laps lap;
+  Stopwatch stopwatch;
   tensor::reset_peak(options_.device());
   buffers_->start_step();
-  // With every token weighing the same, a mean over a micro-batch weighs as its tokens.
+  // With per-token weights, the mean over a micro-batch has the weight of its tokens.
   const double tokens = static_cast<double>(run.training.micro_batch_size * run.training.seq_length);
   const auto result = executor_->train(steps, report.loss_scale * weight, gradient_events(*buffers_),
                                        per_token ? tokens : 1.0);
@@ -185,23 +186,23 @@ StepReport Job::train_step(const pipeline::Steps& steps, const optim::StepOption
   for (const auto& stage : model.stages) stage->finish_step();
   fault::point("gradient-sync");
   Sums sums = reduce(result.report, train_names_);
-  report.losses = means(sums.tallies);
+  report.losses = means(sums.losses);
   report.counts = std::move(sums.counts);
   fault::point("losses");
-  settle(options_.device());
-  report.seconds.forward_backward = lap();
+  synchronize(options_.device());
+  report.seconds.forward_backward = stopwatch.lap();
   report.peaks.forward_backward = tensor::take_peak(options_.device());
 
   progress().set_phase("optimizer");
   optim::StepOptions update = options;
-  // The rank of a dry run is alone and may be one that reports no loss.
+  // A dry run is a single rank, possibly one that reports no loss.
   if (per_token && !options_.device().is_meta())
-    update.grad_multiplier /= std::max(tokens_of(sums.tallies), 1.0);
+    update.grad_multiplier /= std::max(tokens_of(sums.losses), 1.0);
   report.optimizer = optimizer_->step(update);
   fault::point("optimizer");
-  settle(options_.device());
-  report.seconds.optimizer = lap();
-  report.seconds.communication = lap.communication_s;
+  synchronize(options_.device());
+  report.seconds.optimizer = stopwatch.lap();
+  report.seconds.communication = stopwatch.communication_s;
   report.peaks.optimizer = tensor::take_peak(options_.device());
   check_finite(report);
   counters.iteration += 1;
@@ -211,15 +212,15 @@ StepReport Job::train_step(const pipeline::Steps& steps, const optim::StepOption
 }
 
 void Job::check_finite(const StepReport& report) const {
-  const bool told_by_scale = optimizer_->loss_scale().dynamic && report.optimizer.skipped;
-  if (!run.training.check_for_nan_in_loss_and_grad || told_by_scale) return;
+  const bool handled_by_scale = optimizer_->loss_scale().dynamic && report.optimizer.skipped;
+  if (!run.training.check_for_nan_in_loss_and_grad || handled_by_scale) return;
   const auto require_finite = [&](bool finite, std::string_view name, double value) {
     if (finite) return;
-    progress().set_agreed_end(kExitFailed);  // every rank has the same sums
-    throw Error(
-        fmt::format("{}: it must be finite; got {} in step {}; lower the learning rate, or look at the "
-                    "samples of this step",
-                    name, value, counters.iteration + 1));
+    progress().set_agreed_exit_code(kExitFailed);  // every rank has the same sums
+    throw Error(fmt::format(
+        "{} must be finite; got {} in step {}; lower the learning rate, or inspect the samples of "
+        "this step",
+        name, value, counters.iteration + 1));
   };
   for (const auto& [name, value] : report.losses) require_finite(std::isfinite(value), name, value);
   require_finite(!report.optimizer.skipped, "gradient norm", report.optimizer.grad_norm);
@@ -230,9 +231,9 @@ std::map<std::string, double> Job::evaluate(int batches,
   tensor::Report sums;
   for (int i = 0; i < batches; ++i) {
     const auto result = executor_->evaluate(steps_of(i));
-    for (const auto& [key, tally] : result.report.tallies) tensor::add(sums.tallies, key, tally);
+    for (const auto& [key, sum] : result.report.metric_sums) tensor::add(sums.metric_sums, key, sum);
   }
-  return means(reduce(sums, evaluation_names_).tallies);
+  return means(reduce(sums, evaluation_names_).losses);
 }
 
 }  // namespace colonnade::job

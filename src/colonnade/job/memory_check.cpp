@@ -12,51 +12,53 @@
 namespace colonnade::job {
 namespace {
 
-template <typename Part>
-double elements(const Part& part) {
+template <typename Block>
+double num_elements(const Block& block) {
   double sum = 0;
-  layout::for_each(part, [&sum](const layout::ParamSpec& spec) {
-    double product = 1;
-    for (const std::int64_t size : spec.shape) product *= static_cast<double>(size);
-    sum += product;
+  layout::for_each(block, [&sum](const layout::ParamSpec& spec) {
+    double elements = 1;
+    for (const std::int64_t size : spec.shape) elements *= static_cast<double>(size);
+    sum += elements;
   });
   return sum;
 }
 
-/// Of the whole model once. In floating point: what was typed may be larger than any integer.
+/// Bytes of one full copy of the model. In floating point, because given sizes may overflow any integer.
 double weight_bytes(const config::Run& run) {
   const config::Model& m = run.model;
   const std::vector<bool> experts = layout::layers_with_experts(m);
   double layers = 0;
-  for (const bool kind : {false, true}) {
-    const auto first = std::ranges::find(experts, kind);
+  for (const bool is_moe : {false, true}) {
+    const auto first = std::ranges::find(experts, is_moe);
     if (first == experts.end()) continue;
-    const double one = elements(layout::layer_params(m, run.parallel, std::distance(experts.begin(), first)));
-    layers += one * static_cast<double>(std::ranges::count(experts, kind));
+    const double one =
+        num_elements(layout::layer_params(m, run.parallel, std::distance(experts.begin(), first)));
+    layers += one * static_cast<double>(std::ranges::count(experts, is_moe));
   }
-  return (elements(layout::embedding_params(m, run.parallel)) + layers +
-          elements(layout::final_params(m, run.parallel)) + elements(layout::head_params(m, run.parallel))) *
+  return (num_elements(layout::embedding_params(m, run.parallel)) + layers +
+          num_elements(layout::final_params(m, run.parallel)) +
+          num_elements(layout::head_params(m, run.parallel))) *
          static_cast<double>(cost::element_size(m));
 }
 
-/// What one micro-batch keeps at least: the input of a layer and, with attention dropout over whole
-/// sequences, its scores.
+/// Lower bound of one micro-batch's activations: the input of a layer and, with attention dropout and without
+/// context parallelism, its attention scores.
 double activation_bytes(const config::Run& run) {
   const auto real = [](std::int64_t value) { return static_cast<double>(value); };
   const double s = real(run.training.seq_length);
   double row = real(run.model.hidden_size);
-  const bool whole = run.parallel.context_parallel_size == 1;
-  if (run.model.attention_dropout > 0 && whole && !run.training.skip_train)
+  const bool full_sequence = run.parallel.context_parallel_size == 1;
+  if (run.model.attention_dropout > 0 && full_sequence && !run.training.skip_train)
     row += 2 * s * real(run.model.num_attention_heads);
   return real(run.training.micro_batch_size) * s * row * real(cost::element_size(run.model));
 }
 
-/// What a rank holds at the worst moment, on average over all ranks.
+/// Peak bytes per rank, averaged over all ranks.
 double planned_bytes(const config::Run& run) {
   const auto stages = cost::plan_memory(run);
   double sum = 0;
   for (const cost::StageMemory& stage : stages) {
-    sum += static_cast<double>(cost::fullest_bytes(run, {stage}));
+    sum += static_cast<double>(cost::max_peak_bytes(run, {stage}));
   }
   return sum / static_cast<double>(stages.size());
 }
@@ -67,19 +69,21 @@ void require_memory(const config::Run& run, rules::Purpose purpose, int local_ra
   if (memory == 0) return;
   const double ranks = run.parallel.world_size,
                replicas = run.parallel.data_parallel_size() * run.parallel.context_parallel_size;
-  const auto here = [&](double of_all_replicas) { return of_all_replicas * replicas / ranks * local_ranks; };
-  const auto require = [&](double bytes, const char* what, const char* way_out) {
+  const auto on_machine = [&](double of_all_replicas) {
+    return of_all_replicas * replicas / ranks * local_ranks;
+  };
+  const auto require = [&](double bytes, const char* what, const char* fix) {
     if (bytes <= static_cast<double>(memory)) return;
     throw ConfigError(fmt::format(
-        "memory: the ranks of a machine must fit it; got {} of {} for {} {} and {} here; {}, or spread the run "
-        "over more machines (`colonnade plan` shows what needs memory)",
+        "memory: the ranks of a machine must fit in it; got {} of {} for {} {} and {} of memory; {}, or use more "
+        "machines (`colonnade plan` shows the memory by use)",
         cost::bytes_text(bytes), what, local_ranks, local_ranks == 1 ? "rank" : "ranks",
-        cost::bytes_text(static_cast<double>(memory)), way_out));
+        cost::bytes_text(static_cast<double>(memory)), fix));
   };
-  // These two first: they are sound for any sizes, and what passes them can be planned in integers.
-  require(here(weight_bytes(run)), "weights", "lower --hidden-size or --num-layers");
+  // These two come first: they hold for any sizes, and settings that pass them can be planned in integers.
+  require(on_machine(weight_bytes(run)), "weights", "lower --hidden-size or --num-layers");
   if (purpose == rules::Purpose::kModel) return;
-  require(here(activation_bytes(run)), "activations", "lower --micro-batch-size or --seq-length");
+  require(on_machine(activation_bytes(run)), "activations", "lower --micro-batch-size or --seq-length");
   require(planned_bytes(run) * local_ranks, "weights, optimizer states and activations",
           "lower --micro-batch-size, --seq-length or the model's sizes");
 }

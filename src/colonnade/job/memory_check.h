@@ -1,5 +1,5 @@
-// Whether a run fits the memory of its machine, asked before anything is built: the system ends a process
-// that takes too much without a word.
+// Checks that a run fits the memory of its machine before anything is built: the operating system kills a
+// process that uses too much without an error message.
 #pragma once
 
 #include <cstdint>
@@ -9,9 +9,9 @@
 
 namespace colonnade::job {
 
-/// Throws ConfigError when `local_ranks` of the run's ranks need more than `memory` bytes, by the plan
-/// (cost/memory.h) and as much as ranks need on average, so that equal machines answer alike. With
-/// Purpose::kModel the weights alone count. A `memory` of 0 holds everything. `run` is complete and sound.
+/// Throws ConfigError when `local_ranks` of the run's ranks need more than `memory` bytes by the plan
+/// (cost/memory.h), averaged over all ranks so that equal machines agree. With Purpose::kModel only weights
+/// count. A `memory` of 0 disables the check. `run` is complete and checked.
 void require_memory(const config::Run& run, rules::Purpose purpose, int local_ranks, std::int64_t memory);
 
 }  // namespace colonnade::job

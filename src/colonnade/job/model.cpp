@@ -16,7 +16,7 @@ std::vector<layout::StageBlocks> blocks_of(const config::Run& run, int pp_rank) 
 }
 
 pipeline::Activation activation_of(const config::Run& run, const std::vector<layout::StageBlocks>& blocks,
-                                   const layout::SequencePart& part) {
+                                   const layout::SequenceShard& part) {
   std::vector<std::int64_t> states;
   for (const layout::StageBlocks& stage : blocks) states.push_back(stage.states_in);
   return [states, b = run.training.micro_batch_size, s = run.training.seq_length / part.ranks(),
@@ -34,31 +34,32 @@ std::map<layout::HeldBy, comm::Group> stage_groups(const config::Run& run, comm:
   const auto stages = layout::split_stages(run.model, run.parallel);
   std::map<layout::HeldBy, comm::Group> groups;
   for (const auto& [held_by, name] :
-       {std::pair(layout::HeldBy::kEnds, "embedding"), std::pair(layout::HeldBy::kEncoder, "encoder"),
-        std::pair(layout::HeldBy::kDecoder, "decoder")}) {
-    const std::vector<int> places = layout::holders(run.model, run.parallel, stages, held_by);
-    if (places.size() > 1) groups[held_by] = ranks.stages(places, name);
+       {std::pair(layout::HeldBy::kTiedEmbeddings, "embedding"),
+        std::pair(layout::HeldBy::kEncoder, "encoder"), std::pair(layout::HeldBy::kDecoder, "decoder")}) {
+    const std::vector<int> pp_ranks = layout::holders(run.model, run.parallel, stages, held_by);
+    if (pp_ranks.size() > 1) groups[held_by] = ranks.pipeline_group(pp_ranks, name);
   }
   return groups;
 }
 
 namespace {
 
-/// Of aligned runs of the data and context ranks, of every power of two.
-layers::ContextRanks ranks_by_size(const config::Parallel& parallel, comm::Communicators& ranks) {
-  layers::ContextRanks cp{.exchange = parallel};
+/// Context-parallel groups of every power of two: aligned runs of the data and context ranks.
+layers::ContextParallelGroups ranks_by_size(const config::Parallel& parallel, comm::Communicators& ranks) {
+  layers::ContextParallelGroups cp{.parallel = parallel};
   for (int size = 1; size <= layout::hybrid_ranks(parallel); size *= 2)
-    cp.by_size[size] = size == 1 ? comm::Group() : ranks.run(layout::data_axes(layout::Family::kDense), size);
+    cp.by_size[size] =
+        size == 1 ? comm::Group() : ranks.inner_group(layout::data_axes(layout::ParamGroup::kDense), size);
   return cp;
 }
 
-layers::ContextRanks context_ranks(const config::Parallel& parallel, comm::Communicators& ranks) {
+layers::ContextParallelGroups context_ranks(const config::Parallel& parallel, comm::Communicators& ranks) {
   if (parallel.hybrid_context_parallel) return ranks_by_size(parallel, ranks);
   if (parallel.context_parallel_size == 1) return {};
-  layers::ContextRanks cp{.all = ranks.group({layout::Axis::kCp}), .exchange = parallel};
+  layers::ContextParallelGroups cp{.all = ranks.group({layout::Axis::kCp}), .parallel = parallel};
   if (!parallel.hierarchical_context_parallel_sizes.empty())
-    std::tie(cp.heads, cp.rings) =
-        ranks.levels({layout::Axis::kCp}, parallel.hierarchical_context_parallel_sizes.front());
+    std::tie(cp.a2a, cp.p2p) =
+        ranks.inner_outer_groups({layout::Axis::kCp}, parallel.hierarchical_context_parallel_sizes.front());
   return cp;
 }
 
@@ -74,24 +75,24 @@ layers::Context layer_context(const config::Run& run, comm::Communicators& ranks
                           .recompute = run.recompute};
   context.cp = context_ranks(run.parallel, ranks);
   if (run.model.moe.num_experts > 0) {
-    context.experts = ranks.group(layout::model_axes(layout::Family::kExpert));
+    context.experts = ranks.group(layout::model_axes(layout::ParamGroup::kExpert));
     context.expert_tensor = ranks.mesh().size(Axis::kEtp);
     const auto& balancing = run.model.moe.router_load_balancing_type;
     if (run.model.moe.router_enable_expert_bias || std::ranges::count(balancing, "global_aux_loss") > 0)
-      context.readers = ranks.group({Axis::kTp, Axis::kCp, Axis::kDp});
+      context.token_ranks = ranks.group({Axis::kTp, Axis::kCp, Axis::kDp});
   }
   return context;
 }
 
-Model build_model(const Site& site) {
-  const config::Run& run = site.run;
+Model build_model(const BuildContext& context) {
+  const config::Run& run = context.run;
   const auto build = [&](const auto& build_family, const auto& length) {
-    return build_family(site.blocks, run.model, run.parallel, site.layers, length);
+    return build_family(context.blocks, run.model, run.parallel, context.layers, length);
   };
   auto stages = run.model.has_encoder()   ? build(models::t5::build, run.training)
                 : run.model.bidirectional ? build(models::bert::build, run.training.seq_length)
                                           : build(models::gpt::build, run.training.seq_length);
-  Model model{.stages = {}, .of_settings = true};
+  Model model{.stages = {}, .from_settings = true};
   for (tensor::Stage& stage : stages)
     model.stages.push_back(std::make_unique<tensor::Stage>(std::move(stage)));
   return model;

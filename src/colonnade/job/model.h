@@ -1,4 +1,4 @@
-// What a job trains: the stages of one rank, made by a builder that sees where it stands.
+// The model that a job trains: the stages of one rank, made by a builder from settings and groups.
 #pragma once
 
 #include <functional>
@@ -15,40 +15,40 @@
 
 namespace colonnade::job {
 
-/// The blocks of pipeline rank `pp_rank`, one entry per chunk.
+/// The blocks of pipeline rank `pp_rank`, one entry per model chunk.
 std::vector<layout::StageBlocks> blocks_of(const config::Run& run, int pp_rank);
 
-/// Of a batch with tokens [b, s] their rows of this rank, those of an encoder's tokens with them; else those
-/// of the settings. `blocks`: by chunk.
+/// Shapes of the activations between stages: with tokens [b, s] in the batch, this rank's rows of them, with
+/// those of encoder tokens; without, the settings' shape. `blocks`: one entry per model chunk.
 pipeline::Activation activation_of(const config::Run& run, const std::vector<layout::StageBlocks>& blocks,
-                                   const layout::SequencePart& part);
+                                   const layout::SequenceShard& part);
 
-/// The groups of this rank's layers, with values drawn.
+/// Process groups and options of this rank's layers; parameters are initialized from the seed.
 layers::Context layer_context(const config::Run& run, comm::Communicators& ranks,
                               const at::TensorOptions& options);
 
-/// The stages that hold parameters together with this one (layout::holders). Collective.
+/// Groups of the pipeline stages that hold copies of the same parameters (layout::holders). Collective.
 std::map<layout::HeldBy, comm::Group> stage_groups(const config::Run& run, comm::Communicators& ranks);
 
 struct Model {
-  std::vector<std::unique_ptr<tensor::Stage>> stages;  ///< chunk order
-  /// The model that the settings describe: checkpoints name its tensors as its Hugging Face class does.
-  /// Parameters of a builder of one's own keep their names, and no Hugging Face class is said to read them.
-  bool of_settings = false;
+  std::vector<std::unique_ptr<tensor::Stage>> stages;  ///< one per model chunk
+  /// The model is built from the settings: checkpoints use the tensor names of its Hugging Face class.
+  /// Parameters of a custom builder keep their own names, and no Hugging Face class is recorded for them.
+  bool from_settings = false;
 };
 
-/// Where a model is built: settings, groups, and the blocks that this rank's stages hold.
-struct Site {
+/// Inputs of a model builder: settings, groups, and the blocks of this rank's stages.
+struct BuildContext {
   const config::Run& run;
   comm::Communicators& ranks;
-  std::vector<layout::StageBlocks> blocks;  ///< one per chunk of this rank
+  std::vector<layout::StageBlocks> blocks;  ///< one per model chunk of this rank
   layers::Context layers;
 };
 
-using ModelBuilder = std::function<Model(const Site& site)>;
+using ModelBuilder = std::function<Model(const BuildContext& context)>;
 
-/// The model that the settings describe, the default builder: a GPT (models/gpt), or with an encoder T5
-/// (models/t5).
-Model build_model(const Site& site);
+/// The default builder, of the model that the settings describe: GPT (models/gpt), T5 (models/t5) or BERT
+/// (models/bert).
+Model build_model(const BuildContext& context);
 
 }  // namespace colonnade::job

@@ -1,4 +1,4 @@
-// Which settings a checkpoint or a Hugging Face folder decides, and what it says of them.
+// The model settings of a checkpoint or a Hugging Face folder.
 #pragma once
 
 #include <map>
@@ -12,12 +12,12 @@ namespace colonnade::job {
 
 using TextSettings = std::map<std::string, std::string>;
 
-/// Whether the setting says what the model computes; a checkpoint's values of the others belong to its run.
-bool says_what_the_model_is(const config::Setting& setting);
+/// Whether the setting is part of the model's definition; a checkpoint's other settings belong to its run.
+bool is_model_setting(const config::Setting& setting);
 
-/// The settings of the model in a native checkpoint or a Hugging Face folder, by key. Step folders that were
-/// written before --rope-type existed keep their rotary embedding. Throws ConfigError for weights of a rotary
-/// embedding that multi-latent attention no longer has, and for what config.json says that is not supported.
-TextSettings model_settings(const config::Run& run, const checkpoint::Source& source);
+/// The model settings of a native checkpoint or a Hugging Face folder, by key. Step folders from before
+/// --rope-type existed keep their rotary embedding. Throws ConfigError for weights with a rotary embedding
+/// that multi-latent attention no longer supports, and for unsupported values in config.json.
+TextSettings model_settings(const config::Run& run, const checkpoint::CheckpointReader& source);
 
 }  // namespace colonnade::job

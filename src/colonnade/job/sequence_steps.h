@@ -1,6 +1,6 @@
-// The data step of --hybrid-context-parallel: the samples of a global batch as the sequences that they are
-// packed of, each a micro-batch of its own on the ranks that layout::context_groups chooses for it. The sums
-// over the batch are those of the samples with masks of documents, in another order.
+// The data step of --hybrid-context-parallel: splits the packed samples of a global batch into their
+// sequences, each a micro-batch on the ranks that layout::context_groups chooses for it. The sums over the
+// batch equal those of packed samples with document masks, added in another order.
 // Source: Megatron's core/pipeline_parallel/hybrid_cp_schedule.py.
 #pragma once
 
@@ -12,35 +12,36 @@
 
 namespace colonnade::job {
 
-/// A sequence, whole, and which of its ranks this one is. One without tokens is there for ranks that have
-/// fewer sequences than others and take part in what all of them do (layout::equal_passes).
-struct SharedSequence {
-  data::HostBatch whole;  ///< of one row
+/// A full sequence and this rank's position among the ranks that share it. An empty one keeps ranks with
+/// fewer sequences in step with collectives of all ranks (layout::equal_passes).
+struct MicrobatchShard {
+  data::HostBatch full;  ///< one row
   int rank = 0, ranks = 1;
-  std::int64_t begin = 0;   ///< its place in its sample
+  std::int64_t begin = 0;   ///< first token in its sample
   std::int64_t sample = 1;  ///< tokens of the sample
-  /// What sums over each further token are divided by, those of the whole sample (put_further_per_token).
-  std::vector<double> further = {};
+  /// Divisors of the multi-token prediction loss sums by depth, those of the full sample (put_mtp_per_token).
+  std::vector<double> mtp_counts = {};
 };
 
-/// What one rank computes of a global batch.
+/// One rank's micro-batches of a global batch.
 struct SequenceStep {
-  std::vector<SharedSequence> microbatches;  ///< in order; one at least (layout::context_groups)
-  /// Pairs of a query and an earlier key on the rank that has most, over the mean of all ranks.
+  std::vector<MicrobatchShard> microbatches;  ///< in order; at least one (layout::context_groups)
+  /// Attention pairs (query, earlier key): maximum over ranks / mean over ranks.
   double longest_over_mean = 1;
 };
 
-/// Of the batch that begins at sample `first`, for rank `rank` of the data and context ranks. Every rank
-/// reads all samples and comes to the same division: a function of the settings, the seed and `first`;
-/// nothing is sent. Safe to call from many threads.
+/// The step of data and context rank `rank` for the global batch that begins at sample `first`. Every rank
+/// reads all samples and computes the same distribution from the settings, the seed and `first`, so nothing
+/// is sent. Thread-safe.
 SequenceStep sequence_step(const data::Batches& batches, const config::Run& run, int rank,
                            std::int64_t first);
 
-/// This rank's part: filled up to equal chunks (layout::filled_length) with tokens without loss, which no
-/// token of the sequence sees, and cut by context_part. Further tokens count as parts of their sample's.
-tensor::Batch sequence_batch(SharedSequence sequence, int parts);
+/// This rank's shard of a sequence: padded to equal chunks (layout::padded_length) with tokens that have no
+/// loss and that no token of the sequence attends to, then sharded by context_shard. Multi-token prediction
+/// keeps the weights of the full sample.
+tensor::Batch sequence_batch(MicrobatchShard sequence, int parts);
 
-/// Steps with as many micro-batches as `step` has on this rank. Ranks of one pipeline have the same ones.
+/// Steps over the micro-batches of `step`. All ranks of one pipeline have the same ones.
 pipeline::Steps sequence_steps(const Job& job, std::shared_ptr<const SequenceStep> step);
 
 }  // namespace colonnade::job

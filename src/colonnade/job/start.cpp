@@ -24,26 +24,26 @@
 namespace colonnade::job {
 namespace {
 
-void set_threads(const launch::Place& place) {
+void set_threads(const launch::RankEnvironment& place) {
   if (std::getenv("OMP_NUM_THREADS") != nullptr) return;
-  at::set_num_threads(launch::threads_of(place, launch::usable_cores()));
+  at::set_num_threads(launch::intra_op_threads(place, launch::usable_cores()));
 }
 
-/// Makes the GPU of this rank the current one: tensors are made on it and kernels run on it. Its number.
-int take_gpu(const launch::Place& place, const std::string& backend) {
+/// Makes this rank's GPU current, for its tensors and kernels. Returns its index.
+int set_gpu(const launch::RankEnvironment& place, const std::string& backend) {
   if (!c10::impl::hasDeviceGuardImpl(at::kCUDA))
     throw ConfigError(
-        "--device cuda: CUDA must be compiled in; got a build for the CPU only; use --device cpu, or "
-        "build with the preset cuda");
+        "--device cuda requires a build with CUDA; got a build for the CPU only; use --device cpu, or build with the "
+        "preset cuda");
   const c10::impl::VirtualGuardImpl cuda(at::kCUDA);
   const int gpus = cuda.deviceCount();  // NOLINT(bugprone-signed-char-misuse)
   const int mine = choose_gpu(place, gpus, backend);
   cuda.setDevice(at::Device(at::kCUDA, static_cast<c10::DeviceIndex>(mine)));
-  choose_repeatable_kernels();  // before threads that read the environment
+  require_deterministic_kernels();  // before any thread reads the environment
   return mine;
 }
 
-/// Settings that may differ from rank to rank: where a rank's own files lie.
+/// Whether all ranks need the same value; paths of a rank's own files may differ.
 bool must_agree(const std::string& key) { return key != "tensorboard_dir" && key != "data_cache_path"; }
 
 std::map<std::string, std::string> shared_settings(const config::Run& run) {
@@ -53,19 +53,19 @@ std::map<std::string, std::string> shared_settings(const config::Run& run) {
   return shared;
 }
 
-/// Rank 0 speaks for all.
-void say(const launch::Place& place, const config::Run& run, rules::Purpose purpose) {
+/// Logs launcher, threads and notes, on rank 0 only.
+void log_setup(const launch::RankEnvironment& place, const config::Run& run, rules::Purpose purpose) {
   if (place.rank != 0) return;
   if (place.launcher != "none")
-    log::info("{}; {} threads a rank", launch::describe(place), at::get_num_threads());
+    log::info("{}; {} threads per rank", launch::describe(place), at::get_num_threads());
   for (const std::string& note : run.notes) log::info("{}", note);
   if (purpose == rules::Purpose::kTrain)
-    for (const std::string& note : rules::idle_habits(run)) log::info("{}", note);
+    for (const std::string& note : rules::no_effect_notes(run)) log::info("{}", note);
 }
 
 }  // namespace
 
-void choose_repeatable_kernels() {
+void require_deterministic_kernels() {
   ::setenv("CUBLAS_WORKSPACE_CONFIG", ":4096:8", /*overwrite=*/0);
   at::globalContext().setDeterministicAlgorithms(true, /*warn_only=*/false);
   at::globalContext().setDeterministicFillUninitializedMemory(false);
@@ -76,21 +76,20 @@ std::string default_device() {
   return c10::impl::VirtualGuardImpl(at::kCUDA).deviceCount() > 0 ? "cuda" : "cpu";
 }
 
-int choose_gpu(const launch::Place& place, int gpus, const std::string& backend) {
-  if (gpus < 1)
-    throw ConfigError("--device cuda: a GPU must be here; got none that CUDA sees; use --device cpu");
-  if (place.own_gpu && gpus == 1) return 0;
+int choose_gpu(const launch::RankEnvironment& place, int gpus, const std::string& backend) {
+  if (gpus < 1) throw ConfigError("--device cuda requires a GPU; got none that CUDA sees; use --device cpu");
+  if (place.exclusive_gpu && gpus == 1) return 0;
   if (backend == "gloo") return place.local_rank % gpus;
   if (place.local_rank < gpus) return place.local_rank;
   throw ConfigError(fmt::format(
-      "--device cuda: every rank needs a GPU of its own under {}; got local rank {} and {} GPUs here; start "
-      "fewer ranks per machine, or let ranks share GPUs with --distributed-backend gloo",
+      "--device cuda: every rank needs its own GPU under {}; got local rank {} and {} GPUs on this machine; start "
+      "fewer ranks per machine, or share GPUs with --distributed-backend gloo",
       backend, place.local_rank, gpus));
 }
 
-Started start(config::Run run, rules::Purpose purpose, std::vector<std::string> faults) {
-  if (run.logging.logging_level) log::set_level(log::level_of(*run.logging.logging_level));
-  const launch::Place place = launch::find_place(launch::environment_of_process());
+StartedRun start(config::Run run, rules::Purpose purpose, std::vector<std::string> faults) {
+  if (run.logging.logging_level) log::set_level(log::level_from_python(*run.logging.logging_level));
+  const launch::RankEnvironment place = launch::read_rank_environment(launch::environment_of_process());
   run.parallel.world_size = place.world_size;
   if (place.world_size > 1) log::set_rank(place.rank);
   progress().set_rank(place.rank, place.world_size);
@@ -101,13 +100,13 @@ Started start(config::Run run, rules::Purpose purpose, std::vector<std::string> 
     steps_seen = checkpoint::saved_steps(std::filesystem::path(save) / "checkpoints");
   prepare(run, purpose, std::move(faults));
   if (run.training.device == "cpu")
-    require_memory(run, purpose, std::max(place.local_size, 1), machine_memory());
-  say(place, run, purpose);
+    require_memory(run, purpose, std::max(place.local_world_size, 1), machine_memory());
+  log_setup(place, run, purpose);
 
   const bool cuda = run.training.device == "cuda";
   const std::string& backend = *run.training.distributed_backend;
   comm::ConnectOptions options;
-  if (cuda) options.device_index = take_gpu(place, backend);
+  if (cuda) options.device_index = set_gpu(place, backend);
   options.timeout =
       std::chrono::milliseconds(static_cast<std::int64_t>(run.training.distributed_timeout_minutes * 60'000));
   options.cuda = cuda;

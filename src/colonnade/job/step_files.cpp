@@ -19,22 +19,22 @@ constexpr const char* kTemplate = "chat_template.jinja";
 constexpr const char* kConfig = "tokenizer_config.json";
 constexpr const char* kGeneration = "generation_config.json";
 
-/// A file of a tokenizer: the setting that names it, and its name here and in a folder of --tokenizer-model.
-/// A name that ends with a point gets the ending of the file, which says how it is read.
+/// A tokenizer file: the setting that names it, and its name in step folders and in a --tokenizer-model
+/// folder. A name that ends with "." gets the file's extension, which decides its format.
 struct NamedFile {
   const char* setting;
   const char* name;
 };
 
-/// What a type is written as. `transformers`: the class that gives the same ids; "": none does.
-struct Written {
+/// Files of a tokenizer type. `transformers`: the Transformers class with the same ids; "" for none.
+struct TokenizerFormat {
   std::string_view type;
   std::vector<NamedFile> files;
   const char* transformers;
 };
 
-const std::vector<Written>& written_types() {
-  static const std::vector<Written> kRows = {
+const std::vector<TokenizerFormat>& formats() {
+  static const std::vector<TokenizerFormat> kRows = {
       {"HuggingFaceTokenizer", {{"tokenizer_model", "tokenizer.json"}}, "PreTrainedTokenizerFast"},
       {"SFTTokenizer", {{"tokenizer_model", "tokenizer.json"}}, "PreTrainedTokenizerFast"},
       {"GPT2BPETokenizer", {{"vocab_file", "vocab.json"}, {"merge_file", "merges.txt"}}, "GPT2Tokenizer"},
@@ -48,9 +48,9 @@ const std::vector<Written>& written_types() {
   return kRows;
 }
 
-const Written* written_as(const std::string& type) {
-  const auto found = std::ranges::find(written_types(), type, &Written::type);
-  return found == written_types().end() ? nullptr : &*found;
+const TokenizerFormat* format_of(const std::string& type) {
+  const auto found = std::ranges::find(formats(), type, &TokenizerFormat::type);
+  return found == formats().end() ? nullptr : &*found;
 }
 
 std::string value_of(const config::Data& data, std::string_view setting) {
@@ -59,7 +59,7 @@ std::string value_of(const config::Data& data, std::string_view setting) {
                                    : data.tokenizer_model;
 }
 
-/// Reads the files of `folder` that are there and not in `files` yet.
+/// Reads the tokenizer files in `folder` that are not in `files` yet.
 void add_folder(std::map<std::string, std::string>& files, const fs::path& folder) {
   for (const char* name : tokenizers::tokenizer_files())
     if (!files.contains(name) && fs::is_regular_file(folder / name)) files[name] = read_file(folder / name);
@@ -70,8 +70,9 @@ std::string name_of(const NamedFile& file, const fs::path& path) {
   return name.ends_with('.') ? name + (path.extension() == ".json" ? "json" : "txt") : name;
 }
 
-/// Reads the files that decide the ids, and what lies beside them in a folder. Their names.
-std::vector<std::string> add_named(StepFiles& out, const config::Data& data, const Written& type) {
+/// Reads the files that define the ids, and the other tokenizer files of their folder. Returns the names of
+/// the former.
+std::vector<std::string> add_named(StepFiles& out, const config::Data& data, const TokenizerFormat& type) {
   std::vector<std::string> names;
   const fs::path model = data.tokenizer_model;
   for (const NamedFile& file : type.files) {
@@ -87,25 +88,25 @@ std::vector<std::string> add_named(StepFiles& out, const config::Data& data, con
   return names;
 }
 
-/// The template that messages are written by, where it is not that of the tokenizer's folder.
+/// Adds the chat template of the messages, where it is not the one in the tokenizer's folder.
 void add_template(StepFiles& out, const config::Data& data) {
   const std::string& format = data.sft_tokenizer_prompt_format;
   if (!data.sft || (data.chat_template.empty() && (format.empty() || format == "default"))) return;
   out.files[kTemplate] =
       chat_template::read_template({data.tokenizer_model, data.chat_template, format}).source();
-  std::error_code no_name;  // a text may be too long for one
+  std::error_code no_name;  // an inline template may be too long for a path
   if (!data.chat_template.empty() && fs::is_regular_file(data.chat_template, no_name))
     out.copies["chat_template"] = kTemplate;
 }
 
-/// Whether `folder` holds the same bytes under all `names`.
+/// Whether `folder` holds files with the same contents under all `names`.
 bool holds_equal_files(const fs::path& folder, const StepFiles& own, const std::vector<std::string>& names) {
   return std::ranges::all_of(names, [&](const std::string& name) {
     return fs::is_regular_file(folder / name) && read_file(folder / name) == own.files.at(name);
   });
 }
 
-void add_source(StepFiles& out, const checkpoint::Source& source) {
+void add_source(StepFiles& out, const checkpoint::CheckpointReader& source) {
   const fs::path& folder = source.folder();
   add_folder(out.files, folder);
   if (fs::is_regular_file(folder / kGeneration)) out.files[kGeneration] = read_file(folder / kGeneration);
@@ -115,9 +116,9 @@ void add_source(StepFiles& out, const checkpoint::Source& source) {
       out.config_ids[id] = config.at(id);
 }
 
-/// tokenizer_config.json for AutoTokenizer, with the special tokens that the tokenizer has here; without them
-/// beside a tokenizer.json of a folder, which is read again as it was (load_hugging_face).
-json config_for(const Written& type, const tokenizers::Tokenizer& tokenizer, bool with_special) {
+/// tokenizer_config.json for AutoTokenizer, with the tokenizer's special tokens. They are left out for the
+/// tokenizer.json of a folder, which must be read back as before (load_hugging_face).
+json config_for(const TokenizerFormat& type, const tokenizers::Tokenizer& tokenizer, bool with_special) {
   json config{{"tokenizer_class", type.transformers}};
   if (!with_special) return config;
   const tokenizers::SpecialIds special = tokenizer.special();
@@ -135,9 +136,9 @@ json config_for(const Written& type, const tokenizers::Tokenizer& tokenizer, boo
 }  // namespace
 
 StepFiles step_files(const config::Run& run, const tokenizers::Tokenizer* tokenizer,
-                     const checkpoint::Source* source) {
+                     const checkpoint::CheckpointReader* source) {
   StepFiles out;
-  const Written* type = tokenizer == nullptr ? nullptr : written_as(run.data.tokenizer_type);
+  const TokenizerFormat* type = tokenizer == nullptr ? nullptr : format_of(run.data.tokenizer_type);
   std::vector<std::string> names;
   if (type != nullptr) {
     names = add_named(out, run.data, *type);

@@ -5,13 +5,13 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/fault/inject.h"
-#include "colonnade/layers/prediction.h"
+#include "colonnade/layers/mtp.h"
 #include "colonnade/layout/context_parallel.h"
 
 namespace colonnade::job {
 namespace {
 
-/// The vector becomes the tensor's memory.
+/// A tensor that takes over the vector's memory.
 template <typename T>
 at::Tensor tensor_of(std::vector<T> values, at::IntArrayRef shape, at::ScalarType type) {
   auto owned = std::make_shared<std::vector<T>>(std::move(values));
@@ -24,19 +24,19 @@ std::int64_t first_sample(const Job& job, std::int64_t consumed, std::int64_t mi
   return consumed + (microbatch * job.data_ranks() + job.data_rank()) * size;
 }
 
-/// Among the ranks over which --hybrid-context-parallel divides a batch.
-int shared_rank(const Job& job) {
-  return job.ranks.mesh().index(job.ranks.rank(), layout::data_axes(layout::Family::kDense));
+/// Rank among those over which --hybrid-context-parallel distributes a batch.
+int data_context_rank(const Job& job) {
+  return job.ranks.mesh().index(job.ranks.rank(), layout::data_axes(layout::ParamGroup::kDense));
 }
 
-/// This rank's part of a host batch.
+/// This rank's shard of a host batch.
 tensor::Batch batch_of(const Job& job, data::HostBatch host) {
   using layout::Axis;
-  const std::int64_t further = job.run.model.mtp_num_layers;
-  tensor::Batch whole = to_batch(std::move(host));
-  if (job.run.training.calculate_per_token_loss) put_further_per_token(whole, further);
-  return context_part(std::move(whole), job.ranks.coord(Axis::kCp), job.ranks.mesh().size(Axis::kCp),
-                      further);
+  const std::int64_t mtp_depths = job.run.model.mtp_num_layers;
+  tensor::Batch full = to_batch(std::move(host));
+  if (job.run.training.calculate_per_token_loss) put_mtp_per_token(full, mtp_depths);
+  return context_shard(std::move(full), job.ranks.coord(Axis::kCp), job.ranks.mesh().size(Axis::kCp),
+                       mtp_depths);
 }
 
 pipeline::Steps steps_with(const Job& job, std::function<tensor::Batch(int)> batch) {
@@ -75,32 +75,32 @@ tensor::Batch to_batch(data::HostBatch host) {
   return batch;
 }
 
-void put_further_per_token(tensor::Batch& whole, std::int64_t further) {
-  layers::Ahead::put_into(whole, further);
-  const at::Tensor& mask = whole.at("loss_mask");
-  for (std::int64_t k = 1; k <= further; ++k) {
-    const std::string name = layers::Ahead::count_name(k);
-    whole.set(name, whole.at(name) * static_cast<double>(mask.numel()) / mask.sum().clamp_min(1));
+void put_mtp_per_token(tensor::Batch& full, std::int64_t depths) {
+  layers::MtpTargets::add_to_batch(full, depths);
+  const at::Tensor& mask = full.at("loss_mask");
+  for (std::int64_t k = 1; k <= depths; ++k) {
+    const std::string name = layers::MtpTargets::count_key(k);
+    full.set(name, full.at(name) * static_cast<double>(mask.numel()) / mask.sum().clamp_min(1));
   }
 }
 
-tensor::Batch context_part(tensor::Batch whole, int rank, int ranks, std::int64_t further) {
-  if (ranks == 1) return whole;
-  const at::Tensor& tokens = whole.at("tokens");
+tensor::Batch context_shard(tensor::Batch full, int rank, int ranks, std::int64_t mtp_depths) {
+  if (ranks == 1) return full;
+  const at::Tensor& tokens = full.at("tokens");
   const std::int64_t s = tokens.size(1);
-  const std::vector<layout::Chunk> chunks = layout::context_chunks(s, rank, ranks);
-  if (!whole.find("position_ids").defined())
-    whole.set("position_ids", at::arange(s, tokens.options()).expand(tokens.sizes()));
-  whole.set("loss_count", whole.at("loss_mask").sum());
-  std::vector<std::string> cut = layers::Ahead::put_into(whole, further);
-  cut.insert(cut.end(), {"tokens", "labels", "loss_mask", "position_ids"});
-  for (const std::string& key : cut) {
-    const at::Tensor& rows = whole.at(key);
-    std::vector<at::Tensor> held;
-    for (const layout::Chunk& chunk : chunks) held.push_back(rows.narrow(1, chunk.begin, chunk.length));
-    whole.set(key, at::cat(held, 1));
+  const std::vector<layout::TokenSpan> chunks = layout::context_chunks(s, rank, ranks);
+  if (!full.find("position_ids").defined())
+    full.set("position_ids", at::arange(s, tokens.options()).expand(tokens.sizes()));
+  full.set("loss_count", full.at("loss_mask").sum());
+  std::vector<std::string> sharded = layers::MtpTargets::add_to_batch(full, mtp_depths);
+  sharded.insert(sharded.end(), {"tokens", "labels", "loss_mask", "position_ids"});
+  for (const std::string& key : sharded) {
+    const at::Tensor& rows = full.at(key);
+    std::vector<at::Tensor> local;
+    for (const layout::TokenSpan& chunk : chunks) local.push_back(rows.narrow(1, chunk.begin, chunk.length));
+    full.set(key, at::cat(local, 1));
   }
-  return whole;
+  return full;
 }
 
 pipeline::Loss token_loss(const at::Tensor& output, const tensor::Batch& batch, bool per_token) {
@@ -109,13 +109,13 @@ pipeline::Loss token_loss(const at::Tensor& output, const tensor::Batch& batch, 
   const at::Tensor sum = (output.narrow(1, 0, tokens) * mask).sum();
   const at::Tensor count = mask.sum();
   pipeline::Loss loss;
-  const at::Tensor whole = batch.find("loss_count");
-  loss.value = per_token ? sum : sum / (whole.defined() ? whole : count).clamp_min(1);
-  loss.report["lm_loss"] = pipeline::tally(sum, count);
+  const at::Tensor full_count = batch.find("loss_count");
+  loss.value = per_token ? sum : sum / (full_count.defined() ? full_count : count).clamp_min(1);
+  loss.report["lm_loss"] = pipeline::metric_sum(sum, count);
   if (output.size(1) == tokens) return loss;
   const at::Tensor order = output.select(1, tokens);
   loss.value = loss.value + order.mean();
-  loss.report["sop_loss"] = pipeline::tally(order.sum(), at::full_like(count, order.numel()));
+  loss.report["sop_loss"] = pipeline::metric_sum(order.sum(), at::full_like(count, order.numel()));
   return loss;
 }
 
@@ -125,7 +125,7 @@ TokenStream::TokenStream(const data::Batches& batches, const Job& job, std::int6
   const int workers = job.run.data.num_workers;
   if (job.run.parallel.hybrid_context_parallel) {
     sequences_ = std::make_unique<data::Prefetcher<SequenceStep>>(
-        [&batches, &job, consumed_samples, each, rank = shared_rank(job)](std::int64_t index) {
+        [&batches, &job, consumed_samples, each, rank = data_context_rank(job)](std::int64_t index) {
           return sequence_step(batches, job.run, rank, consumed_samples + index * each);
         },
         workers);
@@ -141,39 +141,39 @@ TokenStream::TokenStream(const data::Batches& batches, const Job& job, std::int6
 }
 
 template <typename Batch>
-Batch TokenStream::next_of(data::Prefetcher<Batch>& prefetcher, double& waited) {
+Batch TokenStream::next_of(data::Prefetcher<Batch>& prefetcher, double& wait) {
   fault::point("data");
   const auto begin = std::chrono::steady_clock::now();
   Batch batch = prefetcher.next();
-  waited += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  wait += std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
   return batch;
 }
 
 pipeline::Steps TokenStream::next() {
   if (sequences_) {
-    const auto step = std::make_shared<const SequenceStep>(next_of(*sequences_, waited_.before));
+    const auto step = std::make_shared<const SequenceStep>(next_of(*sequences_, wait_.before_step));
     longest_over_mean_ = step->longest_over_mean;
     return sequence_steps(*job_, step);
   }
-  // Micro-batches are asked for in order by every schedule's first stage, but later chunks may ask for
-  // an earlier one again: the executor keeps those.
+  // The first stage of every schedule requests micro-batches in order. Later chunks may reuse earlier ones,
+  // which the executor keeps.
   expected_ = 0;
   return steps_with(*job_, [this](int microbatch) {
-    COL_CHECK(microbatch == expected_, "TokenStream: micro-batches must be asked for in order; got {} for {}",
+    COL_CHECK(microbatch == expected_, "TokenStream: micro-batches must be requested in order; got {} for {}",
               microbatch, expected_);
     ++expected_;
-    tensor::Batch batch = batch_of(*job_, next_of(*microbatches_, waited_.within));
+    tensor::Batch batch = batch_of(*job_, next_of(*microbatches_, wait_.in_step));
     fault::point("forward");
     return batch;
   });
 }
 
-Waited TokenStream::waited() { return std::exchange(waited_, {}); }
+DataWait TokenStream::take_wait() { return std::exchange(wait_, {}); }
 
 pipeline::Steps evaluation_steps(const data::Batches& batches, const Job& job, std::int64_t first) {
   if (job.run.parallel.hybrid_context_parallel)
-    return sequence_steps(
-        job, std::make_shared<const SequenceStep>(sequence_step(batches, job.run, shared_rank(job), first)));
+    return sequence_steps(job, std::make_shared<const SequenceStep>(
+                                   sequence_step(batches, job.run, data_context_rank(job), first)));
   return steps_with(job, [&batches, &job, first](int microbatch) {
     auto host = batches.get(first_sample(job, first, microbatch), job.run.training.micro_batch_size);
     return batch_of(job, std::move(host));

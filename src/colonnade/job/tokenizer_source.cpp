@@ -10,7 +10,7 @@
 #include "colonnade/checkpoint/manifest.h"
 #include "colonnade/config/parse.h"
 #include "colonnade/config/schema.h"
-#include "colonnade/job/continued.h"
+#include "colonnade/job/resume_policy.h"
 #include "colonnade/models/hf/config.h"
 #include "colonnade/tokenizers/folder_type.h"
 
@@ -20,23 +20,23 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-/// Whether the files that the settings name are there, with the ids that `state` keeps.
-bool files_are_as_they_were(const config::Run& run, const json& state) {
-  std::error_code closed;
+/// Whether the tokenizer files of the settings exist, with the checksum in `state`.
+bool are_files_unchanged(const config::Run& run, const json& state) {
+  std::error_code unreadable;
   for (const auto& [key, name] : state.at("tokenizer_files").items())
-    if (const std::string path = config::text_of(run, config::setting(key)); !fs::exists(path, closed))
+    if (const std::string path = config::text_of(run, config::setting(key)); !fs::exists(path, unreadable))
       return false;
   try {
     const std::string file = ids_file(run.data);
     const std::string kept = state.value(json::json_pointer("/tokenizer/xxh3_128"), "");
-    return file.empty() || kept == checkpoint::sum_of_file(file).xxh3_128;
+    return file.empty() || kept == checkpoint::file_checksum(file).xxh3_128;
   } catch (const DataError&) {
     return false;
   }
 }
 
-/// Whether type and files are those that the settings of `state` name.
-bool is_kept_tokenizer(const config::Run& run, const json& state) {
+/// Whether type and files are those of the settings in `state`.
+bool is_saved_tokenizer(const config::Run& run, const json& state) {
   const json settings = state.value("settings", json::object());
   const config::Run now = with_absolute_paths(run);
   return std::ranges::all_of(kTokenizerKeys, [&](const char* key) {
@@ -44,28 +44,28 @@ bool is_kept_tokenizer(const config::Run& run, const json& state) {
   });
 }
 
-/// A checkpoint of a stranger must not name files outside of its folder.
+/// Path of a copied file. An untrusted checkpoint must not name files outside its folder.
 fs::path copy_in(const fs::path& step_folder, const std::string& name) {
   if (name == ".") return step_folder;
   if (!checkpoint::is_plain_name(name))
     throw DataError(
-        fmt::format("{}: tokenizer_files must name files of the folder; got '{}'; load another checkpoint",
+        fmt::format("{}: tokenizer_files must name files in the folder; got '{}'; load another checkpoint",
                     step_folder.string(), name));
   return step_folder / name;
 }
 
-void say_tokenizer(config::Run& run, const std::string& from) {
-  run.notes.push_back(fmt::format("tokenizer: {} of {} (another one: --tokenizer-type, --tokenizer-model)",
+void note_tokenizer(config::Run& run, const std::string& from) {
+  run.notes.push_back(fmt::format("tokenizer: {} of {} (to change it: --tokenizer-type, --tokenizer-model)",
                                   run.data.tokenizer_type, from));
 }
 
-void adopt_kept(config::Run& run, const checkpoint::Source& source) {
+void adopt_saved(config::Run& run, const checkpoint::CheckpointReader& source) {
   const json& state = source.state();
   if (!state.contains("settings")) return;
-  keep_tokenizer(run, state.at("settings"), source.folder().string());
+  resume_tokenizer(run, state.at("settings"), source.folder().string());
   if (run.data.tokenizer_type.empty()) return;
-  use_copies(run, state, source.folder());
-  say_tokenizer(run, source.folder().string());
+  use_tokenizer_copies(run, state, source.folder());
+  note_tokenizer(run, source.folder().string());
 }
 
 }  // namespace
@@ -74,27 +74,28 @@ bool names_tokenizer(const config::Run& run) {
   return std::ranges::any_of(kTokenizerKeys, [&](const char* key) { return run.given.contains(key); });
 }
 
-void adopt_tokenizer(config::Run& run, const checkpoint::Source& source) {
+void adopt_tokenizer(config::Run& run, const checkpoint::CheckpointReader& source) {
   const config::Checkpoint& c = run.checkpoint;
   if (!c.use_tokenizer_model_from_checkpoint_args || run.data.mock_data) return;
   if (names_tokenizer(run) ? !c.use_checkpoint_args : !run.data.tokenizer_type.empty()) return;
-  if (source.state().is_object()) return adopt_kept(run, source);
+  if (source.state().is_object()) return adopt_saved(run, source);
   const std::string folder = source.folder().string();
   const tokenizers::FolderType found =
-      tokenizers::tokenizer_in(folder, models::hf::model_type_of(source.hf_config()));
-  if (!found.unread.empty())
+      tokenizers::detect_tokenizer(folder, models::hf::model_type_of(source.hf_config()));
+  if (!found.reason.empty())
     run.notes.push_back(
-        fmt::format("{}: its tokenizer is not read: {}; write a tokenizer.json with "
+        fmt::format("{}: its tokenizer cannot be read: {}; write a tokenizer.json with "
                     "AutoTokenizer.from_pretrained(F).save_pretrained(F), or name one with --tokenizer-type",
-                    folder, found.unread));
+                    folder, found.reason));
   if (found.type.empty()) return;
   for (const std::string_view key : kTokenizerKeys)
-    config::overrule(run, key,
-                     key == "tokenizer_type"    ? found.type
-                     : key == "tokenizer_model" ? folder
-                                                : config::text_of(config::Run{}, config::setting(key)),
-                     folder);
-  say_tokenizer(run, folder);
+    config::override_from_checkpoint(run, key,
+                                     key == "tokenizer_type" ? found.type
+                                     : key == "tokenizer_model"
+                                         ? folder
+                                         : config::text_of(config::Run{}, config::setting(key)),
+                                     folder);
+  note_tokenizer(run, folder);
 }
 
 std::vector<std::int32_t> prompt_ids(const config::Run& run, const tokenizers::Tokenizer& tokenizer,
@@ -106,20 +107,20 @@ std::vector<std::int32_t> prompt_ids(const config::Run& run, const tokenizers::T
     if (are_ids || !run.data.tokenizer_type.empty()) throw;
     const config::Checkpoint& c = run.checkpoint;
     throw ConfigError(fmt::format(
-        "prompt must be ids from 0 to {} separated by spaces where no tokenizer is read; got '{}', and {} holds "
-        "no tokenizer that is read; name one with --tokenizer-type and --tokenizer-model",
+        "prompt must be ids from 0 to {} separated by spaces where no tokenizer is loaded; got '{}', and {} holds no "
+        "readable tokenizer; name one with --tokenizer-type and --tokenizer-model",
         tokenizer.vocab_size() - 1, text.substr(0, 40), c.load.empty() ? c.pretrained_checkpoint : c.load));
   }
 }
 
-void use_copies(config::Run& run, const json& state, const fs::path& step_folder) {
+void use_tokenizer_copies(config::Run& run, const json& state, const fs::path& step_folder) {
   if (!run.checkpoint.use_tokenizer_model_from_checkpoint_args) return;
   if (!state.is_object() || !state.contains("tokenizer_files") || run.data.tokenizer_type.empty()) return;
-  if (!is_kept_tokenizer(run, state) || files_are_as_they_were(run, state)) return;
+  if (!is_saved_tokenizer(run, state) || are_files_unchanged(run, state)) return;
   for (const auto& [key, name] : state.at("tokenizer_files").items())
     config::set(run, key, copy_in(step_folder, name.get<std::string>()).string());
   run.notes.push_back(
-      fmt::format("tokenizer: the files of {} are gone or have changed; their copies in {} are read",
+      fmt::format("tokenizer: the files of {} are missing or have changed; their copies in {} are read",
                   run.data.tokenizer_type, step_folder.string()));
 }
 

@@ -1,4 +1,4 @@
-// Activation functions with bias, forward and backward.
+// Activations with bias, forward and backward.
 #pragma once
 
 #include <cstdint>
@@ -8,8 +8,8 @@
 
 namespace colonnade::kernels {
 
-/// y[r, c] = f(z[r, c]), z = x + bias, or f(z[r, c]) * z[r, cols + c] for gated kinds, whose x has
-/// 2 cols columns; f(z[r, 2c]) * z[r, 2c + 1] with both in bounds for paired ones. Computed in Acc<T>.
+/// y[r, c] = f(z[r, c]) with z = x + bias. For gated kinds, x has 2 cols columns and y[r, c] = f(z[r, c]) *
+/// z[r, cols + c], or f(z[r, 2c]) * z[r, 2c + 1] with both clamped for interleaved kinds. Computed in Acc<T>.
 template <typename T>
 struct Activation {
   ActivationKind kind;
@@ -17,11 +17,11 @@ struct Activation {
   const T* bias;  ///< may be null
   T* y;
   std::int64_t rows;
-  std::int64_t cols;  ///< of y
-  GluShape glu;       ///< read for paired kinds
+  std::int64_t cols;  ///< columns of y
+  GluParams glu;      ///< used by interleaved kinds
 };
 
-/// grad_x = grad_y * slope(x); x is read again, nothing else was kept.
+/// grad_x = grad_y * f'(x); recomputed from x, the only saved tensor.
 template <typename T>
 struct ActivationGrad {
   ActivationKind kind;
@@ -30,8 +30,8 @@ struct ActivationGrad {
   const T* grad_y;
   T* grad_x;
   std::int64_t rows;
-  std::int64_t cols;  ///< of y
-  GluShape glu;       ///< read for paired kinds
+  std::int64_t cols;  ///< columns of y
+  GluParams glu;      ///< used by interleaved kinds
 };
 
 namespace cpu {

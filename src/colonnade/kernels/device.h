@@ -1,4 +1,4 @@
-// What a GPU is called.
+// GPU names.
 #pragma once
 
 #include <string>

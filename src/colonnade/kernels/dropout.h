@@ -1,4 +1,5 @@
-// Bias, dropout and residual in one pass, with a mask out of Philox; and noise from the same words.
+// Fused bias, dropout and residual addition with a Philox mask; also multiplicative noise from the same
+// random words.
 #pragma once
 
 #include <array>
@@ -8,10 +9,10 @@
 
 namespace colonnade::kernels {
 
-/// y = residual + keep * scale * (x + bias) over rows [d0, d1, d2] of `cols` columns. Row (i0, i1, i2)
-/// has the number row_offset + i . row_steps and belongs to samples[i . sample_steps]; its column c is
-/// global column C = col_offset + c. Kept when the upper 24 bits of word C % 4 of
-/// Philox{key}(number * groups + C / 4, sample) are >= threshold.
+/// y = residual + keep * scale * (x + bias) over rows [d0, d1, d2] of `cols` columns. Row i = (i0, i1, i2)
+/// has index row_offset + i . row_steps and sample samples[i . sample_steps]; its column c is global column C
+/// = col_offset + c. An element is kept if the upper 24 bits of word C % 4 of Philox{key}(index * groups + C
+/// / 4, sample) are >= threshold.
 template <typename T>
 struct Dropout {
   const T* x;
@@ -29,8 +30,8 @@ struct Dropout {
   std::uint64_t key;
   std::uint32_t threshold;  ///< ceil(p * 2^24); 0 drops nothing
   double scale;             ///< 1 / (1 - p)
-  /// Above 0, in place of keep * scale: 1 + noise (2 u - 1), u the word's upper 24 bits / 2^24. With both 0
-  /// nothing is drawn.
+  /// If > 0, replaces keep * scale by 1 + noise (2 u - 1), u = upper 24 bits of the word / 2^24. If threshold
+  /// is 0 too, no random words are generated.
   double noise = 0;
 };
 

@@ -1,4 +1,4 @@
-// Rows of a table by token number, and their gradients.
+// Embedding lookup and its gradient.
 #pragma once
 
 #include <cstdint>
@@ -20,11 +20,11 @@ struct Embedding {
   std::int64_t count;
 };
 
-/// grad[token - first] += grad_y[order[i]] for i = 0, 1, ...: each element in that order.
+/// grad[tokens[i] - first] += grad_y[order[i]] for i = 0, 1, ..., each element in that order.
 template <typename T>
 struct EmbeddingGrad {
-  const std::int64_t* tokens;  ///< [n], token of entry i; on CUDA ascending
-  const std::int64_t* order;   ///< [n], row of grad_y of entry i; null: i
+  const std::int64_t* tokens;  ///< [n], token of entry i; ascending on CUDA
+  const std::int64_t* order;   ///< [n], row of grad_y for entry i; null: i
   const T* grad_y;             ///< [n, h]
   Acc<T>* grad;                ///< [>= count, h]
   std::int64_t n;

@@ -1,4 +1,4 @@
-// RMSNorm and LayerNorm of rows, with the residual addition before them.
+// RMSNorm and LayerNorm of rows, fused with a preceding residual addition.
 #pragma once
 
 #include <cstdint>
@@ -11,14 +11,14 @@ namespace colonnade::kernels {
 /// With z = x + residual (residual may be null; then sum may be null too):
 ///   y[r, c] = (z[r, c] - mean[r]) * rstd[r] * (weight[c] + (zero_centered ? 1 : 0)) + bias[c]
 ///   mean[r] = mean_c z (0 when `mean` is null: RMSNorm), rstd[r] = 1 / sqrt(mean_c (z - mean)^2 + eps)
-/// The statistics are of z as rounded to T, because that is what `sum` hands on.
+/// Statistics are computed from z rounded to T, the value of `sum`.
 template <typename T>
 struct Norm {
   const T* x;
   const T* residual;  ///< may be null
   const T* weight;
   const T* bias;  ///< may be null
-  T* sum;         ///< z, written when residual is given
+  T* sum;         ///< z, written if residual is given
   T* y;
   Acc<T>* mean;  ///< null: RMSNorm
   Acc<T>* rstd;
@@ -37,11 +37,11 @@ struct NormGrad {
   const Acc<T>* mean;  ///< null: RMSNorm
   const Acc<T>* rstd;
   const T* grad_y;
-  const T* grad_sum;  ///< gradient of `sum` from elsewhere; may be null
+  const T* grad_sum;  ///< incoming gradient of `sum`; may be null
   T* grad_x;
   Acc<T>* grad_weight;  ///< [cols]
   Acc<T>* grad_bias;    ///< [cols]; may be null
-  Acc<T>* partial;      ///< work space, 2 * column_blocks(rows) * cols
+  Acc<T>* partial;      ///< workspace, 2 * column_blocks(rows) * cols
   std::int64_t rows;
   std::int64_t cols;
   bool zero_centered;

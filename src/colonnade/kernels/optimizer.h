@@ -1,4 +1,4 @@
-// Optimizer steps over flat runs of memory, and the sums that clipping and loss scaling need.
+// Optimizer updates over flat memory, and reductions for clipping and loss scaling.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ namespace colonnade::kernels {
 /// g = grad * grad_scale (unscaling and clipping in one factor); with decoupled decay
 ///   m = beta1 m + (1 - beta1) g;  v = beta2 v + (1 - beta2) g^2
 ///   p -= lr (m / bias1 / (sqrt(v / bias2) + eps) + weight_decay p)
-/// without it (decoupled = false) g += weight_decay p first, as in Adam with L2 regularisation.
+/// without it (decoupled = false) g += weight_decay p first, as in Adam with L2 regularization.
 /// bias1 = 1 - beta1^t, bias2 = 1 - beta2^t for step t = 1, 2, ...
 struct AdamStep {
   double lr = 0;
@@ -26,7 +26,7 @@ struct AdamStep {
 };
 
 /// g = grad * grad_scale + weight_decay p;  buf = first ? g : momentum buf + g;  p -= lr buf,
-/// as torch.optim.SGD does. Without momentum buf is g and no buffer is needed.
+/// as torch.optim.SGD. Without momentum buf is g and no buffer is needed.
 struct SgdStep {
   double lr = 0;
   double momentum = 0;
@@ -35,10 +35,10 @@ struct SgdStep {
   double grad_scale = 1;
 };
 
-/// What the rounded copy of a parameter is made of.
+/// Dtype of the low-precision copy of a parameter.
 enum class CopyType : std::uint8_t { kNone, kFloat32, kBFloat16, kHalf };
 
-/// A run of n elements; T is float or double. `copy` gets the new parameter when copy_type says so.
+/// n contiguous elements; T is float or double. `copy` receives the new parameter in copy_type.
 template <typename T>
 struct AdamSpan {
   T* param;
@@ -64,7 +64,7 @@ template <typename T>
 void adam(const std::vector<AdamSpan<T>>& spans, const AdamStep& step);
 template <typename T>
 void sgd(const std::vector<SgdSpan<T>>& spans, const SgdStep& step);
-/// float64 sums over blocks of fixed length, added in order.
+/// float64 sum over blocks of fixed length, added in order.
 template <typename T>
 double sum_squares(const T* x, std::int64_t n);
 template <typename T>
@@ -78,12 +78,12 @@ template <typename T>
 void adam(const std::vector<AdamSpan<T>>& spans, const AdamStep& step, CUstream_st* stream);
 template <typename T>
 void sgd(const std::vector<SgdSpan<T>>& spans, const SgdStep& step, CUstream_st* stream);
-/// partial [sum_squares_blocks(n)] float64 on the device; the caller adds it up in order.
+/// Writes partial sums [sum_squares_blocks(n)], float64 on the device, for the caller to add in order.
 template <typename T>
 void sum_squares(const T* x, std::int64_t n, double* partial, CUstream_st* stream);
 }  // namespace cuda
 
-/// Blocks over which sums of squares run on CUDA.
+/// Number of blocks of sum_squares on CUDA.
 inline std::int64_t sum_squares_blocks(std::int64_t n) { return (n + (1 << 16) - 1) >> 16; }
 
 }  // namespace colonnade::kernels

@@ -1,5 +1,5 @@
-// Rows of tokens to rows by expert and back. Every output row is written by one thread or block, from rows
-// that it looks up: sums have a fixed order on every device.
+// Token permutation by expert and back. Each output row is written by one thread or block that gathers its
+// inputs, so sums have a fixed order on every device.
 #pragma once
 
 #include <cstdint>
@@ -8,9 +8,9 @@
 
 namespace colonnade::kernels {
 
-/// y[p, :] = x[from[p], :] * weight[p]; 0 where from[p] is below 0; a weight of null is 1.
+/// y[p, :] = x[from[p], :] * weight[p]; 0 if from[p] < 0. Null weight means 1.
 template <typename T>
-struct TakeRows {
+struct GatherRows {
   const T* x;
   const std::int64_t* from;  ///< [rows]
   const Acc<T>* weight;      ///< [rows] or null
@@ -19,26 +19,26 @@ struct TakeRows {
   std::int64_t h;
 };
 
-/// y[t, :] = sum over j < k of x[place[t, j], :] * weight[t, j], in the order of j; places below 0 give
-/// nothing, a weight of null is 1. The sum is rounded once.
+/// y[t, :] = sum over j < k of x[from[t, j], :] * weight[t, j], in the order of j, skipping from < 0 and
+/// rounded once. Null weight means 1.
 template <typename T>
 struct SumRows {
   const T* x;
-  const std::int64_t* place;  ///< [n, k]
-  const Acc<T>* weight;       ///< [n, k] or null
-  T* y;                       ///< [n, h]
+  const std::int64_t* from;  ///< [n, k]
+  const Acc<T>* weight;      ///< [n, k] or null
+  T* y;                      ///< [n, h]
   std::int64_t n;
   std::int64_t k;
   std::int64_t h;
 };
 
-/// y[t, j] = the dot product of a[t, :] and x[place[t, j], :]; 0 for places below 0.
+/// y[t, j] = dot product of a[t, :] and x[from[t, j], :]; 0 if from < 0.
 template <typename T>
 struct DotRows {
   const T* a;  ///< [n, h]
   const T* x;
-  const std::int64_t* place;  ///< [n, k]
-  Acc<T>* y;                  ///< [n, k]
+  const std::int64_t* from;  ///< [n, k]
+  Acc<T>* y;                 ///< [n, k]
   std::int64_t n;
   std::int64_t k;
   std::int64_t h;
@@ -46,7 +46,7 @@ struct DotRows {
 
 namespace cpu {
 template <typename T>
-void take_rows(const TakeRows<T>& a);
+void gather_rows(const GatherRows<T>& a);
 template <typename T>
 void sum_rows(const SumRows<T>& a);
 template <typename T>
@@ -55,7 +55,7 @@ void dot_rows(const DotRows<T>& a);
 
 namespace cuda {
 template <typename T>
-void take_rows(const TakeRows<T>& a, CUstream_st* stream);
+void gather_rows(const GatherRows<T>& a, CUstream_st* stream);
 template <typename T>
 void sum_rows(const SumRows<T>& a, CUstream_st* stream);
 template <typename T>

@@ -1,4 +1,4 @@
-// Sums down the columns of a matrix, in an order that no number of threads changes.
+// Column sums of a matrix, in an order independent of the number of threads.
 #pragma once
 
 #include <algorithm>
@@ -8,10 +8,10 @@
 
 namespace colonnade::kernels {
 
-/// Rows are summed in this many blocks of nearly equal length, and the blocks in order.
+/// Number of nearly equal row blocks; blocks are summed separately and then added in order.
 constexpr std::int64_t column_blocks(std::int64_t rows) { return std::clamp<std::int64_t>(rows / 16, 1, 64); }
 
-/// First row of block `index`; that of the next block is the end.
+/// First row of block `index`; block_begin(rows, index + 1) is its end.
 constexpr std::int64_t block_begin(std::int64_t rows, std::int64_t index) {
   return rows * index / column_blocks(rows);
 }
@@ -21,7 +21,7 @@ template <typename T>
 struct ColumnSum {
   const T* x;
   Acc<T>* sum;      ///< [cols]
-  Acc<T>* partial;  ///< work space, column_blocks(rows) * cols
+  Acc<T>* partial;  ///< workspace, column_blocks(rows) * cols
   std::int64_t rows;
   std::int64_t cols;
 };

@@ -1,13 +1,12 @@
-// Sums of weighted 8-bit pixels along rows and columns, rounded to 8 bits after each: how PIL resizes.
+// Image resizing as in PIL: weighted sums of 8-bit pixels along rows, then columns, each rounded to 8 bits.
 #pragma once
 
 #include <cstdint>
 
 namespace colonnade::kernels {
 
-/// What one output pixel is made of along one axis: out[i] = clip8((2^21 + sum_k weight[i, k] * in[first[i] +
-/// k])
-/// >> 22), k below count[i]. Weights are 22-bit fixed point and sum to about 2^22.
+/// Resampling along one axis: out[i] = clip8((2^21 + sum_k weight[i, k] * in[first[i] + k]) >> 22) for k <
+/// count[i]. Weights are 22-bit fixed point and sum to about 2^22.
 struct ResizeAxis {
   const std::int32_t* first;
   const std::int32_t* count;
@@ -16,7 +15,7 @@ struct ResizeAxis {
   std::int64_t outputs;
 };
 
-/// Along rows: in [rows, width, 3] -> out [rows, axis.outputs, 3]. scratch: 16 * width bytes.
+/// Horizontal pass: in [rows, width, 3] -> out [rows, axis.outputs, 3]. scratch: 16 * width bytes.
 struct ResizeRows {
   const std::uint8_t* in;
   std::uint8_t* out;
@@ -25,8 +24,8 @@ struct ResizeRows {
   ResizeAxis axis;
 };
 
-/// Along columns: in [height, row_bytes] -> out [axis.outputs, row_bytes]. scratch: row_bytes numbers.
-/// Firsts count from the first row of `in`.
+/// Vertical pass: in [height, row_bytes] -> out [axis.outputs, row_bytes]. scratch: row_bytes elements.
+/// axis.first counts from the first row of `in`.
 struct ResizeColumns {
   const std::uint8_t* in;
   std::uint8_t* out;

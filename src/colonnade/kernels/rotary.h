@@ -1,4 +1,4 @@
-// Rotary position embedding from one strided place to another; without a table a plain copy.
+// Rotary position embedding between strided tensors; a plain copy without a table.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace colonnade::kernels {
 
-/// Distances in elements between neighbours along s, b and n; the d elements of a head are adjacent.
+/// Strides in elements along s, b and n; the d elements of a head are contiguous.
 struct HeadStrides {
   std::int64_t s;
   std::int64_t b;
@@ -15,8 +15,8 @@ struct HeadStrides {
 };
 
 /// For each head, with c = cos[p, i] and t = sin[p, i] at its position p and pair i of (u, v):
-///   (u, v) -> (u c - v t, v c + u t), or the opposite turn when `inverse` (the backward pass).
-/// Pairs are (i, i + rotated/2), or (2i, 2i + 1) when interleaved; elements from `rotated` on are copied.
+///   (u, v) -> (u c - v t, v c + u t), or the inverse rotation if `inverse` (backward pass).
+/// Pairs are (i, i + rotated/2), or (2i, 2i + 1) if interleaved; elements from `rotated` on are copied.
 template <typename T>
 struct Rotary {
   const T* x;

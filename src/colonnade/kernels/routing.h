@@ -1,4 +1,4 @@
-// From router logits to the chosen experts and their weights, and back.
+// Router: selected experts and their weights from logits, and the gradient.
 // Source: Megatron's core/transformer/moe/moe_utils.py (topk_routing_with_score_function,
 // group_limited_topk).
 #pragma once
@@ -9,22 +9,22 @@
 
 namespace colonnade::kernels {
 
-/// What a logit becomes: softmax over all experts of a token, 1 / (1 + e^-x), sqrt(ln(1 + e^x)).
+/// Router score function: softmax over all experts of a token, 1 / (1 + e^-x), sqrt(ln(1 + e^x)).
 enum class ScoreKind : unsigned char { kSoftmax, kSigmoid, kSqrtSoftplus };
 
 inline constexpr int kMaxExpertGroups = 64;
 
-/// Per row: scores of all experts; the k experts of the largest score + bias, by falling value, the lower
-/// number first where two are equal; their weights scaling * score, over the sum of the k scores when
-/// `normalise`. A normalised softmax without bias chooses by logits instead of scores. With groups > 1
-/// experts compete within the `group_topk` best of as many equal groups; a group is worth the sum of its
-/// `group_best` largest values of that kind. With `assigned`, `experts` is read, and bias and groups are not.
+/// Per row: scores of all experts; the k experts of largest score + bias in descending order, ties by lower
+/// index; their weights scaling * score, divided by the sum of the k scores if `normalise`. A normalized
+/// softmax without bias selects by logits instead of scores. With groups > 1, experts are selected within the
+/// best `group_topk` of `groups` equal groups; a group's score is the sum of its `group_best` largest
+/// selection values. With `assigned`, `experts` is an input, and bias and groups are unused.
 template <typename T>
 struct Route {
   const T* logits;        ///< [n, e]
-  const T* bias;          ///< [e], for the choice alone; null: none
+  const T* bias;          ///< [e], for selection only; null: none
   T* scores;              ///< [n, e]
-  std::int64_t* experts;  ///< [n, k]; each in [0, e) where they are assigned
+  std::int64_t* experts;  ///< [n, k]; input in [0, e) if `assigned`
   T* weights;             ///< [n, k]
   std::int64_t n;
   std::int64_t e;
@@ -35,10 +35,10 @@ struct Route {
   std::int64_t group_topk;
   std::int64_t group_best;
   T scaling;
-  bool assigned = false;  ///< experts are given
+  bool assigned = false;  ///< `experts` is an input
 };
 
-/// grad_logits out of the gradients of the weights and, where it is not null, of the scores.
+/// grad_logits from the gradients of the weights and, unless null, of the scores.
 template <typename T>
 struct RouteGrad {
   const T* scores;              ///< [n, e]

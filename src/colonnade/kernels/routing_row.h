@@ -1,4 +1,4 @@
-// One row of routing.h, once for all devices. M gives `exp`, `log1p` and `sqrt`.
+// One row of routing.h, shared by all devices. M provides `exp`, `log1p` and `sqrt`.
 #pragma once
 
 #include <cstdint>
@@ -8,17 +8,17 @@
 
 namespace colonnade::kernels {
 
-inline constexpr double kSmallestSum = 1e-20;  // as in Megatron
+inline constexpr double kSumEpsilon = 1e-20;  // as in Megatron
 
 template <typename M, typename T>
 constexpr void score_row(const Route<T>& a, std::int64_t row) {
   const T* logits = a.logits + row * a.e;
   T* scores = a.scores + row * a.e;
   if (a.kind == ScoreKind::kSoftmax) {
-    T top = logits[0];
-    for (std::int64_t i = 1; i < a.e; ++i) top = logits[i] > top ? logits[i] : top;
+    T max = logits[0];
+    for (std::int64_t i = 1; i < a.e; ++i) max = logits[i] > max ? logits[i] : max;
     T sum = 0;
-    for (std::int64_t i = 0; i < a.e; ++i) sum += scores[i] = M::exp(logits[i] - top);
+    for (std::int64_t i = 0; i < a.e; ++i) sum += scores[i] = M::exp(logits[i] - max);
     for (std::int64_t i = 0; i < a.e; ++i) scores[i] /= sum;
     return;
   }
@@ -31,79 +31,80 @@ constexpr void score_row(const Route<T>& a, std::int64_t row) {
   }
 }
 
-/// A number and where it stands; the order of choice is by falling value, then by rising place.
+/// A value and its index; selection order is by descending value, then ascending index.
 template <typename T>
 struct Ranked {
   T value;
-  std::int64_t place;
+  std::int64_t index;
 };
 
 template <typename T>
-constexpr bool before(const Ranked<T>& a, const Ranked<T>& b) {
-  return a.value > b.value || (a.value == b.value && a.place < b.place);
+constexpr bool precedes(const Ranked<T>& a, const Ranked<T>& b) {
+  return a.value > b.value || (a.value == b.value && a.index < b.index);
 }
 
-/// The first of places [begin, end) behind `last` in the order of choice among those that `allowed` lets
-/// pass; a NaN comes last, as place `end` with nothing else left.
+/// The allowed index in [begin, end) that follows `last` in selection order; NaNs are skipped, and the index
+/// is `end` if none is left.
 template <typename T, typename Value, typename Allowed>
-constexpr Ranked<T> next_of(std::int64_t begin, std::int64_t end, const Ranked<T>* last, const Value& value,
-                            const Allowed& allowed) {
+constexpr Ranked<T> next_best(std::int64_t begin, std::int64_t end, const Ranked<T>* last, const Value& value,
+                              const Allowed& allowed) {
   Ranked<T> best{T(0), end};
   for (std::int64_t i = begin; i < end; ++i) {
-    const Ranked<T> one{value(i), i};
-    if (one.value != one.value || !allowed(i) || (last != nullptr && !before(*last, one))) continue;
-    if (best.place == end || before(one, best)) best = one;
+    const Ranked<T> candidate{value(i), i};
+    if (candidate.value != candidate.value || !allowed(i) || (last != nullptr && !precedes(*last, candidate)))
+      continue;
+    if (best.index == end || precedes(candidate, best)) best = candidate;
   }
   return best;
 }
 
-/// Bit g of the result: group g may be chosen from.
+/// Bit mask of the selected groups.
 template <typename T, typename Value>
 constexpr std::uint64_t best_groups(const Route<T>& a, const Value& value) {
   const std::int64_t size = a.e / a.groups;
-  T worth[kMaxExpertGroups] = {};
+  T group_score[kMaxExpertGroups] = {};
   const auto any = [](std::int64_t) { return true; };
   for (std::int64_t g = 0; g < a.groups; ++g) {
     Ranked<T> last{T(0), 0};
     for (std::int64_t i = 0; i < a.group_best; ++i) {
       const std::int64_t end = (g + 1) * size;
-      last = next_of<T>(g * size, end, i == 0 ? nullptr : &last, value, any);
-      if (last.place == end) break;
-      worth[g] += last.value;
+      last = next_best<T>(g * size, end, i == 0 ? nullptr : &last, value, any);
+      if (last.index == end) break;
+      group_score[g] += last.value;
     }
   }
-  std::uint64_t chosen = 0;
+  std::uint64_t selected = 0;
   Ranked<T> last{T(0), 0};
   for (std::int64_t i = 0; i < a.group_topk; ++i) {
-    last = next_of<T>(
-        0, a.groups, i == 0 ? nullptr : &last, [&](std::int64_t g) { return worth[g]; }, any);
-    if (last.place == a.groups) break;
-    chosen |= std::uint64_t{1} << static_cast<unsigned>(last.place);
+    last = next_best<T>(
+        0, a.groups, i == 0 ? nullptr : &last, [&](std::int64_t g) { return group_score[g]; }, any);
+    if (last.index == a.groups) break;
+    selected |= std::uint64_t{1} << static_cast<unsigned>(last.index);
   }
-  return chosen;
+  return selected;
 }
 
-/// A softmax over the chosen logits is chosen by logits: groups are worth sums of them.
+/// Whether selection uses logits, as for a softmax over the selected experts; group scores then sum logits.
 template <typename T>
-constexpr bool chooses_by_logits(const Route<T>& a) {
+constexpr bool selects_by_logits(const Route<T>& a) {
   return a.kind == ScoreKind::kSoftmax && a.normalise && a.bias == nullptr;
 }
 
-/// Weights of the chosen scores, whose sum is `sum`.
+/// Scales the weights of a row whose scores sum to `sum`.
 template <typename T>
-constexpr void weigh_row(const Route<T>& a, std::int64_t row, T sum) {
-  const T factor = a.normalise ? a.scaling / (sum + T(kSmallestSum)) : a.scaling;
+constexpr void scale_weights(const Route<T>& a, std::int64_t row, T sum) {
+  const T factor = a.normalise ? a.scaling / (sum + T(kSumEpsilon)) : a.scaling;
   for (std::int64_t j = 0; j < a.k; ++j) a.weights[row * a.k + j] *= factor;
 }
 
-/// Scores and weights of a row whose experts are given.
+/// Scores and weights of a row with assigned experts.
 template <typename M, typename T>
 constexpr void assigned_row(const Route<T>& a, std::int64_t row) {
   score_row<M>(a, row);
   T sum = 0;
   for (std::int64_t j = row * a.k; j < (row + 1) * a.k; ++j)
     sum += a.weights[j] = a.scores[row * a.e + a.experts[j]];
-  weigh_row(a, row, sum);
+  scale_weights(a, row, sum);
 }
 
 template <typename M, typename T>
@@ -111,24 +112,24 @@ constexpr void route_row(const Route<T>& a, std::int64_t row) {
   if (a.assigned) return assigned_row<M>(a, row);
   score_row<M>(a, row);
   const T* scores = a.scores + row * a.e;
-  const T* by = chooses_by_logits(a) ? a.logits + row * a.e : scores;
-  const auto value = [&](std::int64_t i) { return by[i] + (a.bias != nullptr ? a.bias[i] : T(0)); };
+  const T* selection = selects_by_logits(a) ? a.logits + row * a.e : scores;
+  const auto value = [&](std::int64_t i) { return selection[i] + (a.bias != nullptr ? a.bias[i] : T(0)); };
   const std::uint64_t groups = a.groups > 1 ? best_groups(a, value) : 1;
   const std::int64_t size = a.groups > 1 ? a.e / a.groups : a.e;
   const auto allowed = [&](std::int64_t i) { return (groups >> static_cast<unsigned>(i / size) & 1U) != 0; };
   T sum = 0;
   Ranked<T> last{T(0), 0};
   for (std::int64_t j = 0; j < a.k; ++j) {
-    const Ranked<T> one = next_of<T>(0, a.e, j == 0 ? nullptr : &last, value, allowed);
-    // Only a row with NaN runs out of experts: any one will do, its weight is NaN.
-    const std::int64_t expert = one.place < a.e ? one.place : j;
-    const T weight = one.place < a.e ? scores[expert] : std::numeric_limits<T>::quiet_NaN();
-    if (one.place < a.e) last = one;
+    const Ranked<T> candidate = next_best<T>(0, a.e, j == 0 ? nullptr : &last, value, allowed);
+    // A row runs out of experts only if it has NaNs: take any expert, with weight NaN.
+    const std::int64_t expert = candidate.index < a.e ? candidate.index : j;
+    const T weight = candidate.index < a.e ? scores[expert] : std::numeric_limits<T>::quiet_NaN();
+    if (candidate.index < a.e) last = candidate;
     a.experts[row * a.k + j] = expert;
     a.weights[row * a.k + j] = weight;
     sum += weight;
   }
-  weigh_row(a, row, sum);
+  scale_weights(a, row, sum);
 }
 
 template <typename M, typename T>
@@ -137,13 +138,13 @@ constexpr void route_grad_row(const RouteGrad<T>& a, std::int64_t row) {
   const std::int64_t* experts = a.experts + row * a.k;
   const T* grad_weights = a.grad_weights + row * a.k;
   T* grad = a.grad_logits + row * a.e;
-  T sum = T(kSmallestSum);
+  T sum = T(kSumEpsilon);
   T dot = 0;
   for (std::int64_t j = 0; j < a.k; ++j) {
     sum += scores[experts[j]];
     dot += grad_weights[j] * scores[experts[j]];
   }
-  // First the gradients of the scores.
+  // Gradients of the scores.
   for (std::int64_t i = 0; i < a.e; ++i)
     grad[i] = a.grad_scores != nullptr ? a.grad_scores[row * a.e + i] : T(0);
   for (std::int64_t j = 0; j < a.k; ++j)

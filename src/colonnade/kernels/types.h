@@ -1,4 +1,4 @@
-// The 16-bit float types of the kernels, laid out as everywhere else, and the type that sums use.
+// 16-bit floating-point types of the kernels, in the standard layouts, and their accumulation type.
 #pragma once
 
 #include <bit>
@@ -21,8 +21,8 @@ struct BFloat16 {
   constexpr explicit operator float() const { return std::bit_cast<float>(std::uint32_t{bits} << 16); }
 };
 
-/// IEEE half precision. Branch-free, so that loops over it become vector code. The multiplication by
-/// powers of two lets the float unit handle numbers too small to be normal.
+/// IEEE half precision. Branch-free, so that loops vectorize. The multiplication by a power of two lets the
+/// FPU handle subnormals.
 struct Half {
   std::uint16_t bits = 0;
   Half() = default;
@@ -46,7 +46,7 @@ struct Half {
   }
 };
 
-/// The type in which a T is computed with and summed: float, but double for double.
+/// Compute and accumulation type for T: float, or double for double.
 template <typename T>
 using Acc = std::conditional_t<std::is_same_v<T, double>, double, float>;
 

@@ -1,4 +1,4 @@
-// Row statistics of logits and the gradient of cross-entropy, in one pass each.
+// Row statistics of logits, and the cross-entropy gradient, in one pass each.
 #pragma once
 
 #include <cstdint>
@@ -7,10 +7,10 @@
 
 namespace colonnade::kernels {
 
-/// Per row of logits [rows, cols], over columns < valid: max, sum of exp(logit - max), and the logit
-/// of column target - first (0 where that is outside [0, valid)). Without valid columns max is -inf.
-/// A NaN does not count for max and makes the sum NaN; -inf adds nothing to the sum without a cap. With a cap
-/// c > 0 a logit is c tanh(z / c) of what is stored.
+/// Per row of logits [rows, cols], over columns < valid: max, sum of exp(logit - max), and the logit of
+/// column target - first (0 if outside [0, valid)). Without valid columns max is -inf. A NaN is ignored by
+/// max and makes the sum NaN; -inf adds nothing to the sum without a cap. With a soft cap c > 0 the logit is
+/// c tanh(z / c) of the stored z.
 template <typename T>
 struct LogitStats {
   const T* logits;
@@ -25,8 +25,8 @@ struct LogitStats {
   Acc<T> cap = 0;  ///< 0: none
 };
 
-/// logits = (exp(logit - max) / sum_exp - [column == target - first]) * grad, columns >= valid = 0. With a
-/// cap also times the slope of the logit: the gradient of what was stored.
+/// logits = (exp(logit - max) / sum_exp - [column == target - first]) * grad; columns >= valid become 0. With
+/// a soft cap, also times the derivative of the cap: the gradient of the stored z.
 template <typename T>
 struct LogitGradient {
   T* logits;

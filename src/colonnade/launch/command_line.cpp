@@ -11,8 +11,8 @@
 namespace colonnade::launch {
 namespace {
 
-/// `all` without `tail` at its end; empty when it does not end so, or is no longer.
-Words before(const Words& all, const Words& tail) {
+/// `all` without its suffix `tail`; empty if it does not end with `tail` or equals it.
+Words without_suffix(const Words& all, const Words& tail) {
   const auto rest = std::ssize(all) - std::ssize(tail);
   if (rest < 1 || !std::equal(tail.begin(), tail.end(), all.begin() + rest)) return {};
   return {all.begin(), all.begin() + rest};
@@ -22,11 +22,11 @@ Words arguments_of(const Words& words) {
   return words.empty() ? Words{} : Words(words.begin() + 1, words.end());
 }
 
-CommandLine started_by(Words start, const Words& arguments) {
+CommandLine make_command_line(Words start, const Words& arguments) {
   CommandLine line;
   line.verb = arguments.empty() ? "" : arguments.front();
   line.launched = start.size() > 1;
-  // `colonnade launch ... --` starts this executable itself, other launchers the program that they name last.
+  // `colonnade launch ... --` starts this executable; other launchers start the program that they name last.
   line.program = start.empty() ? "" : start.back() == "--" ? start.front() : start.back();
   line.start = std::move(start);
   return line;
@@ -48,9 +48,9 @@ Words words_of_process(int pid) {
 
 CommandLine command_line(const Words& own, const Words& parent) {
   const Words arguments = arguments_of(own);
-  if (Words start = arguments.empty() ? Words{} : before(parent, arguments); !start.empty())
-    return started_by(std::move(start), arguments);
-  return started_by(own.empty() ? Words{} : Words{own.front()}, arguments);
+  if (Words start = arguments.empty() ? Words{} : without_suffix(parent, arguments); !start.empty())
+    return make_command_line(std::move(start), arguments);
+  return make_command_line(own.empty() ? Words{} : Words{own.front()}, arguments);
 }
 
 CommandLine command_line_of_process() {
@@ -59,7 +59,7 @@ CommandLine command_line_of_process() {
 
 CommandLine command_line_of_launcher(const Words& own, const Words& command) {
   const Words arguments = arguments_of(command);
-  return started_by(before(own, arguments), arguments);
+  return make_command_line(without_suffix(own, arguments), arguments);
 }
 
 }  // namespace colonnade::launch

@@ -1,5 +1,4 @@
-// See launcher.h. One loop that sleeps in poll, on a descriptor of signals and the output of the ranks: no
-// handlers.
+// See launcher.h. A single loop polls a signalfd and the ranks' output pipes; there are no signal handlers.
 #include "colonnade/launch/launcher.h"
 
 #include <fmt/ranges.h>
@@ -18,56 +17,56 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/stop_signal.h"
+#include "colonnade/launch/diagnosis.h"
+#include "colonnade/launch/local_ranks.h"
 #include "colonnade/launch/logs.h"
-#include "colonnade/launch/verdict.h"
-#include "colonnade/launch/way_on.h"
-#include "colonnade/launch/world.h"
+#include "colonnade/launch/resume_hint.h"
 
 namespace colonnade::launch {
 namespace {
 
 constexpr int kLogLines = 10;
-constexpr double kSameFaultS = 1;    // ranks that refuse the same settings end that close together
-constexpr double kSameRequestS = 1;  // `timeout` and schedulers send the same signal twice
-constexpr double kLateS = 5;         // others have waited for a rank that long: it is named
-constexpr double kNamedAgainS = 60;  // a rank that is late in every step is not named in each
+constexpr double kSameErrorS = 1;      // ranks that reject the same settings exit within this time
+constexpr double kSameRequestS = 1;    // `timeout` and schedulers send the same signal twice
+constexpr double kStragglerS = 5;      // wait time of other ranks before a straggler is reported
+constexpr double kRepeatReportS = 60;  // interval between reports of the same straggler
 
-/// Signals of this process as values. SIGPIPE is held back, so that a closed terminal does no harm.
+/// Signals of this process, read from a signalfd. SIGPIPE is blocked, so that a closed terminal does no harm.
 class Signals {
  public:
   Signals() {
     ::sigemptyset(&set_);
     for (const int signal : {SIGCHLD, SIGINT, SIGTERM, SIGHUP, SIGPIPE}) ::sigaddset(&set_, signal);
     if (is_ignored(SIGHUP)) ::sigdelset(&set_, SIGHUP);  // by nohup
-    ::sigprocmask(SIG_BLOCK, &set_, &before_);
+    ::sigprocmask(SIG_BLOCK, &set_, &previous_mask_);
     fd_ = ::signalfd(-1, &set_, SFD_NONBLOCK | SFD_CLOEXEC);
-    if (fd_ < 0) throw Error(fmt::format("launch: no descriptor of signals; {}", std::strerror(errno)));
+    if (fd_ < 0) throw Error(fmt::format("launch: cannot create a signalfd; {}", std::strerror(errno)));
   }
   ~Signals() {
     while (next()) {
     }
     ::close(fd_);
-    ::sigprocmask(SIG_SETMASK, &before_, nullptr);
+    ::sigprocmask(SIG_SETMASK, &previous_mask_, nullptr);
   }
   Signals(const Signals&) = delete;
   Signals& operator=(const Signals&) = delete;
 
-  /// The next signal that has arrived, if any.
+  /// The next pending signal, if any.
   [[nodiscard]] std::optional<int> next() const {
     signalfd_siginfo signal{};
     const bool got = ::read(fd_, &signal, sizeof signal) == sizeof signal;
     return got ? std::optional(static_cast<int>(signal.ssi_signo)) : std::nullopt;
   }
 
-  /// Whether one of those that end a program has arrived; takes all that have.
-  [[nodiscard]] bool ask_to_stop() const {
-    bool asks = false;
+  /// Consumes all pending signals; true if one of them is a stop request.
+  [[nodiscard]] bool take_stop_request() const {
+    bool stop = false;
     while (const auto signal = next())
-      asks = asks || *signal == SIGINT || *signal == SIGTERM || *signal == SIGHUP;
-    return asks;
+      stop = stop || *signal == SIGINT || *signal == SIGTERM || *signal == SIGHUP;
+    return stop;
   }
 
-  /// Sleeps until there is a signal or something in one of `pipes`, at most `seconds`.
+  /// Sleeps until a signal or output in one of `pipes` arrives, at most `seconds`.
   void wait(double seconds, const std::vector<int>& pipes) const {
     std::vector<pollfd> waits{{fd_, POLLIN, 0}};
     for (const int pipe : pipes) waits.push_back({pipe, POLLIN, 0});
@@ -76,7 +75,7 @@ class Signals {
 
  private:
   sigset_t set_{};
-  sigset_t before_{};
+  sigset_t previous_mask_{};
   int fd_ = -1;
 };
 
@@ -94,161 +93,162 @@ std::string status_text(const std::vector<RankView>& ranks) {
   return text;
 }
 
-/// Watches one start of the ranks to its end.
-class Watch {
+/// Monitors one start of the ranks until all have exited.
+class Monitor {
  public:
-  Watch(const Options& options, World& world, const Signals& signals, Console& console)
-      : options_(options), world_(world), signals_(signals), console_(console) {
-    patience_.silent_s = options.hang_timeout_s;
+  Monitor(const Options& options, LocalRanks& ranks, const Signals& signals, Console& console)
+      : options_(options), ranks_(ranks), signals_(signals), console_(console) {
+    timeouts_.silent_s = options.hang_timeout_s;
   }
 
-  int to_the_end() {
+  int run_to_completion() {
     start_ranks();
     for (;;) {
       tick();
-      const std::vector<RankView> ranks = with_early_stops(world_.views(), asked_);
-      note_first_desertion(ranks);
-      if (killed_ && world_.all_ended()) return kExitRankLost;
-      const double waited_s = deserted_ns_ == 0 ? 0 : seconds_since(deserted_ns_);
-      const auto verdict = killed_ ? std::nullopt : judge(ranks, patience_, waited_s);
-      if (verdict) return carry_out(*verdict);
-      if (world_.all_ended()) return ending_of_all(ranks);
-      if (!killed_ && std::ranges::any_of(ranks, stopped_early)) return end_early(ranks);
-      if (!killed_) name_late(ranks);
+      const std::vector<RankView> ranks = with_early_stops(ranks_.views(), stop_requested_);
+      record_first_lost_peer(ranks);
+      if (killed_ && ranks_.all_exited()) return kExitRankLost;
+      const double waited_s = lost_peer_ns_ == 0 ? 0 : seconds_since(lost_peer_ns_);
+      const auto diagnosis = killed_ ? std::nullopt : diagnose(ranks, timeouts_, waited_s);
+      if (diagnosis) return report_and_stop(*diagnosis);
+      if (ranks_.all_exited()) return final_exit_code(ranks);
+      if (!killed_ && std::ranges::any_of(ranks, stopped_before_first_step)) return stop_early(ranks);
+      if (!killed_) report_straggler(ranks);
       console_.status(status_text(ranks));
     }
   }
 
-  [[nodiscard]] bool was_asked_to_stop() const { return asked_; }
-  [[nodiscard]] AnnouncedRun announced() const { return world_.announced(); }
+  [[nodiscard]] bool was_asked_to_stop() const { return stop_requested_; }
+  [[nodiscard]] AnnouncedRun announced() const { return ranks_.announced(); }
 
  private:
-  /// One after the other. None follows a request to stop or a rank that has failed.
+  /// Starts the ranks one by one; stops starting after a stop request or the failure of a rank.
   void start_ranks() {
     const auto failed = [](const RankView& view) {
-      return view.ending && (view.ending->signal != 0 || view.ending->code != kExitDone);
+      return view.exit && (view.exit->signal != 0 || view.exit->code != kExitDone);
     };
     do {
       while (const auto signal = signals_.next()) on_signal(*signal);
-      world_.look();
-      world_.copy_output();
-    } while (!asked_ && std::ranges::none_of(world_.views(), failed) && world_.start_next());
-    if (world_.started() < options_.nproc_per_node)
-      console_.line(fmt::format("{} of {} ranks were started", world_.started(), options_.nproc_per_node));
+      ranks_.poll();
+      ranks_.copy_output();
+    } while (!stop_requested_ && std::ranges::none_of(ranks_.views(), failed) && ranks_.start_next());
+    if (ranks_.started() < options_.nproc_per_node)
+      console_.line(fmt::format("{} of {} ranks were started", ranks_.started(), options_.nproc_per_node));
   }
 
-  /// Sleeps until something happens or the interval is over, then looks.
+  /// Sleeps until an event or the end of the interval, then updates the state of the ranks.
   void tick() {
-    signals_.wait(options_.monitor_interval_s, world_.pipes());
+    signals_.wait(options_.monitor_interval_s, ranks_.pipes());
     while (const auto signal = signals_.next()) on_signal(*signal);
-    world_.look();
-    world_.copy_output();  // after the look: of a rank that has ended it is all
+    ranks_.poll();
+    ranks_.copy_output();  // after poll(): the output of an exited rank is then complete
   }
 
   void on_signal(int signal) {
     if (signal != SIGINT && signal != SIGTERM && signal != SIGHUP) return;
-    const bool again = std::exchange(asked_, true);
-    if (again && seconds_since(asked_ns_) < kSameRequestS) return;
-    if (again || ending_) {
+    const bool repeated = std::exchange(stop_requested_, true);
+    if (repeated && seconds_since(stop_requested_ns_) < kSameRequestS) return;
+    if (repeated || stopping_) {
       console_.line(fmt::format("SIG{}: killing the ranks", ::sigabbrev_np(signal)));
       killed_ = true;
-      world_.send(SIGKILL);
+      ranks_.send(SIGKILL);
       return;
     }
-    asked_ns_ = monotonic_ns();
+    stop_requested_ns_ = monotonic_ns();
     console_.line(fmt::format("SIG{}: the ranks are asked to save and stop; a second signal kills them",
                               ::sigabbrev_np(signal)));
-    world_.send(signal == SIGHUP ? SIGTERM : signal);
+    ranks_.send(signal == SIGHUP ? SIGTERM : signal);
   }
 
-  void note_first_desertion(const std::vector<RankView>& ranks) {
-    const bool deserted = std::ranges::any_of(ranks, [](const RankView& view) {
-      return view.ending && view.ending->signal == 0 && view.ending->code == kExitRankLost;
+  void record_first_lost_peer(const std::vector<RankView>& ranks) {
+    const bool lost_peer = std::ranges::any_of(ranks, [](const RankView& view) {
+      return view.exit && view.exit->signal == 0 && view.exit->code == kExitRankLost;
     });
-    if (deserted && deserted_ns_ == 0) deserted_ns_ = monotonic_ns();
+    if (lost_peer && lost_peer_ns_ == 0) lost_peer_ns_ = monotonic_ns();
   }
 
-  int carry_out(Verdict verdict) {
-    const bool refused = verdict.exit_code != kExitRankLost;
-    if (refused) verdict = with_the_others(std::move(verdict));
-    for (const std::string& line : verdict.lines) console_.line(line);
-    const bool shown = refused && world_.first_rank() == 0 && verdict.culprits.front() == 0;
-    if (!verdict.culprits.empty() && !shown) show_log(verdict.culprits.front());
-    end_the_others();
-    return verdict.exit_code;
+  int report_and_stop(Diagnosis diagnosis) {
+    const bool rejected = diagnosis.exit_code != kExitRankLost;
+    if (rejected) diagnosis = collect_rejections(std::move(diagnosis));
+    for (const std::string& line : diagnosis.lines) console_.line(line);
+    const bool shown = rejected && ranks_.first_rank() == 0 && diagnosis.culprits.front() == 0;
+    if (!diagnosis.culprits.empty() && !shown) print_log_tail(diagnosis.culprits.front());
+    stop_remaining();
+    return diagnosis.exit_code;
   }
 
-  /// The other ranks mostly refuse the same settings or data a moment later: one report for all.
-  Verdict with_the_others(Verdict verdict) {
+  /// Waits briefly for other ranks, which usually reject the same settings or data: one report for all.
+  Diagnosis collect_rejections(Diagnosis diagnosis) {
     const std::int64_t begin = monotonic_ns();
-    while (!world_.all_ended() && !killed_ && seconds_since(begin) < kSameFaultS) tick();
-    return judge(world_.views(), patience_, 0).value_or(std::move(verdict));
+    while (!ranks_.all_exited() && !killed_ && seconds_since(begin) < kSameErrorS) tick();
+    return diagnose(ranks_.views(), timeouts_, 0).value_or(std::move(diagnosis));
   }
 
-  /// A rank has stopped before the first step: no other can go on, and none has something to save.
-  int end_early(const std::vector<RankView>& ranks) {
-    const auto first = std::ranges::find_if(ranks, stopped_early);
-    if (!asked_)
+  /// Handles a rank that stopped before the first step: no other rank can continue, and none has anything to
+  /// save.
+  int stop_early(const std::vector<RankView>& ranks) {
+    const auto first = std::ranges::find_if(ranks, stopped_before_first_step);
+    if (!stop_requested_)
       console_.line(
-          fmt::format("rank {} was asked to stop before the first step; the others are ended", first->rank));
-    end_the_others();
+          fmt::format("rank {} was asked to stop before the first step; stopping the others", first->rank));
+    stop_remaining();
     return kExitStopped;
   }
 
-  /// One line for a rank that keeps others waiting; it is ended by the hang time-out only.
-  void name_late(const std::vector<RankView>& ranks) {
-    const auto late = find_late(ranks, kLateS, monotonic_ns());
-    if (!late) return;
-    const auto [named, first] = named_ns_.try_emplace(late->rank, monotonic_ns());
-    if (!first && seconds_since(named->second) < kNamedAgainS) return;
-    named->second = monotonic_ns();
-    console_.line(late->line);
+  /// Logs one line for a straggler; only the hang time-out stops it.
+  void report_straggler(const std::vector<RankView>& ranks) {
+    const auto straggler = find_straggler(ranks, kStragglerS, monotonic_ns());
+    if (!straggler) return;
+    const auto [reported, first] = reported_ns_.try_emplace(straggler->rank, monotonic_ns());
+    if (!first && seconds_since(reported->second) < kRepeatReportS) return;
+    reported->second = monotonic_ns();
+    console_.line(straggler->line);
   }
 
-  void show_log(int rank) {
-    const RankOutput& output = world_.output(rank);
+  void print_log_tail(int rank) {
+    const RankOutput& output = ranks_.output(rank);
     const auto lines = output.last_lines(kLogLines);
-    console_.line(fmt::format("{} of {}{}", lines.empty() ? "nothing in the log" : "last lines",
+    console_.line(fmt::format("{} of {}{}", lines.empty() ? "no lines in the log" : "last lines",
                               output.log().string(), lines.empty() ? "" : ":"));
     for (const std::string& line : lines) console_.line("  | " + line);
   }
 
-  void end_the_others() {
-    world_.kill_stopped();
-    world_.send(SIGTERM);
-    ending_ = true;
+  void stop_remaining() {
+    ranks_.kill_stopped();
+    ranks_.send(SIGTERM);
+    stopping_ = true;
     const std::int64_t begin = monotonic_ns();
-    while (!world_.all_ended() && !killed_ && seconds_since(begin) < options_.grace_period_s) tick();
+    while (!ranks_.all_exited() && !killed_ && seconds_since(begin) < options_.grace_period_s) tick();
     std::vector<int> late;
-    for (const RankView& view : world_.views()) {
-      if (!view.ending) late.push_back(view.rank);
+    for (const RankView& view : ranks_.views()) {
+      if (!view.exit) late.push_back(view.rank);
     }
     if (late.empty()) return;
     console_.line(fmt::format("killed because they did not end within {} s of SIGTERM: ranks {}",
                               options_.grace_period_s, fmt::join(late, ", ")));
-    world_.send(SIGKILL);
+    ranks_.send(SIGKILL);
   }
 
-  static int ending_of_all(const std::vector<RankView>& ranks) {
+  static int final_exit_code(const std::vector<RankView>& ranks) {
     const bool stopped =
-        std::ranges::any_of(ranks, [](const RankView& view) { return view.ending->code == kExitStopped; });
+        std::ranges::any_of(ranks, [](const RankView& view) { return view.exit->code == kExitStopped; });
     return stopped ? kExitStopped : kExitDone;
   }
 
   const Options& options_;
-  World& world_;
+  LocalRanks& ranks_;
   const Signals& signals_;
   Console& console_;
-  Patience patience_;
-  std::map<int, std::int64_t> named_ns_;  // when a late rank was named
-  std::int64_t deserted_ns_ = 0;          // when the first rank ended because it had lost another
-  std::int64_t asked_ns_ = 0;
-  bool asked_ = false;   // by a signal to this process
-  bool ending_ = false;  // the ranks are being ended: a signal kills them
+  Timeouts timeouts_;
+  std::map<int, std::int64_t> reported_ns_;  // time of the last report by straggler
+  std::int64_t lost_peer_ns_ = 0;            // when the first rank exited with kExitRankLost
+  std::int64_t stop_requested_ns_ = 0;
+  bool stop_requested_ = false;  // stop request by a signal to this process
+  bool stopping_ = false;        // ranks are being stopped: the next signal kills them
   bool killed_ = false;
 };
 
-Options complete(Options options) {
+Options with_defaults(Options options) {
   check(options);
   if (options.log_dir.empty()) options.log_dir = log_dir_of_run(options.command);
   if (options.log_dir.empty()) {
@@ -260,32 +260,32 @@ Options complete(Options options) {
   return options;
 }
 
-/// The ranks are gone: how the run goes on is for the launcher to say.
-void tell_way_on(const Options& options, const AnnouncedRun& run, Console& console) {
+/// Prints how to resume, since no rank is left to do so.
+void print_resume_hint(const Options& options, const AnnouncedRun& run, Console& console) {
   const CommandLine line = command_line_of_launcher(words_of_process(::getpid()), options.command);
-  console.output(way_on_after_loss(line, run));
+  console.output(rank_loss_summary(line, run));
 }
 
 }  // namespace
 
 int run(const Options& given) {
-  Options options = complete(given);
+  Options options = with_defaults(given);
   const Signals signals;
   const LogFolder logs(options.log_dir, options.new_log_dir, options.node_rank,
-                       {.stop = [&signals] { return signals.ask_to_stop(); }});
+                       {.stop = [&signals] { return signals.take_stop_request(); }});
   options.log_dir = logs.path();
   Console console;
   for (int restart = 0;; ++restart) {
     const int port = options.master_port == 0 ? free_port() : options.master_port + restart;
-    World world(options, console, port, restart);
+    LocalRanks ranks(options, console, port, restart);
     console.line(fmt::format("{} ranks, world of {}, master {}:{}, logs in {}", options.nproc_per_node,
                              options.nnodes * options.nproc_per_node, options.master_addr, port,
                              options.log_dir.string()));
-    Watch watch(options, world, signals, console);
-    const int code = watch.to_the_end();
-    const bool lost = code == kExitRankLost && !watch.was_asked_to_stop();
+    Monitor monitor(options, ranks, signals, console);
+    const int code = monitor.run_to_completion();
+    const bool lost = code == kExitRankLost && !monitor.was_asked_to_stop();
     if (!lost || restart == options.max_restarts) {
-      if (code == kExitRankLost) tell_way_on(options, watch.announced(), console);
+      if (code == kExitRankLost) print_resume_hint(options, monitor.announced(), console);
       return code;
     }
     console.line(fmt::format("restart {} of {}", restart + 1, options.max_restarts));

@@ -1,4 +1,4 @@
-// See logs.h. Lines that cannot be written are lost: a closed terminal must not end a run.
+// See logs.h. Failed writes to the terminal are ignored: a closed terminal must not end a run.
 #include "colonnade/launch/logs.h"
 
 #include <fcntl.h>
@@ -21,12 +21,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int kPipeBytes = 1 << 20;  // a launcher that is stopped holds up no rank for long
+constexpr int kPipeBytes = 1 << 20;  // so that a suspended launcher does not block ranks soon
 constexpr std::size_t kTailBytes = 64 * 1024;
 
 void remove_empty(const std::vector<fs::path>& folders) {
   std::error_code kept;
-  for (const fs::path& folder : folders) fs::remove(folder, kept);  // fails where something is left
+  for (const fs::path& folder : folders) fs::remove(folder, kept);  // fails if not empty
 }
 
 void write_all(int fd, std::string_view bytes) {
@@ -81,63 +81,64 @@ void Console::output(std::string_view bytes) {
 
 LogFolder::LogFolder(fs::path folder, bool is_new, int node_rank, OwnerLockOptions lock)
     : folder_(std::move(folder)) {
-  make(is_new);
+  create(is_new);
   lock.thing = "--log-dir";
   lock.fix = "wait for that launcher, stop it, or choose another folder";
   try {
     lock_ = std::make_unique<OwnerLock>(folder_ / fmt::format("launcher_{}.txt", node_rank), std::move(lock));
   } catch (...) {
-    remove_empty(made_);
+    remove_empty(created_);
     throw;
   }
 }
 
 LogFolder::~LogFolder() {
   lock_.reset();
-  remove_empty(made_);
+  remove_empty(created_);
 }
 
-void LogFolder::make(bool is_new) {
+void LogFolder::create(bool is_new) {
   std::error_code error;
   for (auto missing = folder_; !missing.empty() && !fs::exists(missing, error);
        missing = missing.parent_path())
-    made_.push_back(missing);
+    created_.push_back(missing);
   if (is_new) {
     const std::string first = folder_.string();
     fs::create_directories(folder_.parent_path(), error);
     for (int n = 2; !error && !fs::create_directory(folder_, error); ++n)
       folder_ = fmt::format("{}-{}", first, n);
-    if (made_.empty() || made_.front() != folder_) made_.insert(made_.begin(), folder_);
+    if (created_.empty() || created_.front() != folder_) created_.insert(created_.begin(), folder_);
   } else {
     fs::create_directories(folder_, error);
   }
   if (error)
-    throw ConfigError(fmt::format("--log-dir must be a folder that can be made; got {}: {}; give another",
-                                  folder_.string(), error.message()));
+    throw ConfigError(
+        fmt::format("--log-dir must be a folder that can be created; got {}: {}; choose another",
+                    folder_.string(), error.message()));
 }
 
 RankOutput::RankOutput(fs::path log) : log_(std::move(log)) {
-  std::error_code unknown;  // what is there cannot be told: open says why
-  was_there_ = fs::exists(log_, unknown) || unknown;
+  std::error_code unknown;  // open() reports the reason
+  existed_ = fs::exists(log_, unknown) || unknown;
   log_fd_ = ::open(log_.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
   if (log_fd_ < 0)
-    throw ConfigError(fmt::format("{}: a rank's log must be writable; got '{}'; give another --log-dir",
+    throw ConfigError(fmt::format("{}: a rank's log must be writable; got '{}'; choose another --log-dir",
                                   log_.string(), std::strerror(errno)));
   int ends[2];
   if (::pipe2(ends, O_CLOEXEC) != 0) {
     const int reason = errno;
     ::close(log_fd_);
-    throw Error(fmt::format("launch: no pipe; {}", std::strerror(reason)));
+    throw Error(fmt::format("launch: cannot create a pipe; {}", std::strerror(reason)));
   }
   read_end_ = ends[0];
   write_end_ = ends[1];
   ::fcntl(read_end_, F_SETFL, O_NONBLOCK);
-  ::fcntl(read_end_, F_SETPIPE_SZ, kPipeBytes);  // where more is not allowed, what the system gives
+  ::fcntl(read_end_, F_SETPIPE_SZ, kPipeBytes);  // best effort
 }
 
 RankOutput::RankOutput(RankOutput&& other) noexcept
     : log_(std::move(other.log_)),
-      was_there_(other.was_there_),
+      existed_(other.existed_),
       log_fd_(std::exchange(other.log_fd_, -1)),
       write_end_(std::exchange(other.write_end_, -1)),
       read_end_(std::exchange(other.read_end_, -1)),
@@ -161,17 +162,16 @@ int RankOutput::write_log(std::string_view bytes) const {
   return 0;
 }
 
-void RankOutput::head(std::string_view line) { write_log(line); }
+void RankOutput::write_header(std::string_view line) { write_log(line); }
 
-void RankOutput::copy_new(Console& console, bool shown) {
+void RankOutput::drain(Console& console, bool shown) {
   std::array<char, 1 << 16> chunk{};
-  // A rank that prints without end must not keep the launcher from its signals; a full pipe is less than
-  // this.
-  constexpr int kMostChunks = 64;
-  for (int i = 0; i < kMostChunks && read_end_ >= 0; ++i) {
+  // A rank that prints endlessly must not keep the launcher from handling signals; a full pipe fits in this.
+  constexpr int kMaxChunks = 64;
+  for (int i = 0; i < kMaxChunks && read_end_ >= 0; ++i) {
     const ssize_t n = ::read(read_end_, chunk.data(), chunk.size());
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) return;  // nothing now
+    if (n < 0) return;  // no data available
     if (n == 0) {
       ::close(std::exchange(read_end_, -1));
       return;
@@ -183,7 +183,7 @@ void RankOutput::copy_new(Console& console, bool shown) {
     if (shown) console.output(bytes);
     if (reason == 0 || warned_) continue;
     warned_ = true;
-    console.line(fmt::format("{}: output is missing in it; {}, {}; the rank goes on", log_.string(),
+    console.line(fmt::format("{}: some output was not written; {}, {}; the rank continues", log_.string(),
                              std::strerror(reason), free_space_text(log_)));
   }
 }
@@ -200,7 +200,7 @@ std::vector<std::string> RankOutput::last_lines(int count) const {
 
 void RankOutput::remove_log() const {
   std::error_code kept;
-  if (!was_there_) fs::remove(log_, kept);
+  if (!existed_) fs::remove(log_, kept);
 }
 
 }  // namespace colonnade::launch

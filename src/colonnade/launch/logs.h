@@ -1,5 +1,5 @@
-// The output of the ranks, their log files and the terminal: rank 0 is shown on standard output, the
-// launcher's own lines and its status line on standard error.
+// Output of the ranks, their log files and the terminal: rank 0 is shown on standard output, the launcher's
+// own lines and its status line on standard error.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +12,7 @@
 
 namespace colonnade::launch {
 
-/// Where lines of several kinds share one terminal.
+/// Terminal shared by rank 0's output, launcher messages and a status line.
 class Console {
  public:
   Console();
@@ -22,9 +22,9 @@ class Console {
 
   /// "launch: <text>" on standard error.
   void line(std::string_view text);
-  /// Replaces the status line at the bottom; shown on a terminal only.
+  /// Replaces the status line at the bottom. Terminals only.
   void status(const std::string& text);
-  /// Bytes of rank 0 for standard output.
+  /// Writes output of rank 0 to standard output.
   void output(std::string_view bytes);
 
  private:
@@ -35,14 +35,14 @@ class Console {
   std::string status_;
 };
 
-/// The folder of the ranks' logs, which no other launcher of the same node rank writes.
+/// Log folder of the ranks, locked against other launchers of the same node rank.
 class LogFolder {
  public:
-  /// Makes `folder`, or with `is_new` the first of `folder`, folder-2, ... that is not there, and takes
-  /// launcher_<node_rank>.txt in it (OwnerLock). Throws ConfigError with the owner, or when it cannot be
-  /// made.
+  /// Creates `folder`, or with `is_new` the first of `folder`, folder-2, ... that does not exist, and locks
+  /// launcher_<node_rank>.txt in it (OwnerLock). Throws ConfigError, which names the owner, if it is locked,
+  /// and ConfigError if it cannot be created.
   LogFolder(std::filesystem::path folder, bool is_new, int node_rank, OwnerLockOptions lock = {});
-  /// Removes what was made and holds nothing.
+  /// Removes the created folders that are still empty.
   ~LogFolder();
   LogFolder(const LogFolder&) = delete;
   LogFolder& operator=(const LogFolder&) = delete;
@@ -50,45 +50,45 @@ class LogFolder {
   [[nodiscard]] const std::filesystem::path& path() const { return folder_; }
 
  private:
-  void make(bool is_new);
+  void create(bool is_new);
 
   std::filesystem::path folder_;
-  std::vector<std::filesystem::path> made_;  ///< folders that were not there before, the innermost first
+  std::vector<std::filesystem::path> created_;  ///< folders created here, innermost first
   std::unique_ptr<OwnerLock> lock_;
 };
 
-/// What a rank prints: out of its pipe into its log. The last lines are kept here too, for the log may be on
-/// a full disk. A log that cannot be written costs one line on the console; the rank goes on.
+/// Output of one rank: copied from its pipe to its log. The last lines are also kept in memory, because the
+/// log may be on a full disk. A failed log write is reported once on the console; the rank continues.
 class RankOutput {
  public:
-  /// Opens the log for appending and makes the pipe. Throws ConfigError for a log that cannot be opened.
+  /// Opens the log for appending and creates the pipe. Throws ConfigError if the log cannot be opened.
   explicit RankOutput(std::filesystem::path log);
   ~RankOutput();
   RankOutput(RankOutput&& other) noexcept;
   RankOutput& operator=(RankOutput&&) = delete;
 
-  /// The rank's end of the pipe, which is closed here once the rank has it.
+  /// Write end of the pipe, closed here after the rank inherited it.
   [[nodiscard]] int write_end() const { return write_end_; }
   void close_write_end();
-  /// For poll(2); -1 when everything has been read.
+  /// Read end for poll(2); -1 after end of file.
   [[nodiscard]] int read_end() const { return read_end_; }
 
-  /// A line of the launcher's own, in the log alone.
-  void head(std::string_view line);
-  /// Copies what has arrived, 4 MB at most, without waiting; with `shown` to the console too.
-  void copy_new(Console& console, bool shown);
-  /// The last `count` lines that were copied, without control characters.
+  /// Writes a header line to the log only.
+  void write_header(std::string_view line);
+  /// Copies available output, at most 4 MB, without blocking; with `shown` to the console too.
+  void drain(Console& console, bool shown);
+  /// The last `count` copied lines, without control characters.
   [[nodiscard]] std::vector<std::string> last_lines(int count) const;
   [[nodiscard]] const std::filesystem::path& log() const { return log_; }
-  /// Removes the log unless it was there before.
+  /// Removes the log unless it existed before.
   void remove_log() const;
 
  private:
-  /// The reason why not, or 0.
+  /// Returns errno, or 0 on success.
   int write_log(std::string_view bytes) const;
 
   std::filesystem::path log_;
-  bool was_there_;
+  bool existed_;
   int log_fd_ = -1;
   int write_end_ = -1;
   int read_end_ = -1;

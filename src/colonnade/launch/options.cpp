@@ -13,7 +13,7 @@
 namespace colonnade::launch {
 namespace {
 
-constexpr int kMostRanksPerCore = 64;
+constexpr int kMaxRanksPerCore = 64;
 
 config::Parsed parse_command(const std::vector<std::string>& command) {
   const auto flags = std::find_if(command.begin(), command.end(),
@@ -21,63 +21,64 @@ config::Parsed parse_command(const std::vector<std::string>& command) {
   return config::parse_all({flags, command.end()});
 }
 
-/// The settings in the ranks' command. What is wrong with them is for the ranks to say, and the command may
-/// be another program.
+/// Settings in the ranks' command. Errors are ignored: the ranks report them, and the command may be another
+/// program.
 config::Run settings_of(const std::vector<std::string>& command) { return parse_command(command).run; }
 
-/// The same folder has the same text, whether it exists or not.
-std::filesystem::path plain(const std::filesystem::path& folder) {
+/// Canonical path of a folder, whether it exists or not.
+std::filesystem::path canonical(const std::filesystem::path& folder) {
   std::error_code error;
   const auto path = std::filesystem::weakly_canonical(std::filesystem::absolute(folder), error);
   return path.has_filename() ? path : path.parent_path();
 }
 
-/// Why a restarted `pretrain` would not go on where the run was; "" when it would, and for other programs.
-std::string restart_fault(const Options& o) {
+/// Error if a restarted `pretrain` would not resume the run; "" if it would, and for other programs.
+std::string restart_error(const Options& o) {
   if (o.max_restarts <= 0 || o.command.size() < 2 || o.command[1] != "pretrain") return "";
   const config::Parsed parsed = parse_command(o.command);
-  if (!parsed.faults.empty()) return "";  // the ranks refuse them
+  if (!parsed.faults.empty()) return "";  // the ranks report them
   const config::Checkpoint& c = parsed.run.checkpoint;
   const std::string save = !c.save.empty() ? c.save : !c.load.empty() ? c.load : "DIR";
-  const bool same = !c.save.empty() && !c.load.empty() &&
-                    (plain(c.load) == plain(c.save) || plain(c.load) == plain(c.save) / "checkpoints");
+  const bool same =
+      !c.save.empty() && !c.load.empty() &&
+      (canonical(c.load) == canonical(c.save) || canonical(c.load) == canonical(c.save) / "checkpoints");
   if (same && !c.finetune) return "";
-  const auto said = [](const char* flag, const std::string& value) {
+  const auto shown = [](const char* flag, const std::string& value) {
     return value.empty() ? fmt::format("no {}", flag) : fmt::format("{} {}", flag, value);
   };
-  std::string way = c.save.empty() ? fmt::format("write --save {} --load {}", save, save)
+  std::string fix = c.save.empty() ? fmt::format("write --save {} --load {}", save, save)
                                    : fmt::format("write --load {}", save);
-  if (c.finetune) way += " without --finetune";
-  if (c.finetune || !c.load.empty())
-    way += "; the weights to begin with are named by --pretrained-checkpoint";
+  if (c.finetune) fix += " without --finetune";
+  if (c.finetune || !c.load.empty()) fix += "; initial weights belong in --pretrained-checkpoint";
   return fmt::format(
-      "--max-restarts: a restart goes on from the run's own checkpoints, so --load must be what --save is; "
+      "--max-restarts requires --load to equal --save: a restart resumes from the run's own checkpoints; "
       "got {} and {}{}; {}",
-      said("--save", c.save), said("--load", c.load), c.finetune ? " with --finetune" : "", way);
+      shown("--save", c.save), shown("--load", c.load), c.finetune ? " with --finetune" : "", fix);
 }
 
 }  // namespace
 
 void check(const Options& o) {
-  std::string problems;
+  std::string errors;
   const auto require = [&](bool right, const std::string& text) {
-    if (!right) problems += (problems.empty() ? "" : "\n") + text;
+    if (!right) errors += (errors.empty() ? "" : "\n") + text;
   };
   require(o.nproc_per_node >= 1,
-          fmt::format("--nproc-per-node must be at least 1; got {}; name the ranks to start here",
+          fmt::format("--nproc-per-node must be at least 1; got {}; set the number of ranks per node",
                       o.nproc_per_node));
   const int cores = usable_cores();
-  require(o.nproc_per_node <= kMostRanksPerCore * cores,
-          fmt::format("--nproc-per-node must be at most {} for each core; got {} and {} cores; start fewer",
-                      kMostRanksPerCore, o.nproc_per_node, cores));
+  require(
+      o.nproc_per_node <= kMaxRanksPerCore * cores,
+      fmt::format("--nproc-per-node must be at most {} for each core; got {} and {} cores; start fewer ranks",
+                  kMaxRanksPerCore, o.nproc_per_node, cores));
   require(o.nnodes >= 1,
-          fmt::format("--nnodes must be at least 1; got {}; write 1 for this machine alone", o.nnodes));
+          fmt::format("--nnodes must be at least 1; got {}; write 1 for a single node", o.nnodes));
   require(o.node_rank >= 0 && o.node_rank < std::max(o.nnodes, 1),
-          fmt::format("--node-rank must be 0 to nnodes-1; got {} of {} nodes; give each node its own",
+          fmt::format("--node-rank must be 0 to nnodes-1; got {} of {} nodes; give each node its own rank",
                       o.node_rank, o.nnodes));
   require(
       o.nnodes <= 1 || (!o.master_addr.empty() && o.master_port != 0),
-      fmt::format("--nnodes: several nodes must agree on where rank 0 is; got nnodes {}, --master-addr '{}', "
+      fmt::format("--nnodes above 1 requires --master-addr and --master-port; got {}, --master-addr '{}', "
                   "--master-port {}; give both, equal on all nodes",
                   o.nnodes, o.master_addr, o.master_port));
   require(
@@ -87,20 +88,20 @@ void check(const Options& o) {
           o.master_port, o.max_restarts));
   require(o.max_restarts >= 0,
           fmt::format("--max-restarts must be 0 or more; got {}; write 0 for none", o.max_restarts));
-  const std::string unable = restart_fault(o);
-  require(unable.empty(), unable);
+  const std::string error = restart_error(o);
+  require(error.empty(), error);
   require(o.monitor_interval_s > 0 && o.monitor_interval_s <= 5,
           fmt::format("--monitor-interval must be above 0 and at most 5 seconds; got {}; write e.g. 0.1",
                       o.monitor_interval_s));
-  require(
-      o.hang_timeout_s >= 0,
-      fmt::format("--hang-timeout must not be negative; got {}; write 0 for the default", o.hang_timeout_s));
+  require(o.hang_timeout_s >= 0,
+          fmt::format("--hang-timeout must be 0 or more seconds; got {}; write 0 for the default",
+                      o.hang_timeout_s));
   require(o.grace_period_s >= 0,
-          fmt::format("--grace-period must not be negative; got {}; write e.g. 10", o.grace_period_s));
+          fmt::format("--grace-period must be 0 or more seconds; got {}; write e.g. 10", o.grace_period_s));
   require(!o.command.empty(),
-          "launch: there must be something to start; got nothing after `--`; "
-          "for example `colonnade launch --nproc-per-node 2 -- pretrain gpt --config run.yaml`");
-  if (!problems.empty()) throw ConfigError(problems);
+          "launch needs a command to start; got nothing after `--`; "
+          "e.g. `colonnade launch --nproc-per-node 2 -- pretrain gpt --config run.yaml`");
+  if (!errors.empty()) throw ConfigError(errors);
 }
 
 std::filesystem::path log_dir_of_run(const std::vector<std::string>& command) {

@@ -1,4 +1,4 @@
-// See process.h. Between fork and exec only calls that are safe there are made.
+// See process.h. Only async-signal-safe calls are made between fork and exec.
 #include "colonnade/launch/process.h"
 
 #include <arpa/inet.h>
@@ -23,7 +23,7 @@
 namespace colonnade::launch {
 namespace {
 
-std::string_view meaning_of_code(int code) {
+std::string_view exit_code_meaning(int code) {
   switch (code) {
     case kExitDone:
       return "done";
@@ -36,14 +36,14 @@ std::string_view meaning_of_code(int code) {
     case kExitRankLost:
       return "it lost another rank";
     case kExitStopped:
-      return "stopped as asked";
+      return "stopped as requested";
     default:
       return "not one of Colonnade's own";
   }
 }
 
 std::string_view hint_for_signal(int signal) {
-  if (signal == SIGKILL) return "; when nobody sent it, memory ran out: see dmesg";
+  if (signal == SIGKILL) return "; if nobody sent it, the OOM killer did: see dmesg";
   if (signal == SIGBUS) return "; often a full /dev/shm or a file that shrank while mapped";
   return "";
 }
@@ -55,7 +55,7 @@ std::vector<char*> pointers(const std::vector<std::string>& texts) {
   return list;
 }
 
-struct ChildPlan {
+struct ExecArgs {
   char* const* arguments;
   char* const* environment;
   int output_fd;
@@ -64,24 +64,24 @@ struct ChildPlan {
   sigset_t blocked;
 };
 
-/// The child's way from fork to exec; returns only the reason why it failed.
-int become(const ChildPlan& plan) {
+/// Sets up the child and calls exec. Returns only on failure, with errno.
+int exec_child(const ExecArgs& args) {
   ::setpgid(0, 0);
   if (::prctl(PR_SET_PDEATHSIG, SIGKILL) != 0) return errno;
-  if (::getppid() != plan.parent) ::_exit(kExitRankLost);  // the parent was gone before prctl
+  if (::getppid() != args.parent) ::_exit(kExitRankLost);  // the parent exited before prctl
   const int null = ::open("/dev/null", O_RDONLY);
-  if (null < 0 || ::dup2(null, STDIN_FILENO) < 0 || ::dup2(plan.output_fd, STDOUT_FILENO) < 0 ||
-      ::dup2(plan.output_fd, STDERR_FILENO) < 0)
+  if (null < 0 || ::dup2(null, STDIN_FILENO) < 0 || ::dup2(args.output_fd, STDOUT_FILENO) < 0 ||
+      ::dup2(args.output_fd, STDERR_FILENO) < 0)
     return errno;
   if (null > STDERR_FILENO) ::close(null);
   for (const int signal : {SIGINT, SIGTERM, SIGPIPE}) ::signal(signal, SIG_DFL);
-  ::sigprocmask(SIG_SETMASK, &plan.blocked, nullptr);
-  ::execvpe(plan.arguments[0], plan.arguments, plan.environment);
+  ::sigprocmask(SIG_SETMASK, &args.blocked, nullptr);
+  ::execvpe(args.arguments[0], args.arguments, args.environment);
   return errno;
 }
 
-/// `port`, or for 0 one that the system chooses, when nobody has it; else 0 and errno.
-int bound_port(int port) {
+/// `port` if it can be bound, or for 0 a port chosen by the system; else 0, with errno set.
+int try_bind(int port) {
   const int fd = ::socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_in address{};
   address.sin_family = AF_INET;
@@ -98,27 +98,29 @@ int bound_port(int port) {
 
 }  // namespace
 
-std::string describe(const Ending& ending) {
-  if (ending.signal == 0) return fmt::format("exit code {} ({})", ending.code, meaning_of_code(ending.code));
-  const char* const name = ::sigabbrev_np(ending.signal);
-  return fmt::format("killed by SIG{} (signal {}{}{})", name != nullptr ? name : "?", ending.signal,
-                     ending.core_dumped ? ", core dumped" : "", hint_for_signal(ending.signal));
+std::string describe(const ExitStatus& status) {
+  if (status.signal == 0)
+    return fmt::format("exit code {} ({})", status.code, exit_code_meaning(status.code));
+  const char* const name = ::sigabbrev_np(status.signal);
+  return fmt::format("killed by SIG{} (signal {}{}{})", name != nullptr ? name : "?", status.signal,
+                     status.core_dumped ? ", core dumped" : "", hint_for_signal(status.signal));
 }
 
 pid_t start_process(const std::vector<std::string>& command, const std::vector<std::string>& environment,
                     int output_fd, bool block_stop_signals) {
   int pipe[2];
-  if (::pipe2(pipe, O_CLOEXEC) != 0) throw Error(fmt::format("launch: no pipe; {}", std::strerror(errno)));
+  if (::pipe2(pipe, O_CLOEXEC) != 0)
+    throw Error(fmt::format("launch: cannot create a pipe; {}", std::strerror(errno)));
   const std::vector<char*> arguments = pointers(command);
   const std::vector<char*> variables = pointers(environment);
-  ChildPlan plan{arguments.data(), variables.data(), output_fd, pipe[1], ::getpid(), {}};
-  ::sigemptyset(&plan.blocked);
+  ExecArgs args{arguments.data(), variables.data(), output_fd, pipe[1], ::getpid(), {}};
+  ::sigemptyset(&args.blocked);
   if (block_stop_signals)
-    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaddset(&plan.blocked, signal);
+    for (const int signal : {SIGINT, SIGTERM, SIGHUP}) ::sigaddset(&args.blocked, signal);
   const pid_t child = ::fork();
   if (child == 0) {
-    const int reason = become(plan);
-    [[maybe_unused]] const auto written = ::write(plan.error_fd, &reason, sizeof reason);
+    const int reason = exec_child(args);
+    [[maybe_unused]] const auto written = ::write(args.error_fd, &reason, sizeof reason);
     ::_exit(127);
   }
   const int fork_reason = errno;
@@ -128,26 +130,25 @@ pid_t start_process(const std::vector<std::string>& command, const std::vector<s
   while (child > 0 && (got = ::read(pipe[0], &reason, sizeof reason)) < 0 && errno == EINTR) {
   }
   ::close(pipe[0]);
-  if (child < 0) throw Error(fmt::format("launch: no new process; {}", std::strerror(fork_reason)));
-  if (got == 0) return child;  // the pipe was closed by exec
+  if (child < 0) throw Error(fmt::format("launch: cannot fork; {}", std::strerror(fork_reason)));
+  if (got == 0) return child;  // exec closed the pipe
   ::waitpid(child, nullptr, 0);
-  throw ConfigError(
-      fmt::format("{} must be a program that can be started; got '{}'; check the path after `--`",
-                  command.front(), std::strerror(reason)));
+  throw ConfigError(fmt::format("{} must be an executable program; got '{}'; check the path after `--`",
+                                command.front(), std::strerror(reason)));
 }
 
-Look look_at(pid_t pid) {
-  Look seen;
+StateChange poll_child(pid_t pid) {
+  StateChange change;
   for (;;) {
     int status = 0;
     const pid_t changed = ::waitpid(pid, &status, WNOHANG | WUNTRACED | WCONTINUED);
     if (changed < 0 && errno == EINTR) continue;
-    if (changed <= 0) return seen;
-    if (WIFSTOPPED(status)) seen = {.stopped = true};
-    if (WIFCONTINUED(status)) seen = {.continued = true};
-    if (WIFEXITED(status)) seen.ending = Ending{WEXITSTATUS(status), 0, false};
-    if (WIFSIGNALED(status)) seen.ending = Ending{0, WTERMSIG(status), WCOREDUMP(status) != 0};
-    if (seen.ending) return seen;
+    if (changed <= 0) return change;
+    if (WIFSTOPPED(status)) change = {.stopped = true};
+    if (WIFCONTINUED(status)) change = {.continued = true};
+    if (WIFEXITED(status)) change.exit = ExitStatus{WEXITSTATUS(status), 0, false};
+    if (WIFSIGNALED(status)) change.exit = ExitStatus{0, WTERMSIG(status), WCOREDUMP(status) != 0};
+    if (change.exit) return change;
   }
 }
 
@@ -168,19 +169,19 @@ int visible_gpus() {
 }
 
 int free_port() {
-  // What the system gives to outgoing connections may be somebody's before rank 0 listens on it.
+  // A port in the ephemeral range may be assigned to an outgoing connection before rank 0 listens on it.
   constexpr int kFirst = 10'000, kLast = 65'535, kTries = 100;
-  int first_outgoing = 32'768, last_outgoing = 60'999;
-  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> first_outgoing >> last_outgoing;
+  int first_ephemeral = 32'768, last_ephemeral = 60'999;
+  std::ifstream("/proc/sys/net/ipv4/ip_local_port_range") >> first_ephemeral >> last_ephemeral;
   std::random_device random;
   std::uniform_int_distribution<int> any(kFirst, kLast);
   for (int i = 0; i < kTries; ++i) {
     const int port = any(random);
-    if ((port < first_outgoing || port > last_outgoing) && bound_port(port) != 0) return port;
+    if ((port < first_ephemeral || port > last_ephemeral) && try_bind(port) != 0) return port;
   }
-  const int port = bound_port(0);
+  const int port = try_bind(0);
   if (port != 0) return port;
-  throw Error(fmt::format("launch: no free port; {}; give --master-port", std::strerror(errno)));
+  throw Error(fmt::format("launch: cannot bind a free port; {}; give --master-port", std::strerror(errno)));
 }
 
 }  // namespace colonnade::launch

@@ -6,21 +6,21 @@
 
 namespace colonnade::layers {
 
-double score_scale(const config::Model& model) {
+double softmax_scale(const config::Model& model) {
   return 1.0 / std::sqrt(model.query_pre_attn_scalar.value_or(static_cast<double>(model.kv_channels)));
 }
 
 Attention::Attention(const layout::AttentionParams& params, const config::Model& model,
                      const Context& context, std::shared_ptr<const ops::RotaryTable> rotary,
-                     std::int64_t layer, const Sight& sight)
+                     std::int64_t layer, const MaskSpec& mask_spec)
     : qkv(params.qkv.weight, params.qkv.bias, context),
       proj(params.proj.weight, params.proj.bias, context),
       q_norm_(make_norm(params.q_norm, model, context)),
       k_norm_(make_norm(params.k_norm, model, context)),
       rotary_(std::move(rotary)),
       core_(model, context,
-            {layer, score_scale(model), params.qkv.weight.name, params.sinks, sight.causal, sight.mask,
-             sight.bias}),
+            {layer, softmax_scale(model), params.qkv.weight.name, params.sinks, mask_spec.causal,
+             mask_spec.mask, mask_spec.bias}),
       heads_(model.num_attention_heads / context.tp.size()),
       groups_(std::max<std::int64_t>(1, model.num_query_groups / context.tp.size())),
       head_dim_(model.kv_channels) {}
@@ -30,18 +30,18 @@ ops::Qkv Attention::split_heads(const at::Tensor& fused, const tensor::Pass& pas
   ops::Qkv heads =
       ops::split_rotary(fused, heads_, groups_, head_dim_, q_norm_ ? nullptr : rotary_.get(), positions);
   if (!q_norm_) {
-    heads.q = core_.divided(heads.q);
+    heads.q = core_.layer_scaled(heads.q);
     return heads;
   }
-  const auto turned = [&](const at::Tensor& x_bnsd, const Norm& norm) {
+  const auto norm_and_rotate = [&](const at::Tensor& x_bnsd, const Norm& norm) {
     const at::Tensor normed = norm.forward(x_bnsd);
     if (!rotary_) return normed;
     return ops::rotary(normed.permute({2, 0, 1, 3}).contiguous(), *rotary_, positions)
         .permute({1, 2, 0, 3})
         .contiguous();
   };
-  heads.q = core_.divided(turned(heads.q, *q_norm_));
-  heads.k = turned(heads.k, *k_norm_);
+  heads.q = core_.layer_scaled(norm_and_rotate(heads.q, *q_norm_));
+  heads.k = norm_and_rotate(heads.k, *k_norm_);
   return heads;
 }
 

@@ -1,5 +1,5 @@
-// Self-attention of a GPT layer: fused q/k/v projection, optional q/k norms and rotary positions,
-// causal attention over this rank's heads, output projection.
+// Self-attention: fused QKV projection, optional QK norms and rotary embedding, core attention over this
+// rank's heads, output projection.
 // Source: Megatron's core/transformer/attention.py; Vaswani 2017; Ainslie 2023 (grouped queries).
 #pragma once
 
@@ -14,25 +14,25 @@
 
 namespace colonnade::layers {
 
-/// Whom a token sees besides what windows and sinks of the settings say.
-struct Sight {
+/// Attention mask and relative position bias of a layer; sliding windows and sinks come from the settings.
+struct MaskSpec {
   bool causal = true;
-  std::string mask = "attention_mask";  ///< as CoreAttention::Args
+  std::string mask = "attention_mask";  ///< batch key (CoreAttention::Args)
   RelativeBias bias = {};
 };
 
-/// What scores are multiplied by.
-double score_scale(const config::Model& model);
+/// Softmax scale: 1 / sqrt(query_pre_attn_scalar), by default 1 / sqrt(head size).
+double softmax_scale(const config::Model& model);
 
 /// x [s, b, h] (or [s / tp, b, h]) -> [s, b, h] before bias and residual. Each rank holds heads / tp
-/// query heads and max(1, groups / tp) key-value heads; where tp is larger than the groups,
-/// neighbours hold the same key-value head and its gradients are summed over them.
+/// query heads and max(1, groups / tp) key-value heads. With tp > groups, neighbouring ranks hold the same
+/// key-value head; its gradients are all-reduced over them.
 class Attention {
  public:
-  /// `rotary` may be null (learned or no positions) and is shared by the layers of a stage that have its
-  /// base.
+  /// `rotary` is null with learned or no positions; layers of a stage with the same base share it.
   Attention(const layout::AttentionParams& params, const config::Model& model, const Context& context,
-            std::shared_ptr<const ops::RotaryTable> rotary, std::int64_t layer, const Sight& sight = {});
+            std::shared_ptr<const ops::RotaryTable> rotary, std::int64_t layer,
+            const MaskSpec& mask_spec = {});
   [[nodiscard]] at::Tensor forward(const at::Tensor& normed, const tensor::Pass& pass) const;
   void add_parameters(std::vector<tensor::Parameter*>& all) const;
 

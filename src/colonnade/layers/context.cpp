@@ -16,20 +16,20 @@ layout::Position Context::position() const {
       .set(Axis::kEp, experts.rank() / expert_tensor, experts.size() / expert_tensor);
 }
 
-layout::SequencePart Context::sequence_part() const {
-  layout::SequencePart part{.context = cp.all.rank(), .contexts = cp.all.size()};
+layout::SequenceShard Context::sequence_part() const {
+  layout::SequenceShard part{.context = cp.all.rank(), .contexts = cp.all.size()};
   if (sequence_parallel) part.part = tp.rank(), part.parts = tp.size();
   return part;
 }
 
 std::unique_ptr<tensor::Parameter> Context::make(const layout::ParamSpec& spec) const {
   auto parameter = std::make_unique<tensor::Parameter>(spec, position(), options);
-  if (puts_off && spec.trained)
-    parameter->put_off(draws ? std::optional(seed) : std::nullopt);
-  else if (draws)
+  if (deferred_init && spec.trained)
+    parameter->defer_init(random_init ? std::optional(seed) : std::nullopt);
+  else if (random_init)
     parameter->initialize(seed);
   else
-    parameter->value.detach().zero_();  // what fills up a vocabulary is in no checkpoint
+    parameter->value.detach().zero_();  // vocabulary padding is in no checkpoint
   return parameter;
 }
 
@@ -37,41 +37,41 @@ std::unique_ptr<tensor::Parameter> Context::make(const std::optional<layout::Par
   return spec ? make(*spec) : nullptr;
 }
 
-SharedRows::SharedRows(const Context& context)
-    : all_(context.cp.all), by_size_(context.cp.by_size), of_layout_(context.sequence_part()) {}
+LocalRows::LocalRows(const Context& context)
+    : all_(context.cp.all), by_size_(context.cp.by_size), default_part_(context.sequence_part()) {}
 
-const comm::Group& SharedRows::others(const tensor::Batch& batch) const {
+const comm::Group& LocalRows::cp_group(const tensor::Batch& batch) const {
   if (by_size_.empty()) return all_;
   const auto found = by_size_.find(batch.share().ranks);
   COL_CHECK(
       found != by_size_.end(),
-      "batch: where layers have groups of several sizes it must say how many ranks share it; got {}; make it "
+      "batch must name the number of ranks that share it with hybrid context parallelism; got {}; make it "
       "with job::sequence_batch",
       batch.share().ranks);
   return found->second;
 }
 
-layout::SequencePart SharedRows::part(const tensor::Batch& batch) const {
-  const comm::Group& group = others(batch);
-  layout::SequencePart part = of_layout_;
+layout::SequenceShard LocalRows::sequence_part(const tensor::Batch& batch) const {
+  const comm::Group& group = cp_group(batch);
+  layout::SequenceShard part = default_part_;
   part.context = group.rank(), part.contexts = group.size();
   return part;
 }
 
-at::Tensor SharedRows::filling(const tensor::Batch& batch, std::int64_t rows, at::Device device) const {
+at::Tensor LocalRows::padding(const tensor::Batch& batch, std::int64_t rows, at::Device device) const {
   if (batch.share().ranks == 0) return {};
-  const layout::SequencePart part = this->part(batch);
-  at::Tensor filling;
+  const layout::SequenceShard part = sequence_part(batch);
+  at::Tensor padding;
   std::int64_t row = 0;
-  for (const layout::Chunk& chunk : part.chunks(part.ranks() * rows)) {
-    const std::int64_t held = std::clamp(batch.share().tokens - chunk.begin, std::int64_t{0}, chunk.length);
-    if (held < chunk.length) {
-      if (!filling.defined()) filling = at::zeros({rows}, at::dtype(at::kBool).device(device));
-      filling.narrow(0, row + held, chunk.length - held).fill_(true);
+  for (const layout::TokenSpan& chunk : part.chunks(part.ranks() * rows)) {
+    const std::int64_t tokens = std::clamp(batch.share().tokens - chunk.begin, std::int64_t{0}, chunk.length);
+    if (tokens < chunk.length) {
+      if (!padding.defined()) padding = at::zeros({rows}, at::dtype(at::kBool).device(device));
+      padding.narrow(0, row + tokens, chunk.length - tokens).fill_(true);
     }
     row += chunk.length;
   }
-  return filling;
+  return padding;
 }
 
 void collect(std::vector<tensor::Parameter*>& all, std::initializer_list<tensor::Parameter*> some) {

@@ -6,8 +6,8 @@
 #include <algorithm>
 
 #include "colonnade/base/error.h"
-#include "colonnade/layers/context_parallel/blocks.h"
-#include "colonnade/layers/context_parallel/heads.h"
+#include "colonnade/layers/context_parallel/blockwise_attention.h"
+#include "colonnade/layers/context_parallel/ulysses.h"
 #include "colonnade/layers/recompute.h"
 #include "colonnade/layers/residual.h"
 #include "colonnade/layout/params/gpt.h"
@@ -17,31 +17,31 @@
 namespace colonnade::layers {
 namespace {
 
-/// Of keys that no query sees, the same for all of them.
-at::Tensor for_each_query(const at::Tensor& mask, std::int64_t queries) {
+/// A key mask [b, t] broadcast to [b, 1, queries, t]; other masks as they are.
+at::Tensor expand_mask(const at::Tensor& mask, std::int64_t queries) {
   if (!mask.defined() || mask.dim() == 4) return mask;
   return mask.view({mask.size(0), 1, 1, mask.size(1)}).expand({mask.size(0), 1, queries, mask.size(1)});
 }
 
-/// The last dimension filled up with zeros, which no sum of products sees.
-at::Tensor filled(const at::Tensor& x, std::int64_t to) {
+/// Zero-pads the last dimension, which changes no dot product.
+at::Tensor pad_channels(const at::Tensor& x, std::int64_t to) {
   return x.size(-1) == to ? x : at::constant_pad_nd(x, {0, to - x.size(-1)});
 }
 
-Tensors all_of(const ops::Qkv& heads) { return {heads.q, heads.k, heads.v}; }
+Tensors to_list(const ops::Qkv& heads) { return {heads.q, heads.k, heads.v}; }
 
 }  // namespace
 
 CoreAttention::CoreAttention(const config::Model& model, const Context& context, const Args& args)
     : sinks(context.make(args.sinks)),
-      again_(context.recompute.selects("core_attn")),
+      recompute_(context.recompute.recomputes("core_attn")),
       causal_(args.causal),
       mask_(args.mask),
       bias_(args.bias),
-      across_(across(context.cp, args.layer)),
+      cp_groups_(cp_groups(context.cp, args.layer)),
       name_(args.name),
       layer_(args.layer),
-      window_(layout::window_of(model, args.layer)),
+      window_(layout::attention_window(model, args.layer)),
       first_head_(model.num_attention_heads / context.tp.size() * context.tp.rank()),
       all_heads_(model.num_attention_heads),
       scale_(args.scale),
@@ -52,79 +52,85 @@ CoreAttention::CoreAttention(const config::Model& model, const Context& context,
       sink_at_zero_(model.softmax_type == config::SoftmaxType::kOffByOne),
       dropout_key_(dropout_stream(context.seed, args.name)) {}
 
-at::Tensor CoreAttention::divided(const at::Tensor& q) const {
+at::Tensor CoreAttention::layer_scaled(const at::Tensor& q) const {
   return layer_scaling_ == 1 ? q : q.div(layer_scaling_);
 }
 
-std::map<int, CoreAttention::Across> CoreAttention::across(const ContextRanks& cp, std::int64_t layer) {
-  const auto of_one_level = [](const comm::Group& group, const layout::ContextLayer& kind) -> Across {
+std::map<int, CoreAttention::CpGroups> CoreAttention::cp_groups(const ContextParallelGroups& cp,
+                                                                std::int64_t layer) {
+  const auto single_level = [](const comm::Group& group,
+                               const layout::LayerContextParallel& kind) -> CpGroups {
     if (kind.ring == 1) return {.heads = group, .ring = {}};
-    return {.heads = {}, .ring = group, .gathers = kind.gathers};
+    return {.heads = {}, .ring = group, .all_gather = kind.gathers};
   };
-  std::map<int, Across> all;
+  std::map<int, CpGroups> all;
   for (const auto& [size, group] : cp.by_size)
-    all[size] = of_one_level(group, layout::context_layer(cp.exchange, layer, size));
+    all[size] = single_level(group, layout::context_layer(cp.parallel, layer, size));
   if (!all.empty()) return all;
   if (cp.all.size() == 1) return {{0, {}}};
-  const layout::ContextLayer kind = layout::context_layer(cp.exchange, layer);
+  const layout::LayerContextParallel kind = layout::context_layer(cp.parallel, layer);
   const bool two_levels = kind.heads > 1 && kind.ring > 1;
-  return {{0, two_levels ? Across{.heads = cp.heads, .ring = cp.rings} : of_one_level(cp.all, kind)}};
+  return {{0, two_levels ? CpGroups{.heads = cp.a2a, .ring = cp.p2p} : single_level(cp.all, kind)}};
 }
 
-const CoreAttention::Across& CoreAttention::across(const tensor::Pass& pass) const {
-  const auto found = across_.find(pass.batch.share().ranks);
-  COL_CHECK(
-      found != across_.end(),
-      "{}: a batch must say how many ranks share it where layers have groups of several sizes, and only "
-      "there; got {}; make it with job::sequence_batch",
-      name_, pass.batch.share().ranks);
+const CoreAttention::CpGroups& CoreAttention::cp_groups(const tensor::Pass& pass) const {
+  const auto found = cp_groups_.find(pass.batch.share().ranks);
+  COL_CHECK(found != cp_groups_.end(),
+            "{}: batch must name the number of ranks that share it with, and only with, hybrid context "
+            "parallelism; got {}; make it with job::sequence_batch",
+            name_, pass.batch.share().ranks);
   return found->second;
 }
 
-at::Tensor CoreAttention::forward(ops::Qkv heads, const tensor::Pass& pass, const HeadsAgain& again) const {
+at::Tensor CoreAttention::forward(ops::Qkv heads, const tensor::Pass& pass,
+                                  const RecomputeHeads& recompute_heads) const {
   if (pass.cache != nullptr) std::tie(heads.k, heads.v) = pass.cache->append(layer_, heads.k, heads.v);
-  if (!again_) return exchange_and_attend(std::move(heads), pass, again);
+  if (!recompute_) return context_parallel_attention(std::move(heads), pass, recompute_heads);
   const at::Tensor y =
       recompute({heads.q, heads.k, heads.v}, pass, [this](const Tensors& qkv, const tensor::Pass& now) {
-        return exchange_and_attend({qkv[0], qkv[1], qkv[2]}, now, {});
+        return context_parallel_attention({qkv[0], qkv[1], qkv[2]}, now, {});
       });
-  if (again) make_again(all_of(heads), y, [again] { return all_of(again()); });
+  if (recompute_heads)
+    discard_and_recompute(to_list(heads), y, [recompute_heads] { return to_list(recompute_heads()); });
   return y;
 }
 
-ops::Qkv CoreAttention::exchanged(ops::Qkv heads, const Across& group) const {
+ops::Qkv CoreAttention::exchange_heads(ops::Qkv heads, const CpGroups& group) const {
   if (group.heads.size() * group.ring.size() == 1) return heads;
-  const std::int64_t wide = std::max(heads.q.size(3), heads.v.size(3));
-  heads = {filled(heads.q, wide), filled(heads.k, wide), filled(heads.v, wide)};
-  return group.heads.size() == 1 ? heads : heads_for_positions(std::move(heads), group.heads, name_);
+  const std::int64_t padded = std::max(heads.q.size(3), heads.v.size(3));
+  heads = {pad_channels(heads.q, padded), pad_channels(heads.k, padded), pad_channels(heads.v, padded)};
+  return group.heads.size() == 1 ? heads : sequence_to_head_shards(std::move(heads), group.heads, name_);
 }
 
-at::Tensor CoreAttention::exchange_and_attend(ops::Qkv heads, const tensor::Pass& pass,
-                                              const HeadsAgain& again) const {
-  const Across& group = across(pass);
+at::Tensor CoreAttention::context_parallel_attention(ops::Qkv heads, const tensor::Pass& pass,
+                                                     const RecomputeHeads& recompute_heads) const {
+  const CpGroups& group = cp_groups(pass);
   const std::int64_t n = heads.q.size(1), width = heads.v.size(3);
-  heads = exchanged(std::move(heads), group);
+  heads = exchange_heads(std::move(heads), group);
   at::Tensor y = attend(heads, group, pass);
-  if (again)
-    make_again(all_of(heads), y, [this, &group, again] { return all_of(exchanged(again(), group)); });
-  const std::int64_t wide = heads.v.size(3);
-  if (group.heads.size() > 1) y = positions_for_heads(y, group.heads, name_);
-  return width == wide ? y : y.unflatten(-1, {n, wide}).narrow(-1, 0, width).flatten(-2);
+  if (recompute_heads)
+    discard_and_recompute(to_list(heads), y, [this, &group, recompute_heads] {
+      return to_list(exchange_heads(recompute_heads(), group));
+    });
+  const std::int64_t padded = heads.v.size(3);
+  if (group.heads.size() > 1) y = head_to_sequence_shards(y, group.heads, name_);
+  return width == padded ? y : y.unflatten(-1, {n, padded}).narrow(-1, 0, width).flatten(-2);
 }
 
-at::Tensor CoreAttention::attend(const ops::Qkv& heads, const Across& group, const tensor::Pass& pass) const {
-  const at::Tensor mask = for_each_query(pass.batch.find(mask_), heads.q.size(2));
+at::Tensor CoreAttention::attend(const ops::Qkv& heads, const CpGroups& group,
+                                 const tensor::Pass& pass) const {
+  const at::Tensor mask = expand_mask(pass.batch.find(mask_), heads.q.size(2));
   const std::int64_t first = group.heads.rank() * heads.q.size(1);
   const ops::Sinks own_sinks{sinks.get(), first, sink_at_zero_};
   const double dropout = pass.training ? dropout_ : 0;
   const std::int64_t length = std::max(heads.q.size(2), heads.k.size(2)) * group.ring.size();
   const ops::DropoutKey key =
-      dropout > 0 ? key_of_dropped(pass, length, first_head_ + first) : ops::DropoutKey();
+      dropout > 0 ? attention_dropout_key(pass, length, first_head_ + first) : ops::DropoutKey();
   if (group.ring.size() > 1)
-    return attention_in_blocks(
+    return blockwise_attention(
         heads, mask,
         {.group = group.ring,
-         .gathers = group.gathers,
+         .all_gather = group.all_gather,
          .scores = {.scale = scale_ * layer_scaling_, .softcap = softcap_, .dropout = dropout, .key = key},
          .window = window_,
          .sinks = own_sinks,
@@ -144,9 +150,9 @@ at::Tensor CoreAttention::attend(const ops::Qkv& heads, const Across& group, con
   return ops::attention(heads, args);
 }
 
-ops::DropoutKey CoreAttention::key_of_dropped(const tensor::Pass& pass, std::int64_t length,
-                                              std::int64_t first_head) const {
-  const tensor::Share& share = pass.batch.share();
+ops::DropoutKey CoreAttention::attention_dropout_key(const tensor::Pass& pass, std::int64_t length,
+                                                     std::int64_t first_head) const {
+  const tensor::SequenceShare& share = pass.batch.share();
   return {.key = dropout_key_,
           .samples = pass.batch.at("samples"),
           .begin = share.begin,

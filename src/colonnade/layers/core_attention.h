@@ -1,5 +1,5 @@
-// What lies between the projections of attention: scores, softmax and the weighted sum of values over this
-// rank's heads. Kinds of attention differ in how they make queries, keys and values; this part is theirs all.
+// Core attention: scores, softmax and the weighted sum of values over this rank's heads. All kinds of
+// attention share it; they differ in how they compute queries, keys and values.
 // Source: Megatron's core/transformer/dot_product_attention.py.
 #pragma once
 
@@ -15,85 +15,85 @@
 
 namespace colonnade::layers {
 
-/// What relative positions add to the scores of this rank's heads.
+/// Relative position bias of this rank's heads (T5).
 struct RelativeBias {
-  tensor::Parameter* table = nullptr;  ///< null: nothing
-  ops::Distances distances;
+  tensor::Parameter* table = nullptr;  ///< null: no bias
+  ops::RelativePositionBuckets distances;
 };
 
-/// softmax(scale * q k^T + masks) v, with the window of the layer, a soft cap of scores and sinks where the
-/// settings have them, over the heads of this rank: q [b, n / tp, s, d], k [b, max(1, g / tp), s, d] and v
-/// [b, max(1, g / tp), s, w] -> [s, b, n / tp * w]. While tokens are generated, keys and values of earlier
-/// ones come out of the cache of the pass. With context parallelism s counts this rank's tokens: heads are
-/// exchanged for positions (context_parallel/heads.h), keys come by in blocks (context_parallel/blocks.h), or
-/// both, as --cp-comm-type says of the layer; among the ranks that share the batch.
+/// softmax(scale * q k^T + mask) v over this rank's heads, with the layer's sliding window, logit soft cap
+/// and sinks: q [b, n / tp, s, d], k [b, max(1, g / tp), s, d], v [b, max(1, g / tp), s, w]
+/// -> [s, b, n / tp * w]. During generation the pass's KV cache holds keys and values of earlier tokens.
+/// With context parallelism s counts this rank's tokens. --cp-comm-type of the layer selects all-to-all
+/// (Ulysses, context_parallel/ulysses.h), blockwise attention over gathered or circulating keys
+/// (context_parallel/blockwise_attention.h), or both, over the ranks that share the batch.
 ///
-/// With --apply-query-key-layer-scaling the queries come divided by the number N of their layer (divided()),
-/// and the scores are multiplied by N: inside the fused kernels, which keep scores in fp32, and after the
-/// largest score of the row is subtracted where scores are written in the dtype of q. So scores of N 65504
-/// are finite in fp16. Megatron's own attention does so with every dtype
-/// (core/transformer/dot_product_attention.py); Transformer Engine only in fp16 and only in its unfused
-/// attention (NVTE_APPLY_QK_LAYER_SCALING=1).
+/// With --apply-query-key-layer-scaling queries are divided by their 1-based layer number N (layer_scaled())
+/// and scores are multiplied by N: inside the fused kernels, which keep scores in fp32, and after subtracting
+/// the row maximum where scores have the dtype of q. Scores up to 65504 N thus stay finite in fp16.
+/// Megatron's own attention does this with every dtype (core/transformer/dot_product_attention.py);
+/// Transformer Engine only in fp16 and only in its unfused attention (NVTE_APPLY_QK_LAYER_SCALING=1).
 class CoreAttention {
  public:
   struct Args {
-    std::int64_t layer = 0;                       ///< 0-based global number: the place in the cache
-    double scale = 1.0;                           ///< of the scores
-    std::string name;                             ///< keys the dropout; the same in every layout
-    std::optional<layout::ParamSpec> sinks = {};  ///< of the heads
+    std::int64_t layer = 0;                       ///< 0-based global layer number, key of the KV cache
+    double scale = 1.0;                           ///< softmax scale
+    std::string name;                             ///< names the dropout stream; the same in every layout
+    std::optional<layout::ParamSpec> sinks = {};  ///< learned sinks, one per head
     bool causal = true;
-    /// Of the batch, bool and true where hidden: [b or 1, 1, s, t], or [b, t] of keys that no query sees.
+    /// Batch key of the mask, bool, true = masked: [b or 1, 1, s, t], or [b, t] for keys masked for every
+    /// query.
     std::string mask = "attention_mask";
     RelativeBias bias = {};
   };
   CoreAttention(const config::Model& model, const Context& context, const Args& args);
-  /// Queries as forward() reads them, in any shape: with --apply-query-key-layer-scaling a new tensor, each
-  /// query divided by Model::layer_number in its own dtype, else `q` itself.
-  [[nodiscard]] at::Tensor divided(const at::Tensor& q) const;
-  /// Makes the heads of a forward pass once more, each alone in its memory, without a graph.
-  using HeadsAgain = std::function<ops::Qkv()>;
-  /// With `again` none of the heads is kept for the backward pass, which makes them of it (recompute.h) and
-  /// exchanges them once more where they are read exchanged.
+  /// `q` of any shape as forward() expects it: with --apply-query-key-layer-scaling a new tensor
+  /// q / Model::layer_number in the dtype of q, else `q` itself.
+  [[nodiscard]] at::Tensor layer_scaled(const at::Tensor& q) const;
+  /// Recomputes the heads of a forward pass without a graph, each in a storage of its own.
+  using RecomputeHeads = std::function<ops::Qkv()>;
+  /// With `recompute_heads` no head is saved: the backward pass recomputes them (recompute.h) and repeats
+  /// their all-to-all.
   [[nodiscard]] at::Tensor forward(ops::Qkv heads, const tensor::Pass& pass,
-                                   const HeadsAgain& again = {}) const;
+                                   const RecomputeHeads& recompute_heads = {}) const;
 
-  std::unique_ptr<tensor::Parameter> sinks;  ///< [n / tp]; null: none is learned
+  std::unique_ptr<tensor::Parameter> sinks;  ///< [n / tp]; null: not learned
 
  private:
-  /// How the context ranks of this layer work together; groups of one without context parallelism.
-  struct Across {
-    comm::Group heads, ring;
-    bool gathers = false;
+  /// Context-parallel groups of this layer; groups of one without context parallelism.
+  struct CpGroups {
+    comm::Group heads, ring;  ///< all-to-all; p2p or all-gather
+    bool all_gather = false;  ///< keys and values are all-gathered over `ring`, else sent around it
   };
-  /// By tensor::Share::ranks.
-  static std::map<int, Across> across(const ContextRanks& cp, std::int64_t layer);
-  /// Of those that share the batch. Throws Error for a number of them that has no group.
-  [[nodiscard]] const Across& across(const tensor::Pass& pass) const;
+  /// Groups by tensor::SequenceShare::ranks.
+  static std::map<int, CpGroups> cp_groups(const ContextParallelGroups& cp, std::int64_t layer);
+  /// Groups of the ranks that share the batch. Throws Error if no group has their number.
+  [[nodiscard]] const CpGroups& cp_groups(const tensor::Pass& pass) const;
 
-  /// Heads as context ranks read them: of one width, the narrower of keys and values filled up with zeros,
-  /// and exchanged for positions.
-  [[nodiscard]] ops::Qkv exchanged(ops::Qkv heads, const Across& group) const;
-  [[nodiscard]] at::Tensor exchange_and_attend(ops::Qkv heads, const tensor::Pass& pass,
-                                               const HeadsAgain& again) const;
-  /// This rank's heads over its part of the sequence, which is the whole where no keys come by in blocks.
-  [[nodiscard]] at::Tensor attend(const ops::Qkv& heads, const Across& group, const tensor::Pass& pass) const;
-  /// Of sequences of `length`, unless they say what they are of, from the number of a head on.
-  [[nodiscard]] ops::DropoutKey key_of_dropped(const tensor::Pass& pass, std::int64_t length,
-                                               std::int64_t first_head) const;
+  /// Heads zero-padded to one width and, with all-to-all, exchanged from sequence shards to head shards.
+  [[nodiscard]] ops::Qkv exchange_heads(ops::Qkv heads, const CpGroups& group) const;
+  [[nodiscard]] at::Tensor context_parallel_attention(ops::Qkv heads, const tensor::Pass& pass,
+                                                      const RecomputeHeads& recompute_heads) const;
+  /// Attention of this rank's heads: over its shard of the sequence with a ring, else over the full sequence.
+  [[nodiscard]] at::Tensor attend(const ops::Qkv& heads, const CpGroups& group,
+                                  const tensor::Pass& pass) const;
+  /// Key of attention dropout for sequences of `length`, or of the batch's share, from head `first_head` on.
+  [[nodiscard]] ops::DropoutKey attention_dropout_key(const tensor::Pass& pass, std::int64_t length,
+                                                      std::int64_t first_head) const;
 
-  bool again_;  ///< made again in the backward pass
+  bool recompute_;  ///< attention is recomputed in the backward pass
   bool causal_;
   std::string mask_;
   RelativeBias bias_;
-  std::map<int, Across> across_;
+  std::map<int, CpGroups> cp_groups_;
   std::string name_;
   std::int64_t layer_, window_, first_head_, all_heads_;
-  double scale_, layer_scaling_, softcap_, dropout_;  ///< layer_scaling_: N, or 1 without it
+  double scale_, layer_scaling_, softcap_, dropout_;  ///< layer_scaling_: N, 1 without the flag
   bool sink_at_zero_;
   std::uint64_t dropout_key_;
 };
 
-/// Places of the tokens in their sequences as int64 [s, b]; undefined for 0 .. s-1.
+/// Position ids of the batch as int64 [s, b]; undefined for 0 .. s-1.
 at::Tensor positions_sb(const tensor::Pass& pass);
 
 }  // namespace colonnade::layers

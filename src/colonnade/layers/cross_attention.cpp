@@ -20,7 +20,7 @@ CrossAttention::CrossAttention(const layout::CrossAttentionParams& params, const
       proj(params.proj.weight, params.proj.bias, context),
       core_(model, context,
             {.layer = layer,
-             .scale = score_scale(model),
+             .scale = softmax_scale(model),
              .name = params.q.weight.name,
              .causal = false,
              .mask = "encoder_padding"}),
@@ -28,7 +28,7 @@ CrossAttention::CrossAttention(const layout::CrossAttentionParams& params, const
 
 at::Tensor CrossAttention::forward(const at::Tensor& normed, const at::Tensor& encoded,
                                    const tensor::Pass& pass) const {
-  const at::Tensor queries = core_.divided(heads_of(q.forward(normed), head_dim_));
+  const at::Tensor queries = core_.layer_scaled(heads_of(q.forward(normed), head_dim_));
   const auto both = kv.forward(encoded).chunk(2, -1);
   return proj.forward(
       core_.forward({queries, heads_of(both[0], head_dim_), heads_of(both[1], head_dim_)}, pass));

@@ -1,4 +1,4 @@
-// Attention of a decoder's tokens to those of its encoder.
+// Cross-attention of a decoder to its encoder.
 #pragma once
 
 #include "colonnade/layers/core_attention.h"
@@ -8,9 +8,9 @@
 namespace colonnade::layers {
 
 /// x [s, b, h] and the encoder's output [t, b, h] (or [s / tp, b, h] and [t / tp, b, h]) -> [s, b, h] before
-/// bias and residual: queries are made of x, keys and values of the output, and every query sees all keys but
-/// those that `encoder_padding` [b, t] of the batch hides. No positions. Each rank holds heads / tp heads.
-/// Communication: both projections open the parallel stretch by themselves (ColumnLinear).
+/// bias and residual. Queries come from x, keys and values from the encoder's output; only keys that the
+/// batch's `encoder_padding` [b, t] marks are masked. No positions. Each rank holds heads / tp heads.
+/// Communication: that of both column-parallel projections (ColumnLinear).
 /// Source: Megatron's core/transformer/attention.py (CrossAttention); Raffel et al. 2020.
 class CrossAttention {
  public:

@@ -6,14 +6,14 @@
 #include <cmath>
 
 #include "colonnade/base/error.h"
-#include "colonnade/layers/regions.h"
+#include "colonnade/layers/mappings.h"
 #include "colonnade/ops/embedding.h"
 
 namespace colonnade::layers {
 
 VocabRange vocab_range(const tensor::Parameter& table) {
-  if (table.shard.parts.empty()) return {};
-  return {table.shard.parts.front().global[0], table.shard.parts.front().length[0]};
+  if (table.shard.boxes.empty()) return {};
+  return {table.shard.boxes.front().global[0], table.shard.boxes.front().length[0]};
 }
 
 double embedding_scale(const config::Model& model, at::ScalarType type) {
@@ -22,11 +22,12 @@ double embedding_scale(const config::Model& model, at::ScalarType type) {
   return at::scalar_tensor(root, at::TensorOptions().dtype(type)).item<double>();
 }
 
-at::Tensor word_rows(const at::Tensor& tokens, tensor::Parameter& word, const comm::Group& tp,
-                     bool sequence_parallel, double scale) {
+at::Tensor word_embeddings(const at::Tensor& tokens, tensor::Parameter& word, const comm::Group& tp,
+                           bool sequence_parallel, double scale) {
   const VocabRange held = vocab_range(word);
   const at::Tensor partial = ops::embedding(tokens, word, held.first, held.rows);
-  const at::Tensor rows = sequence_parallel ? scatter_partial(partial, tp) : reduce_partial(partial, tp);
+  const at::Tensor rows =
+      sequence_parallel ? reduce_scatter_to_sp_region(partial, tp) : reduce_from_tp_region(partial, tp);
   return scale == 1 ? rows : rows * scale;
 }
 
@@ -43,30 +44,30 @@ Embedding::Embedding(const layout::EmbeddingParams& params, const config::Model&
 
 at::Tensor Embedding::position_rows(const at::Tensor& tokens, at::Tensor ids) const {
   if (!ids.defined()) ids = at::arange(tokens.size(1), tokens.options()).expand(tokens.sizes());
-  return whole_rows(std::move(ids), *position_);
+  return replicated_rows(std::move(ids), *position_);
 }
 
-at::Tensor Embedding::whole_rows(at::Tensor ids, tensor::Parameter& table) const {
+at::Tensor Embedding::replicated_rows(at::Tensor ids, tensor::Parameter& table) const {
   if (sequence_parallel_) {
-    const auto part = ids.size(1) / tp_.size();
-    ids = ids.narrow(1, tp_.rank() * part, part);
+    const auto length = ids.size(1) / tp_.size();
+    ids = ids.narrow(1, tp_.rank() * length, length);
   }
   return ops::embedding(ids.contiguous(), table, 0, table.value.size(0));
 }
 
-at::Tensor Embedding::rows(const at::Tensor& tokens, const at::Tensor& position_ids) const {
-  const at::Tensor x = word_rows(tokens, *word, tp_, sequence_parallel_, scale_);
+at::Tensor Embedding::embed(const at::Tensor& tokens, const at::Tensor& position_ids) const {
+  const at::Tensor x = word_embeddings(tokens, *word, tp_, sequence_parallel_, scale_);
   return position_ ? x + position_rows(tokens, position_ids) : x;
 }
 
 at::Tensor Embedding::forward(const tensor::Pass& pass) const {
-  at::Tensor x = rows(pass.batch.at("tokens"), pass.batch.find("position_ids"));
-  if (type_) x = x + whole_rows(pass.batch.at("token_types"), *type_);
+  at::Tensor x = embed(pass.batch.at("tokens"), pass.batch.find("position_ids"));
+  if (type_) x = x + replicated_rows(pass.batch.at("token_types"), *type_);
   return dropout_.drop(x, pass);
 }
 
 at::Tensor Embedding::forward_encoder(const tensor::Pass& pass) const {
-  return encoder_dropout_.drop(rows(pass.batch.at("encoder_tokens"), {}), pass);
+  return encoder_dropout_.drop(embed(pass.batch.at("encoder_tokens"), {}), pass);
 }
 
 void Embedding::add_parameters(std::vector<tensor::Parameter*>& all) const {

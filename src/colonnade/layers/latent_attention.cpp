@@ -3,12 +3,12 @@
 
 #include <cmath>
 
-#include "colonnade/layers/regions.h"
+#include "colonnade/layers/mappings.h"
 
 namespace colonnade::layers {
 namespace {
 
-double score_scale(const config::Model& model) {
+double mla_softmax_scale(const config::Model& model) {
   const double scale = ops::yarn_mscale(model.rotary_scaling_factor, model.mscale_all_dim);
   return scale * scale / std::sqrt(static_cast<double>(model.kv_channels));
 }
@@ -25,40 +25,40 @@ LatentAttention::LatentAttention(const layout::LatentAttentionParams& params, co
       kv_norm_(make_norm(params.kv_norm, model, context)),
       kv_up_(params.kv_up.weight, params.kv_up.bias, context),
       rotary_(std::move(rotary)),
-      core_(model, context, {layer, score_scale(model), params.q_up.weight.name}),
-      heads_again_(context.recompute.selects("mla_up_proj")),
+      core_(model, context, {layer, mla_softmax_scale(model), params.q_up.weight.name}),
+      recompute_heads_(context.recompute.recomputes("mla_up_proj")),
       heads_(model.num_attention_heads / context.tp.size()),
       rank_(model.latent.kv_lora_rank),
       head_{model.latent.qk_head_dim, model.latent.qk_pos_emb_head_dim, model.latent.v_head_dim} {
   if (params.q_down) q_down_.emplace(*params.q_down, context);
 }
 
-LatentAttention::Narrow LatentAttention::narrow_of(const at::Tensor& normed) const {
-  const auto through = [](const std::optional<Norm>& norm, const at::Tensor& x) {
+LatentAttention::Latents LatentAttention::latents_of(const at::Tensor& normed) const {
+  const auto normalize = [](const std::optional<Norm>& norm, const at::Tensor& x) {
     return norm ? norm->forward(x) : x;
   };
-  const at::Tensor queries = q_down_ ? through(q_norm_, q_down_->forward(normed)) : normed;
+  const at::Tensor queries = q_down_ ? normalize(q_norm_, q_down_->forward(normed)) : normed;
   const at::Tensor both = kv_down_.forward(normed);
   const at::Tensor key =
-      for_all_heads(both.narrow(-1, rank_, head_.turned).contiguous(), kv_up_.tp, kv_up_.sequence_parallel);
-  return {queries, through(kv_norm_, both.narrow(-1, 0, rank_).contiguous()), key};
+      enter_tp_region(both.narrow(-1, rank_, head_.rope).contiguous(), kv_up_.tp, kv_up_.sequence_parallel);
+  return {queries, normalize(kv_norm_, both.narrow(-1, 0, rank_).contiguous()), key};
 }
 
-ops::Qkv LatentAttention::heads_of(const Narrow& narrow, const at::Tensor& positions) const {
-  const at::Tensor q = core_.divided(q_up_.forward(narrow.queries));
-  const at::Tensor kv = kv_up_.forward(narrow.vectors);
-  return ops::latent_heads(q, kv, narrow.key, heads_, head_, *rotary_, positions);
+ops::Qkv LatentAttention::heads_of(const Latents& latents, const at::Tensor& positions) const {
+  const at::Tensor q = core_.layer_scaled(q_up_.forward(latents.queries));
+  const at::Tensor kv = kv_up_.forward(latents.kv);
+  return ops::latent_heads(q, kv, latents.key, heads_, head_, *rotary_, positions);
 }
 
 at::Tensor LatentAttention::forward(const at::Tensor& normed, const tensor::Pass& pass) const {
-  const Narrow narrow = narrow_of(normed);
+  const Latents latents = latents_of(normed);
   const at::Tensor positions = positions_sb(pass);
-  CoreAttention::HeadsAgain again;
-  if (heads_again_) {
-    const Narrow kept{narrow.queries.detach(), narrow.vectors.detach(), narrow.key.detach()};
-    again = [this, kept, positions] { return heads_of(kept, positions); };
+  CoreAttention::RecomputeHeads recompute_heads;
+  if (recompute_heads_) {
+    const Latents saved{latents.queries.detach(), latents.kv.detach(), latents.key.detach()};
+    recompute_heads = [this, saved, positions] { return heads_of(saved, positions); };
   }
-  return proj.forward(core_.forward(heads_of(narrow, positions), pass, again));
+  return proj.forward(core_.forward(heads_of(latents, positions), pass, recompute_heads));
 }
 
 void LatentAttention::add_parameters(std::vector<tensor::Parameter*>& all) const {

@@ -1,6 +1,6 @@
-// Multi-latent attention: keys and values of all heads are made of one narrow vector of each token, queries
-// of another one or of the hidden state. Source: Megatron's core/transformer/multi_latent_attention.py;
-// DeepSeek-V2 2024.
+// Multi-latent attention (MLA): keys and values of all heads are up-projected from one low-rank latent per
+// token, queries from a latent of their own or from the hidden state.
+// Source: Megatron's core/transformer/multi_latent_attention.py; DeepSeek-V2 2024.
 #pragma once
 
 #include <memory>
@@ -9,30 +9,29 @@
 #include "colonnade/layers/core_attention.h"
 #include "colonnade/layers/linear.h"
 #include "colonnade/layers/norm.h"
-#include "colonnade/layers/whole_linear.h"
+#include "colonnade/layers/replicated_linear.h"
 #include "colonnade/ops/latent_heads.h"
 
 namespace colonnade::layers {
 
 /// With x the normed hidden state, letters as in layout/params/latent_attention.h:
 ///
-///     q = W_q_up norm(W_q_down x)            or W_q x without a narrow vector
+///     q = W_q_up norm(W_q_down x)            or W_q x without a query latent
 ///     c | key = W_kv_down x
 ///     per head  k | v = W_kv_up norm(c)
-///     scores of (q without position, turned q) . (k, turned key), over sqrt(d + r), times the square of
-///     yarn_mscale(factor, mscale_all_dim), with --rope-type rope too
+///     scores = (q_nope, rope(q_rope)) . (k, rope(key)) / sqrt(d + r) * yarn_mscale(factor,
+///     mscale_all_dim)^2, with --rope-type rope too
 ///
-/// Norms with --qk-layernorm only. The turning channels `key` are one for all heads. They turn in pairs
+/// Norms with --qk-layernorm only. All heads share the rotary channels `key`. Rotation pairs channels
 /// (2i, 2i + 1), as in DeepSeek's checkpoints and in Megatron.
 ///
-/// x [s, b, h] (or [s / tp, b, h]) -> [s, b, h] before bias and residual. Each rank computes the narrow
-/// vectors of the tokens it has, and heads / tp of what is made of them. Communication: with sequence
-/// parallelism both normed vectors and `key` are gathered instead of x; without it their gradients are
-/// summed.
+/// x [s, b, h] (or [s / tp, b, h]) -> [s, b, h] before bias and residual. Each rank computes the latents of
+/// its tokens and up-projects heads / tp of the heads. Communication: with sequence parallelism the normed
+/// latents and `key` are all-gathered instead of x; without it their gradients are all-reduced.
 ///
-/// With `mla_up_proj` among the parts to recompute, q, k and v are made again of the narrow vectors.
+/// With `mla_up_proj` among the modules to recompute, q, k and v are recomputed from the latents.
 ///
-/// While text is generated, the cache keeps keys and values of all heads, not the narrow vectors.
+/// During generation the KV cache holds keys and values of all heads, not the latents.
 class LatentAttention {
  public:
   LatentAttention(const layout::LatentAttentionParams& params, const config::Model& model,
@@ -43,24 +42,23 @@ class LatentAttention {
   RowLinear proj;
 
  private:
-  /// What heads are made of: queries' and values' vectors [s, b, .] (or [s / tp, b, .]), normed, and the
-  /// channels of all keys that turn.
-  struct Narrow {
-    at::Tensor queries, vectors, key;
+  /// Normed latents [s, b, .] (or [s / tp, b, .]) and the rotary key channels that all heads share.
+  struct Latents {
+    at::Tensor queries, kv, key;
   };
-  [[nodiscard]] Narrow narrow_of(const at::Tensor& normed) const;
-  [[nodiscard]] ops::Qkv heads_of(const Narrow& narrow, const at::Tensor& positions) const;
+  [[nodiscard]] Latents latents_of(const at::Tensor& normed) const;
+  [[nodiscard]] ops::Qkv heads_of(const Latents& latents, const at::Tensor& positions) const;
 
-  std::optional<WholeLinear> q_down_;
+  std::optional<ReplicatedLinear> q_down_;
   std::optional<Norm> q_norm_;
   ColumnLinear q_up_;
-  WholeLinear kv_down_;
+  ReplicatedLinear kv_down_;
   std::optional<Norm> kv_norm_;
   ColumnLinear kv_up_;
   std::shared_ptr<const ops::RotaryTable> rotary_;
   CoreAttention core_;
-  bool heads_again_;           ///< made again in the backward pass
-  std::int64_t heads_, rank_;  ///< heads of this rank, width of the vector of keys and values
+  bool recompute_heads_;       ///< heads are recomputed in the backward pass
+  std::int64_t heads_, rank_;  ///< heads on this rank, rank of the key-value latent
   ops::LatentHead head_;
 };
 

@@ -1,5 +1,5 @@
-// The two matrix products of tensor parallelism. Use them in pairs: ColumnLinear opens a parallel
-// stretch, RowLinear closes it.
+// Column- and row-parallel linear layers, used in pairs: ColumnLinear enters a tensor-parallel region,
+// RowLinear leaves it.
 // Source: Shoeybi et al. 2019; Korthikanti et al. 2022; Megatron's core/tensor_parallel/layers.py.
 #pragma once
 
@@ -12,13 +12,13 @@
 
 namespace colonnade::layers {
 
-/// y = x W^T + b with W [out, in] cut by rows: each rank owns p output features.
+/// y = x W^T + b with W [out, in] sharded by rows: each rank holds p output features.
 ///
 /// Forward: x [s, b, in], equal on all tp ranks, or [s / tp, b, in] with sequence parallelism
-/// (gathered first) -> y [s, b, p].
-/// Backward: the gradient of x is summed over tp (all-reduce, or reduce-scatter by sequence) while
-/// the weight gradient is computed; with sequence parallelism x is gathered again for it, while the
-/// gradient of x is computed. Weight and bias gradients go straight into main_grad.
+/// (all-gathered first) -> y [s, b, p].
+/// Backward: the all-reduce of the gradient of x (reduce-scatter with sequence parallelism) overlaps the
+/// weight gradient GEMM; with sequence parallelism the all-gather of x overlaps the input gradient GEMM.
+/// Weight and bias gradients are accumulated into main_grad.
 class ColumnLinear {
  public:
   ColumnLinear(const layout::ParamSpec& weight, const std::optional<layout::ParamSpec>& bias,
@@ -27,16 +27,16 @@ class ColumnLinear {
 
   std::unique_ptr<tensor::Parameter> weight;
   std::unique_ptr<tensor::Parameter> bias;  ///< null: none
-  bool add_bias = true;                     ///< false: the caller fuses the bias into what follows
+  bool add_bias = true;                     ///< false: the caller fuses the bias into the next operation
   const comm::Group tp;
   const bool sequence_parallel;
 };
 
-/// y = sum over tp of x_r W_r^T with W [out, in] cut by columns. The bias is not added here: it
-/// belongs to the sum and is fused into the residual addition that follows.
+/// y = sum over tp ranks r of x_r W_r^T with W [out, in] sharded by columns. The bias is added after the
+/// reduction, fused into the residual addition.
 ///
 /// Forward: x [s, b, p] -> y [s, b, out] equal on all ranks (all-reduce), or [s / tp, b, out] with
-/// sequence parallelism (reduce-scatter). Backward: none, or one gather of the gradient of y.
+/// sequence parallelism (reduce-scatter). Backward: none, or one all-gather of the gradient of y.
 class RowLinear {
  public:
   RowLinear(const layout::ParamSpec& weight, const std::optional<layout::ParamSpec>& bias,

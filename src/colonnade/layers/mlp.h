@@ -1,4 +1,4 @@
-// The feed-forward part of a layer: up, activation, down.
+// Dense MLP of a layer: up projection, activation, down projection.
 #pragma once
 
 #include "colonnade/layers/linear.h"
@@ -7,7 +7,7 @@
 
 namespace colonnade::layers {
 
-/// x [s, b, h] -> fc2(act(fc1(x) + b1)), before fc2's bias. Gated kinds hold [gate | up] in fc1.
+/// x [s, b, h] -> fc2(act(fc1(x) + b1)), before fc2's bias. Gated activations hold [gate | up] in fc1.
 class Mlp {
  public:
   Mlp(const layout::LinearParams& up, const layout::LinearParams& down, const config::Model& model,

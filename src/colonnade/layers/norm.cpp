@@ -15,7 +15,7 @@ at::Tensor Norm::forward(const at::Tensor& x) const {
   return ops::layer_norm(x, *weight, bias.get(), epsilon_, zero_centered_);
 }
 
-ops::Added Norm::add_forward(const at::Tensor& x, const at::Tensor& residual) const {
+ops::AddNormOutput Norm::add_forward(const at::Tensor& x, const at::Tensor& residual) const {
   if (kind_ == config::Normalization::kRmsNorm)
     return ops::add_rms_norm(x, residual, *weight, epsilon_, zero_centered_);
   return ops::add_layer_norm(x, residual, *weight, bias.get(), epsilon_, zero_centered_);

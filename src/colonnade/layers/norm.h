@@ -1,4 +1,4 @@
-// LayerNorm or RMSNorm over the last dimension, as the settings say.
+// LayerNorm or RMSNorm over the last dimension (--normalization).
 #pragma once
 
 #include <memory>
@@ -11,14 +11,14 @@
 
 namespace colonnade::layers {
 
-/// No communication. With sequence parallelism the gradients of its parameters are partial over tp;
-/// their specs say so and data_parallel sums them.
+/// No communication. With sequence parallelism the gradients of its parameters are partial over tp, which
+/// ParamSpec::partial records; data_parallel all-reduces them.
 class Norm {
  public:
   Norm(const layout::NormParams& params, const config::Model& model, const Context& context);
   [[nodiscard]] at::Tensor forward(const at::Tensor& x) const;
   /// sum = x + residual and its norm, in one pass.
-  [[nodiscard]] ops::Added add_forward(const at::Tensor& x, const at::Tensor& residual) const;
+  [[nodiscard]] ops::AddNormOutput add_forward(const at::Tensor& x, const at::Tensor& residual) const;
 
   std::unique_ptr<tensor::Parameter> weight;
   std::unique_ptr<tensor::Parameter> bias;  ///< null with RMSNorm
@@ -29,10 +29,10 @@ class Norm {
   bool zero_centered_;
 };
 
-/// A norm where `params` has one.
+/// The norm of `params`; nothing without one.
 std::optional<Norm> make_norm(const std::optional<layout::NormParams>& params, const config::Model& model,
                               const Context& context);
-/// Appends the parameters of a norm that exists.
+/// Appends the norm's parameters, if there is one.
 void add_norm(std::vector<tensor::Parameter*>& all, const std::optional<Norm>& norm);
 
 }  // namespace colonnade::layers

@@ -10,7 +10,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/layout/recompute.h"
 #include "colonnade/tensor/backward.h"
-#include "colonnade/tensor/kept.h"
+#include "colonnade/tensor/saved_value.h"
 #include "colonnade/tensor/storage.h"
 
 namespace colonnade::layers {
@@ -18,28 +18,30 @@ namespace {
 
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
-using Repeated = std::function<at::Tensor(const Tensors&, const tensor::Pass&)>;
+using ForwardFunction = std::function<at::Tensor(const Tensors&, const tensor::Pass&)>;
 
-/// All that the second time needs besides the inputs. The batch of a pass ends with its forward pass.
-struct Repeat {
-  Repeated f;
+/// State of a recomputed forward pass besides its inputs; holds the batch, which the pass only refers to.
+struct SavedForward {
+  ForwardFunction f;
   tensor::Batch batch;
   bool training = true;
   tensor::Output output = tensor::Output::kLoss;
   double grad_scale = 0;
 
   [[nodiscard]] at::Tensor operator()(const Tensors& inputs) const {
-    return f(
-        inputs,
-        {.batch = batch, .training = training, .output = output, .grad_scale = grad_scale, .again = true});
+    return f(inputs, {.batch = batch,
+                      .training = training,
+                      .output = output,
+                      .grad_scale = grad_scale,
+                      .recomputing = true});
   }
 };
 
-struct RecomputeRule : torch::autograd::Function<RecomputeRule> {
+struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
   static at::Tensor forward(AutogradContext* ctx, at::TensorList inputs, const tensor::Pass& pass,
-                            const Repeated& f) {
+                            const ForwardFunction& f) {
     ctx->save_for_backward(inputs.vec());
-    tensor::keep(ctx, Repeat{f, pass.batch, pass.training, pass.output, pass.grad_scale});
+    tensor::save_value(ctx, SavedForward{f, pass.batch, pass.training, pass.output, pass.grad_scale});
     return f(inputs.vec(), pass);
   }
 
@@ -50,17 +52,17 @@ struct RecomputeRule : torch::autograd::Function<RecomputeRule> {
     at::Tensor y;
     {
       const at::AutoGradMode with_graph(true);
-      y = tensor::kept<Repeat>(ctx)(leaves);
+      y = tensor::saved_value<SavedForward>(ctx)(leaves);
     }
     ctx->saved_data.clear();
     const torch::autograd::Edge edge = torch::autograd::impl::gradient_edge(y);
     y.reset();
-    // The list is LibTorch's own, made for this call; what stays in it would live through the pass.
+    // LibTorch made this list for this call; a tensor left in it would live through the backward pass.
     // NOLINTNEXTLINE(cppcoreguidelines-pro-type-const-cast)
     tensor::backward(edge, std::move(const_cast<variable_list&>(grads)[0]));
     variable_list out;
     for (at::Tensor& leaf : leaves) out.push_back(tensor::take_grad(leaf));
-    out.resize(out.size() + 2);  // of the pass and of f
+    out.resize(out.size() + 2);  // for pass and f
     return out;
   }
 };
@@ -84,11 +86,11 @@ class RecomputedBlocks final : public tensor::Block {
     }
     return all;
   }
-  std::vector<tensor::Parameter*> reads() override {
+  std::vector<tensor::Parameter*> shared_parameters() override {
     const auto own = parameters();
     std::vector<tensor::Parameter*> all;
     for (const auto& block : blocks_)
-      for (tensor::Parameter* parameter : block->reads())
+      for (tensor::Parameter* parameter : block->shared_parameters())
         if (std::ranges::count(own, parameter) + std::ranges::count(all, parameter) == 0)
           all.push_back(parameter);
     return all;
@@ -103,45 +105,46 @@ class RecomputedBlocks final : public tensor::Block {
 
 }  // namespace
 
-at::Tensor recompute(const Tensors& inputs, const tensor::Pass& pass, Repeated f) {
+at::Tensor recompute(const Tensors& inputs, const tensor::Pass& pass, ForwardFunction f) {
   if (!at::GradMode::is_enabled()) return f(inputs, pass);
-  return RecomputeRule::apply(at::TensorList(inputs), pass, f);
+  return CheckpointFunction::apply(at::TensorList(inputs), pass, f);
 }
 
-void make_again(const Tensors& made, const at::Tensor& behind, std::function<Tensors()> again) {
-  if (!at::GradMode::is_enabled() || !behind.requires_grad()) return;
+void discard_and_recompute(const Tensors& outputs, const at::Tensor& consumer,
+                           std::function<Tensors()> recompute_outputs) {
+  if (!at::GradMode::is_enabled() || !consumer.requires_grad()) return;
   struct State {
     std::vector<c10::Storage> storages;
-    std::function<Tensors()> again;
+    std::function<Tensors()> recompute_outputs;
   };
-  const auto state = std::make_shared<State>(State{{}, std::move(again)});
-  for (const at::Tensor& one : made) {
+  const auto state = std::make_shared<State>(State{{}, std::move(recompute_outputs)});
+  for (const at::Tensor& one : outputs) {
     COL_CHECK(
         one.storage_offset() == 0 && one.storage().nbytes() == one.nbytes(),
-        "recompute: what is made again must lie alone in its memory; got {} bytes of {}; make it contiguous",
+        "recompute: a discarded output must be alone in its storage; got {} bytes of {}; make it contiguous",
         one.nbytes(), one.storage().nbytes());
     state->storages.push_back(one.storage());
   }
-  behind.register_hook([state](const at::Tensor&) {
-    if (!state->again) return;
+  consumer.register_hook([state](const at::Tensor&) {
+    if (!state->recompute_outputs) return;
     const at::NoGradGuard no_grad;
-    const Tensors once_more = state->again();
-    for (std::size_t i = 0; i < once_more.size(); ++i)
-      tensor::restore(state->storages[i], once_more[i].storage());
-    *state = {};  // the graph keeps the hook until all of it is gone
+    const Tensors repeated = state->recompute_outputs();
+    for (std::size_t i = 0; i < repeated.size(); ++i)
+      tensor::restore(state->storages[i], repeated[i].storage());
+    *state = {};  // the graph keeps the hook until it is freed
   });
   for (const c10::Storage& storage : state->storages) tensor::release(storage);
 }
 
-std::unique_ptr<tensor::Block> recomputed(Blocks blocks) {
+std::unique_ptr<tensor::Block> recomputed_block(Blocks blocks) {
   return std::make_unique<RecomputedBlocks>(std::move(blocks));
 }
 
 void append_with_recomputation(Blocks& all, Blocks layers, const config::Recompute& recompute) {
   auto layer = layers.begin();
-  for (const std::int64_t length : layout::stretches_made_again(recompute, std::ssize(layers))) {
+  for (const std::int64_t length : layout::recompute_spans(recompute, std::ssize(layers))) {
     const auto end = layer + length;
-    all.push_back(recomputed({std::move_iterator(layer), std::move_iterator(end)}));
+    all.push_back(recomputed_block({std::move_iterator(layer), std::move_iterator(end)}));
     layer = end;
   }
   std::move(layer, layers.end(), std::back_inserter(all));

@@ -9,18 +9,18 @@ std::uint64_t dropout_stream(std::uint64_t seed, const std::string& name) {
   return (seed * 0x9E3779B97F4A7C15ULL) ^ stable_hash("dropout of " + name);
 }
 
-ops::DropoutKey dropout_key(std::uint64_t stream, const SharedRows& rows, const at::Tensor& x,
+ops::DropoutKey dropout_key(std::uint64_t stream, const LocalRows& rows, const at::Tensor& x,
                             const tensor::Pass& pass) {
   ops::DropoutKey key;
   key.key = stream;
   key.samples = pass.batch.at("samples");
   key.begin = pass.batch.share().begin;
-  const layout::SequencePart part = rows.part(pass.batch);
-  const std::vector<layout::Chunk> chunks = part.chunks(part.ranks() * x.size(0));
+  const layout::SequenceShard part = rows.sequence_part(pass.batch);
+  const std::vector<layout::TokenSpan> chunks = part.chunks(part.ranks() * x.size(0));
   key.sequence_offset = chunks.front().begin;
   if (chunks.size() > 1) {
-    key.jump_row = chunks.front().length;
-    key.jump_to = chunks.back().begin;
+    key.second_chunk_row = chunks.front().length;
+    key.second_chunk_begin = chunks.back().begin;
   }
   key.hidden_offset = 0;
   key.hidden_size = x.size(-1);
@@ -32,7 +32,7 @@ Residual::Residual(std::string name, double dropout, const Context& context)
 
 at::Tensor Residual::forward(const at::Tensor& x, tensor::Parameter* bias, const at::Tensor& residual,
                              const tensor::Pass& pass) const {
-  if (only_adds(bias, pass)) return x + residual;
+  if (is_plain_add(bias, pass)) return x + residual;
   const bool drops = pass.training && dropout_ > 0;
   return ops::bias_dropout_add(x, bias, residual, drops ? dropout_ : 0.0,
                                drops ? key(x, pass) : ops::DropoutKey{});

@@ -1,4 +1,4 @@
-// How a sub-layer's output joins the residual stream: bias, dropout and addition in one pass.
+// Fused bias-dropout-add of a sub-layer's output into the residual stream.
 #pragma once
 
 #include <string>
@@ -9,24 +9,24 @@
 
 namespace colonnade::layers {
 
-/// The key of a named layer's random stream.
+/// Key of a named layer's dropout stream.
 std::uint64_t dropout_stream(std::uint64_t seed, const std::string& name);
-/// Of an activation x [s, b, h].
-ops::DropoutKey dropout_key(std::uint64_t stream, const SharedRows& rows, const at::Tensor& x,
+/// Dropout key of an activation x [s, b, h].
+ops::DropoutKey dropout_key(std::uint64_t stream, const LocalRows& rows, const at::Tensor& x,
                             const tensor::Pass& pass);
 
-/// y = residual + dropout(x + bias). The dropped elements depend on (seed, layer name, sample,
-/// place in it, feature) only, so every layout drops the same ones.
+/// y = residual + dropout(x + bias). The dropout mask depends on (seed, layer name, sample, position,
+/// feature) only, so it is the same in every layout.
 class Residual {
  public:
   Residual(std::string name, double dropout, const Context& context);
-  /// True when the addition is all there is, and may be fused into the norm that follows.
-  [[nodiscard]] bool only_adds(const tensor::Parameter* bias, const tensor::Pass& pass) const {
+  /// Whether there is neither bias nor dropout, so that the addition can be fused into the next norm.
+  [[nodiscard]] bool is_plain_add(const tensor::Parameter* bias, const tensor::Pass& pass) const {
     return bias == nullptr && !(pass.training && dropout_ > 0);
   }
   [[nodiscard]] at::Tensor forward(const at::Tensor& x, tensor::Parameter* bias, const at::Tensor& residual,
                                    const tensor::Pass& pass) const;
-  /// dropout(x) alone, as after the embedding.
+  /// dropout(x), as after the embedding.
   [[nodiscard]] at::Tensor drop(const at::Tensor& x, const tensor::Pass& pass) const;
 
  private:
@@ -35,7 +35,7 @@ class Residual {
   }
   double dropout_;
   std::uint64_t key_;
-  SharedRows rows_;
+  LocalRows rows_;
 };
 
 }  // namespace colonnade::layers

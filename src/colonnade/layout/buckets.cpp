@@ -14,20 +14,20 @@ constexpr std::int64_t kStartAlignment = 64;
 
 std::int64_t round_up(std::int64_t value, std::int64_t step) { return (value + step - 1) / step * step; }
 
-/// Fills a layout bucket by bucket.
-class Filler {
+/// Builds a flat layout bucket by bucket.
+class LayoutBuilder {
  public:
-  Filler(std::int64_t bucket_elements, const Replicas& parts, std::int64_t alignment)
+  LayoutBuilder(std::int64_t bucket_elements, const ReplicaCounts& parts, std::int64_t alignment)
       : bucket_elements_(bucket_elements), parts_(parts), alignment_(alignment) {}
 
-  void place(int chunk, std::size_t index, const FlatParam& param) {
+  void add(int chunk, std::size_t index, const FlatParam& param) {
     if (open_ && layout_.buckets.back().unit != param.unit) close();
     if (!open_)
       layout_.buckets.push_back({.chunk = chunk,
-                                 .further = param.further,
-                                 .family = param.family,
+                                 .reduction = param.reduction,
+                                 .param_group = param.param_group,
                                  .unit = param.unit,
-                                 .waits = param.waits,
+                                 .deferred = param.deferred,
                                  .held_by = param.held_by,
                                  .begin = layout_.size,
                                  .first = layout_.entries.size()});
@@ -35,7 +35,7 @@ class Filler {
     layout_.size = round_up(layout_.size, kStartAlignment);
     layout_.entries.push_back({static_cast<std::size_t>(chunk), index, layout_.size, param.numel});
     layout_.size += param.numel;
-    if (param.further == FurtherSum::kStages ||
+    if (param.reduction == ExtraReduction::kStages ||
         layout_.size - layout_.buckets.back().begin >= bucket_elements_)
       close();
   }
@@ -44,7 +44,7 @@ class Filler {
     if (!open_) return;
     FlatBucket& bucket = layout_.buckets.back();
     bucket.last = layout_.entries.size();
-    const std::int64_t alignment = std::lcm(std::int64_t{parts_.of(bucket.family)}, alignment_);
+    const std::int64_t alignment = std::lcm(std::int64_t{parts_.of(bucket.param_group)}, alignment_);
     bucket.end = layout_.size = bucket.begin + round_up(layout_.size - bucket.begin, alignment);
     open_ = false;
   }
@@ -53,78 +53,81 @@ class Filler {
 
  private:
   std::int64_t bucket_elements_;
-  Replicas parts_;
+  ReplicaCounts parts_;
   std::int64_t alignment_;
   FlatLayout layout_;
   bool open_ = false;
 };
 
-/// Elements of one family that rank `rank` of `shards` owns.
-std::int64_t owned_by(const FlatLayout& layout, Family family, int rank, int shards) {
+/// Elements of one parameter group that rank `rank` of `shards` owns.
+std::int64_t owned_by(const FlatLayout& layout, ParamGroup param_group, int rank, int shards) {
   std::int64_t owned = 0;
   for (const FlatBucket& bucket : layout.buckets)
-    if (bucket.family == family) owned += elements_in_part(layout, bucket, rank, shards);
+    if (bucket.param_group == param_group) owned += elements_in_shard(layout, bucket, rank, shards);
   return owned;
 }
 
 }  // namespace
 
-Levels levels_of(const config::Parallel& parallel, const Mesh& mesh) {
+ReplicaLevels replica_levels(const config::Parallel& parallel, const Mesh& mesh) {
   const int instances = parallel.num_distributed_optimizer_instances;
-  const auto inner = [&](Family family) { return std::max(1, mesh.size(data_axes(family)) / instances); };
-  return {.inner = {inner(Family::kDense), inner(Family::kExpert)},
+  const auto inner = [&](ParamGroup param_group) {
+    return std::max(1, mesh.size(data_axes(param_group)) / instances);
+  };
+  return {.inner = {inner(ParamGroup::kDense), inner(ParamGroup::kExpert)},
           .outer = {instances, instances},
-          .outer_cut = parallel.outer_dp_sharding_strategy == "optim"};
+          .outer_sharded = parallel.outer_dp_sharding_strategy == "optim"};
 }
 
-FurtherSum further_sum(const ParamSpec& spec, const Shard& shard, int tp) {
-  if (spec.family == Family::kExpert) {
+ExtraReduction extra_reduction(const ParamSpec& spec, const Shard& shard, int tp) {
+  if (spec.param_group == ParamGroup::kExpert) {
     COL_CHECK(
         spec.partial.empty() && !shard.shared,
-        "{}: gradients of experts must be whole but for their replicas; got one that is partial or shared; "
-        "correct the placement",
+        "{} must be an expert parameter without extra gradient reduction; got a partial or shared gradient; "
+        "fix the spec",
         spec.name);
-    return FurtherSum::kNone;
+    return ExtraReduction::kNone;
   }
   if (spec.held_by != HeldBy::kOneStage) {
     COL_CHECK(
         spec.partial.empty() && !shard.shared,
-        "{}: gradients of what several stages hold must be whole but for the sum over them; got one that is "
-        "partial or shared; correct the placement",
+        "{} must have no other extra gradient reduction if several stages hold it; got a partial or shared "
+        "gradient; fix the spec",
         spec.name);
-    return FurtherSum::kStages;
+    return ExtraReduction::kStages;
   }
-  if (tp == 1) return FurtherSum::kNone;
-  if (spec.cut(Axis::kTp) != nullptr) return shard.shared ? FurtherSum::kSharedRows : FurtherSum::kNone;
-  return spec.partial.has(Axis::kTp) ? FurtherSum::kTensor : FurtherSum::kNone;
+  if (tp == 1) return ExtraReduction::kNone;
+  if (spec.sharded_dim(Axis::kTp) != nullptr)
+    return shard.shared ? ExtraReduction::kSharedRows : ExtraReduction::kNone;
+  return spec.partial.has(Axis::kTp) ? ExtraReduction::kTensor : ExtraReduction::kNone;
 }
 
-bool may_wait(const ParamSpec& spec) {
-  return spec.shape.size() == (spec.family == Family::kExpert ? 3U : 2U);
+bool can_defer_wgrad(const ParamSpec& spec) {
+  return spec.shape.size() == (spec.param_group == ParamGroup::kExpert ? 3U : 2U);
 }
 
 FlatLayout lay_out(const std::vector<std::vector<FlatParam>>& chunks, std::int64_t bucket_elements,
-                   const Replicas& parts, std::int64_t alignment) {
-  Filler filler(bucket_elements, parts, alignment);
-  const auto place = [&](std::size_t chunk, Family family, FurtherSum further) {
-    for (const bool waits : {false, true}) {
+                   const ReplicaCounts& parts, std::int64_t alignment) {
+  LayoutBuilder builder(bucket_elements, parts, alignment);
+  const auto add = [&](std::size_t chunk, ParamGroup param_group, ExtraReduction reduction) {
+    for (const bool deferred : {false, true}) {
       for (std::size_t i = chunks[chunk].size(); i-- > 0;) {
         const FlatParam& param = chunks[chunk][i];
-        if (param.family == family && param.further == further && param.waits == waits)
-          filler.place(static_cast<int>(chunk), i, param);
+        if (param.param_group == param_group && param.reduction == reduction && param.deferred == deferred)
+          builder.add(static_cast<int>(chunk), i, param);
       }
-      filler.close();
+      builder.close();
     }
   };
   for (std::size_t c = 0; c < chunks.size(); ++c)
-    for (const Family family : {Family::kDense, Family::kExpert})
-      for (const FurtherSum further :
-           {FurtherSum::kNone, FurtherSum::kTensor, FurtherSum::kSharedRows, FurtherSum::kStages})
-        place(c, family, further);
-  return filler.take();
+    for (const ParamGroup param_group : {ParamGroup::kDense, ParamGroup::kExpert})
+      for (const ExtraReduction reduction : {ExtraReduction::kNone, ExtraReduction::kTensor,
+                                             ExtraReduction::kSharedRows, ExtraReduction::kStages})
+        add(c, param_group, reduction);
+  return builder.take();
 }
 
-std::int64_t elements_in_part(const FlatLayout& layout, const FlatBucket& bucket, int part, int parts) {
+std::int64_t elements_in_shard(const FlatLayout& layout, const FlatBucket& bucket, int part, int parts) {
   const std::int64_t length = (bucket.end - bucket.begin) / parts, begin = bucket.begin + length * part;
   std::int64_t elements = 0;
   for (std::size_t i = bucket.first; i < bucket.last; ++i) {
@@ -136,22 +139,22 @@ std::int64_t elements_in_part(const FlatLayout& layout, const FlatBucket& bucket
   return elements;
 }
 
-std::int64_t largest_shard(const FlatLayout& layout, const Replicas& shards) {
-  // Whoever owns most of the dense part and whoever owns most of the experts may be one rank.
+std::int64_t largest_shard(const FlatLayout& layout, const ReplicaCounts& shards) {
+  // One rank may own the largest dense and the largest expert shard.
   std::int64_t most = 0;
-  for (const Family family : {Family::kDense, Family::kExpert}) {
-    std::int64_t most_of_family = 0;
-    for (int rank = 0; rank < shards.of(family); ++rank)
-      most_of_family = std::max(most_of_family, owned_by(layout, family, rank, shards.of(family)));
-    most += most_of_family;
+  for (const ParamGroup param_group : {ParamGroup::kDense, ParamGroup::kExpert}) {
+    std::int64_t most_of_group = 0;
+    for (int rank = 0; rank < shards.of(param_group); ++rank)
+      most_of_group = std::max(most_of_group, owned_by(layout, param_group, rank, shards.of(param_group)));
+    most += most_of_group;
   }
   return most;
 }
 
-std::int64_t held_elements(const FlatLayout& layout, const Replicas& shards) {
+std::int64_t resident_elements(const FlatLayout& layout, const ReplicaCounts& shards) {
   std::int64_t held = 0;
   for (const FlatBucket& bucket : layout.buckets)
-    held += (bucket.end - bucket.begin) / shards.of(bucket.family);
+    held += (bucket.end - bucket.begin) / shards.of(bucket.param_group);
   return held;
 }
 
@@ -164,11 +167,11 @@ Sharding sharding_of(const config::Parallel& p) {
   return strategy == "optim" ? Sharding::kOptimizer : Sharding::kNone;
 }
 
-std::int64_t travelling_element(const config::Parallel& parallel) {
+std::int64_t grad_reduce_element_bytes(const config::Parallel& parallel) {
   return parallel.grad_reduce_in_bf16 ? 2 : 4;
 }
 
-int waiting_sums(int microbatches) { return std::popcount(static_cast<unsigned>(microbatches)); }
+int pending_partial_sums(int microbatches) { return std::popcount(static_cast<unsigned>(microbatches)); }
 
 std::int64_t bucket_elements(const config::Parallel& parallel, int replicas, std::int64_t parameters) {
   if (parallel.ddp_bucket_size > 0) return parallel.ddp_bucket_size;

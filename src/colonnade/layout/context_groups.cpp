@@ -14,25 +14,26 @@
 namespace colonnade::layout {
 namespace {
 
-/// The smallest power of two of ranks that hold `length` tokens.
-int holding(std::int64_t length, std::int64_t tokens_per_rank) {
+/// Smallest power of two of ranks that hold `length` tokens.
+int min_ranks(std::int64_t length, std::int64_t tokens_per_rank) {
   int ranks = 1;
   while (ranks * tokens_per_rank < length) ranks *= 2;
   return ranks;
 }
 
 void check(const std::vector<std::int64_t>& lengths, int ranks, std::int64_t tokens_per_rank) {
-  COL_CHECK(ranks > 0 && std::has_single_bit(static_cast<unsigned>(ranks)) && tokens_per_rank > 0,
-            "context groups: ranks must be a power of two that hold tokens; got {} with {} tokens each",
-            ranks, tokens_per_rank);
+  COL_CHECK(
+      ranks > 0 && std::has_single_bit(static_cast<unsigned>(ranks)) && tokens_per_rank > 0,
+      "context groups must have a power of two of ranks and tokens per rank; got {} with {} tokens each",
+      ranks, tokens_per_rank);
   for (const std::int64_t length : lengths)
     COL_CHECK(length > 0 && length <= ranks * tokens_per_rank,
-              "context groups: all ranks together must hold each sequence; got {} tokens for {} x {}", length,
-              ranks, tokens_per_rank);
+              "context groups must hold each sequence on all ranks together; got {} tokens for {} x {}",
+              length, ranks, tokens_per_rank);
 }
 
-/// Puts a sequence on its ranks: all begin when the last of them is free.
-void put(ContextGroups& groups, const SequenceShare& share, double pairs) {
+/// Assigns a sequence to its ranks; all of them start when the last one is free.
+void assign(ContextGroups& groups, const SequenceAssignment& share, double pairs) {
   const auto first = groups.work.begin() + share.first, last = first + share.ranks;
   const double done = *std::max_element(first, last) + pairs / share.ranks;
   std::fill(first, last, done);
@@ -47,16 +48,16 @@ double ContextGroups::mean() const {
   return work.empty() ? 0 : std::accumulate(work.begin(), work.end(), 0.0) / static_cast<double>(work.size());
 }
 
-std::vector<SequenceShare> ContextGroups::of(int rank) const {
-  std::vector<SequenceShare> own;
-  for (const SequenceShare& share : shares)
+std::vector<SequenceAssignment> ContextGroups::of(int rank) const {
+  std::vector<SequenceAssignment> own;
+  for (const SequenceAssignment& share : shares)
     if (rank >= share.first && rank < share.first + share.ranks) own.push_back(share);
   return own;
 }
 
 int ContextGroups::most() const {
   std::vector<int> counts(work.size(), 0);
-  for (const SequenceShare& share : shares)
+  for (const SequenceAssignment& share : shares)
     for (int rank = share.first; rank < share.first + share.ranks; ++rank)
       ++counts[static_cast<std::size_t>(rank)];
   return counts.empty() ? 0 : std::ranges::max(counts);
@@ -72,24 +73,24 @@ ContextGroups context_groups(const std::vector<std::int64_t>& lengths, int ranks
   double all = 0;
   for (const std::int64_t length : lengths) all += attention_pairs(length);
   const auto size = [&](std::size_t i) {
-    int group = holding(lengths[i], tokens_per_rank);
+    int group = min_ranks(lengths[i], tokens_per_rank);
     while (group < ranks && attention_pairs(lengths[i]) / group > all / ranks) group *= 2;
     return group;
   };
-  std::vector<SequenceShare> order;
+  std::vector<SequenceAssignment> order;
   for (std::size_t i = 0; i < lengths.size(); ++i) order.push_back({.sequence = i, .ranks = size(i)});
-  std::ranges::stable_sort(order, [&](const SequenceShare& a, const SequenceShare& b) {
+  std::ranges::stable_sort(order, [&](const SequenceAssignment& a, const SequenceAssignment& b) {
     return a.ranks != b.ranks ? a.ranks > b.ranks : lengths[a.sequence] > lengths[b.sequence];
   });
   ContextGroups groups{.shares = {}, .work = std::vector<double>(static_cast<std::size_t>(ranks), 0)};
-  for (SequenceShare& share : order) {
+  for (SequenceAssignment& share : order) {
     const auto free = [&](int first) {
       const auto begin = groups.work.begin() + first;
       return *std::max_element(begin, begin + share.ranks);
     };
     for (int first = 0; first < ranks; first += share.ranks)
       if (free(first) < free(share.first)) share.first = first;
-    put(groups, share, attention_pairs(lengths[share.sequence]));
+    assign(groups, share, attention_pairs(lengths[share.sequence]));
   }
   return groups;
 }
@@ -99,7 +100,7 @@ ContextGroups equal_context_groups(const std::vector<std::int64_t>& lengths, int
   check(lengths, ranks, tokens_per_rank);
   ContextGroups groups{.shares = {}, .work = std::vector<double>(static_cast<std::size_t>(ranks), 0)};
   if (lengths.empty()) return groups;
-  const int size = holding(*std::ranges::max_element(lengths), tokens_per_rank);
+  const int size = min_ranks(*std::ranges::max_element(lengths), tokens_per_rank);
   int first = 0;
   std::int64_t packed = 0;
   for (std::size_t i = 0; i < lengths.size(); ++i) {
@@ -108,12 +109,12 @@ ContextGroups equal_context_groups(const std::vector<std::int64_t>& lengths, int
       packed = 0;
     }
     packed += lengths[i];
-    put(groups, {.sequence = i, .first = first, .ranks = size}, attention_pairs(lengths[i]));
+    assign(groups, {.sequence = i, .first = first, .ranks = size}, attention_pairs(lengths[i]));
   }
   return groups;
 }
 
-std::int64_t filled_length(std::int64_t length, int ranks, int parts) {
+std::int64_t padded_length(std::int64_t length, int ranks, int parts) {
   const std::int64_t step =
       ranks == 1 ? parts : std::lcm(2 * std::int64_t{ranks}, std::int64_t{ranks} * parts);
   return (length + step - 1) / step * step;
@@ -123,7 +124,7 @@ int hybrid_ranks(const config::Parallel& parallel) {
   return parallel.data_parallel_size() * parallel.context_parallel_size;
 }
 
-int sequence_parts(const config::Parallel& parallel) {
+int sequence_shards(const config::Parallel& parallel) {
   return parallel.sequence_parallel ? parallel.tensor_model_parallel_size : 1;
 }
 
@@ -135,8 +136,8 @@ bool has_virtual_stages(const config::Run& run) {
   return ranks > 1 && std::ssize(split_stages(run.model, run.parallel)) > ranks;
 }
 
-/// What --microbatch-group-size-per-virtual-pipeline-stage divides passes into; 1: nothing does.
-int passes_at_once(const config::Run& run) {
+/// Micro-batch group size of the interleaved schedule; 1 for other schedules.
+int microbatch_group_size(const config::Run& run) {
   const config::Parallel& p = run.parallel;
   if (!has_virtual_stages(run)) return 1;
   return std::max(p.microbatch_group_size_per_virtual_pipeline_stage, p.pipeline_model_parallel_size);
@@ -144,36 +145,37 @@ int passes_at_once(const config::Run& run) {
 
 }  // namespace
 
-bool counts_on_equal_passes(const config::Run& run) {
+bool needs_equal_passes(const config::Run& run) {
   const config::Parallel& p = run.parallel;
-  const bool shares_experts =
-      run.model.moe.num_experts > 0 && p.expert_model_parallel_size * p.expert_tensor() > 1;
-  return shares_experts || sharding_of(p) >= Sharding::kGradients || p.overlap_grad_reduce ||
+  const bool has_expert_parallel =
+      run.model.moe.num_experts > 0 && p.expert_model_parallel_size * p.expert_tensor_size() > 1;
+  return has_expert_parallel || sharding_of(p) >= Sharding::kGradients || p.overlap_grad_reduce ||
          has_virtual_stages(run);
 }
 
 int equal_passes(const config::Run& run, int most) {
-  const int at_once = passes_at_once(run);
-  return (std::max(most, 1) + at_once - 1) / at_once * at_once;
+  const int group = microbatch_group_size(run);
+  return (std::max(most, 1) + group - 1) / group * group;
 }
 
-config::Run with_equal_groups(config::Run run) {
+config::Run with_fixed_context_size(config::Run run) {
   config::Parallel& p = run.parallel;
   if (!p.hybrid_context_parallel) return run;
   const std::int64_t tokens =
       std::max<std::int64_t>(std::min(p.max_seqlen_per_dp_cp_rank, run.training.seq_length), 1);
-  p.context_parallel_size = holding(run.training.seq_length, tokens);
+  p.context_parallel_size = min_ranks(run.training.seq_length, tokens);
   p.hybrid_context_parallel = false;
   run.training.seq_length = p.context_parallel_size * tokens;
-  const std::int64_t groups = std::max(p.data_parallel_size(), 1) * passes_at_once(run);
+  const std::int64_t groups = std::max(p.data_parallel_size(), 1) * microbatch_group_size(run);
   run.training.global_batch_size = (run.training.global_batch_size + groups - 1) / groups * groups;
-  run.data.reset_position_ids = run.data.reset_attention_mask = false;  // no batch of one sequence says it
+  run.data.reset_position_ids = run.data.reset_attention_mask =
+      false;  // samples of one sequence need no mask
   return run;
 }
 
-std::string hybrid_text(const config::Run& run) {
+std::string hybrid_context_text(const config::Run& run) {
   constexpr int kLengths = 7;
-  const config::Run equal = with_equal_groups(run);
+  const config::Run equal = with_fixed_context_size(run);
   const int ranks = hybrid_ranks(run.parallel);
   const std::int64_t sample = run.training.seq_length, most = run.parallel.max_seqlen_per_dp_cp_rank;
   std::vector<std::int64_t> lengths;
@@ -183,9 +185,9 @@ std::string hybrid_text(const config::Run& run) {
   }
   const ContextGroups groups = context_groups(lengths, ranks, most);
   return fmt::format(
-      "planned is every sample as one sequence, shared by {} of {} data and context ranks with "
-      "{} tokens each at most; were samples packed of sequences of {} to {} tokens, the busiest rank had {:.2f} "
-      "times the mean of attention, and {:.2f} times with one context size",
+      "the plan assumes one sequence per sample, on {} of {} data and context ranks with at most {} tokens "
+      "each; for samples packed from sequences of {} to {} tokens, the busiest rank has {:.2f} times the "
+      "mean attention work, with a fixed context size {:.2f} times",
       equal.parallel.context_parallel_size, ranks, std::min(most, sample), sample,
       std::max<std::int64_t>(sample >> (kLengths - 1), 1), groups.longest() / groups.mean(),
       equal_context_groups(lengths, ranks, most).longest() / groups.mean());

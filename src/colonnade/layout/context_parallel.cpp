@@ -7,42 +7,42 @@
 
 namespace colonnade::layout {
 
-std::vector<Chunk> context_chunks(std::int64_t length, int rank, int ranks) {
+std::vector<TokenSpan> context_chunks(std::int64_t length, int rank, int ranks) {
   COL_CHECK(ranks >= 1 && rank >= 0 && rank < ranks,
-            "context_chunks: the rank must be one of the ranks; got {} of {}", rank, ranks);
+            "context_chunks must get a rank below the number of ranks; got {} of {}", rank, ranks);
   if (ranks == 1) return {{0, length}};
   const std::int64_t chunks = 2 * std::int64_t{ranks};
-  COL_CHECK(length % chunks == 0, "context_chunks: {} chunks must divide the sequence; got {} tokens", chunks,
-            length);
+  COL_CHECK(length % chunks == 0, "context_chunks must get a sequence that {} chunks divide; got {} tokens",
+            chunks, length);
   const std::int64_t size = length / chunks;
   return {{rank * size, size}, {(chunks - 1 - rank) * size, size}};
 }
 
-Meeting meeting(std::int64_t length, int rank, int owner, int ranks) {
-  const std::vector<Chunk> own = context_chunks(length, rank, ranks);
-  const std::vector<Chunk> theirs = context_chunks(length, owner, ranks);
+AttentionBlock attention_block(std::int64_t length, int rank, int owner, int ranks) {
+  const std::vector<TokenSpan> own = context_chunks(length, rank, ranks);
+  const std::vector<TokenSpan> theirs = context_chunks(length, owner, ranks);
   const std::int64_t size = length / (2 * std::int64_t{ranks});
   if (owner == rank) return {0, 0, 2 * size, own, own, true};
   if (owner < rank) return {0, 0, size, own, {theirs[0]}, false};
   return {size, 0, 2 * size, {own[1]}, theirs, false};
 }
 
-std::vector<Meeting> meetings_with_others(std::int64_t length, int rank, int ranks) {
-  const std::vector<Chunk> own = context_chunks(length, rank, ranks);
+std::vector<AttentionBlock> remote_attention_blocks(std::int64_t length, int rank, int ranks) {
+  const std::vector<TokenSpan> own = context_chunks(length, rank, ranks);
   const std::int64_t size = length / (2 * std::int64_t{ranks});
-  const Chunk before{0, rank * size}, between{(rank + 1) * size, (2 * ranks - 2 * rank - 2) * size};
-  std::vector<Meeting> meetings;
+  const TokenSpan before{0, rank * size}, between{(rank + 1) * size, (2 * ranks - 2 * rank - 2) * size};
+  std::vector<AttentionBlock> meetings;
   if (before.length > 0) meetings.push_back({0, 0, before.length, own, {before}, false});
   if (between.length > 0)
     meetings.push_back({size, between.begin, between.length, {own[1]}, {between}, false});
   return meetings;
 }
 
-std::vector<Chunk> SequencePart::chunks(std::int64_t length) const {
+std::vector<TokenSpan> SequenceShard::chunks(std::int64_t length) const {
   const std::int64_t own = length / ranks(), first = own * part, last = first + own;
-  std::vector<Chunk> kept;
-  std::int64_t begin = 0;  // of the chunk, in the order of the rank
-  for (const Chunk& chunk : context_chunks(length, context, contexts)) {
+  std::vector<TokenSpan> kept;
+  std::int64_t begin = 0;  // local offset of the chunk
+  for (const TokenSpan& chunk : context_chunks(length, context, contexts)) {
     const std::int64_t from = std::max(first, begin), to = std::min(last, begin + chunk.length);
     if (from < to) kept.push_back({chunk.begin + from - begin, to - from});
     begin += chunk.length;
@@ -50,20 +50,20 @@ std::vector<Chunk> SequencePart::chunks(std::int64_t length) const {
   return kept;
 }
 
-const std::string& context_exchange(const config::Parallel& parallel, std::int64_t layer) {
+const std::string& layer_cp_comm_type(const config::Parallel& parallel, std::int64_t layer) {
   const auto& kinds = parallel.cp_comm_type;
   return kinds[std::min(static_cast<std::size_t>(layer), kinds.size() - 1)];
 }
 
-ContextLayer context_layer(const config::Parallel& parallel, std::int64_t layer) {
+LayerContextParallel context_layer(const config::Parallel& parallel, std::int64_t layer) {
   const int cp = parallel.context_parallel_size;
-  if (context_exchange(parallel, layer) != "a2a+p2p") return context_layer(parallel, layer, cp);
+  if (layer_cp_comm_type(parallel, layer) != "a2a+p2p") return context_layer(parallel, layer, cp);
   const int heads = parallel.hierarchical_context_parallel_sizes.at(0);
   return {.heads = heads, .ring = cp / heads};
 }
 
-ContextLayer context_layer(const config::Parallel& parallel, std::int64_t layer, int ranks) {
-  const std::string& kind = context_exchange(parallel, layer);
+LayerContextParallel context_layer(const config::Parallel& parallel, std::int64_t layer, int ranks) {
+  const std::string& kind = layer_cp_comm_type(parallel, layer);
   if (kind == "a2a") return {.heads = ranks, .ring = 1};
   return {.heads = 1, .ring = ranks, .gathers = kind == "all_gather"};
 }

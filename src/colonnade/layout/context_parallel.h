@@ -1,7 +1,6 @@
-// How context ranks share a sequence: which of its tokens each holds, and how the attention of a layer brings
-// queries to keys. Plain arithmetic.
-// Source: Megatron's core/utils.py (get_batch_on_this_cp_rank); Brandon et al. 2023 (striped, balanced
-// rings); Liu et al. 2023 (ring attention); Jacobs et al. 2023 (Ulysses).
+// Context parallelism: the tokens of each rank and the communication of each attention layer. Plain
+// arithmetic. Source: Megatron's core/utils.py (get_batch_on_this_cp_rank); Brandon et al. 2023 (striped,
+// balanced rings); Liu et al. 2023 (ring attention); Jacobs et al. 2023 (Ulysses).
 #pragma once
 
 #include <cstdint>
@@ -12,60 +11,59 @@
 
 namespace colonnade::layout {
 
-/// Tokens [begin, begin + length) of a sequence.
-struct Chunk {
+/// Span of tokens [begin, begin + length) of a sequence.
+struct TokenSpan {
   std::int64_t begin = 0, length = 0;
-  friend bool operator==(const Chunk&, const Chunk&) = default;
+  friend bool operator==(const TokenSpan&, const TokenSpan&) = default;
 };
 
-/// What rank r of k holds of a sequence, in its order: of 2k equal chunks r and 2k-1-r, so that all ranks
-/// have as many pairs of a query and an earlier key. With one rank the whole. Throws Error unless 2k divides
-/// `length`.
-std::vector<Chunk> context_chunks(std::int64_t length, int rank, int ranks);
+/// Chunks of a sequence on rank r of k, in local order: r and 2k-1-r of 2k equal chunks, which balances
+/// causal attention. One rank holds the full sequence. Throws Error unless 2k divides `length`.
+std::vector<TokenSpan> context_chunks(std::int64_t length, int rank, int ranks);
 
-/// Queries of a rank, from row `first_query` on, and rows [first_key, first_key + keys) of a buffer of keys,
-/// with what both are of the sequence.
-struct Meeting {
+/// Attention block: a rank's queries from row `first_query` on, against rows [first_key, first_key + keys) of
+/// a key buffer, with the tokens of both.
+struct AttentionBlock {
   std::int64_t first_query = 0, first_key = 0, keys = 0;
-  std::vector<Chunk> query_chunks, key_chunks;
+  std::vector<TokenSpan> query_chunks, key_chunks;
   bool causal = false;  ///< some keys are later than some queries
 };
-/// Of rank r's queries with the keys of `owner` as that one holds them, those pairs of chunks left out in
-/// which every key is later.
-Meeting meeting(std::int64_t length, int rank, int owner, int ranks);
-/// Of rank r's queries with all keys in the order of the sequence, its own ones left out; none, one or two.
-std::vector<Meeting> meetings_with_others(std::int64_t length, int rank, int ranks);
-/// In a ring: whether a rank sends to the next one before it receives. Neighbours take turns.
+/// Block of rank r's queries and the keys of `owner` in its local order, without chunk pairs that the causal
+/// mask excludes.
+AttentionBlock attention_block(std::int64_t length, int rank, int owner, int ranks);
+/// Blocks of rank r's queries and the keys of all other ranks in sequence order: none, one or two.
+std::vector<AttentionBlock> remote_attention_blocks(std::int64_t length, int rank, int ranks);
+/// Whether a rank in a ring sends before it receives; alternates along the ring.
 inline bool sends_first(int rank) { return rank % 2 == 0; }
 
-/// What a rank holds of each sequence between layers: the chunks of its context rank, laid one behind the
-/// other, and of them one of `parts` equal parts (the tensor ranks, with sequence parallelism).
-struct SequencePart {
+/// Sequence shard of a rank between layers: of the concatenated chunks of its context rank one of `parts`
+/// equal shards (tensor ranks with sequence parallelism).
+struct SequenceShard {
   int context = 0, contexts = 1;
   int part = 0, parts = 1;
   [[nodiscard]] int ranks() const { return contexts * parts; }
-  /// Of a sequence of `length` tokens in all, in the order of the rank; one or two.
-  [[nodiscard]] std::vector<Chunk> chunks(std::int64_t length) const;
+  /// Token spans of a sequence of `length` tokens, in local order; one or two.
+  [[nodiscard]] std::vector<TokenSpan> chunks(std::int64_t length) const;
 };
 
-/// How the context ranks of one layer work together: `heads` neighbours exchange heads for positions, so that
-/// each has fewer heads over more of the sequence; what is left of the cut is gone round in rings of `ring`
-/// ranks, or gathered. heads * ring = cp.
-struct ContextLayer {
+/// Context parallelism of one layer: all-to-all over `heads` adjacent ranks (Ulysses: fewer heads over a
+/// longer part of the sequence), then a p2p ring or all-gather over `ring` of these groups. heads * ring =
+/// cp.
+struct LayerContextParallel {
   int heads = 1, ring = 1;
-  bool gathers = false;  ///< keys and values are gathered over `ring`, not handed on
+  bool gathers = false;  ///< all-gather of keys and values over `ring` instead of p2p
 };
 
-/// The kind that --cp-comm-type names for a layer; those behind the last one are of its kind.
-const std::string& context_exchange(const config::Parallel& parallel, std::int64_t layer);
-ContextLayer context_layer(const config::Parallel& parallel, std::int64_t layer);
-/// The same of sequences that `ranks` share; not of a2a+p2p.
-ContextLayer context_layer(const config::Parallel& parallel, std::int64_t layer, int ranks);
+/// --cp-comm-type of a layer; layers beyond the list use its last type.
+const std::string& layer_cp_comm_type(const config::Parallel& parallel, std::int64_t layer);
+LayerContextParallel context_layer(const config::Parallel& parallel, std::int64_t layer);
+/// The same for `ranks` context ranks; not for a2a+p2p.
+LayerContextParallel context_layer(const config::Parallel& parallel, std::int64_t layer, int ranks);
 
-/// Elements that a tensor of scores of a block of keys has at most: 256 MiB in fp32.
-inline constexpr std::int64_t kPieceOfScores = std::int64_t{1} << 26;
-/// Tensors of scores beside each other while a piece of a block goes forward, and backward.
-inline constexpr std::int64_t kScoresForward = 2;
-constexpr std::int64_t scores_backward(bool capped) { return capped ? 3 : 2; }
+/// Maximum number of elements of a block's attention scores: 256 MiB in fp32.
+inline constexpr std::int64_t kMaxScoreElements = std::int64_t{1} << 26;
+/// Score tensors alive at once in the forward and in the backward of an attention block.
+inline constexpr std::int64_t kForwardScoreTensors = 2;
+constexpr std::int64_t backward_score_tensors(bool capped) { return capped ? 3 : 2; }
 
 }  // namespace colonnade::layout

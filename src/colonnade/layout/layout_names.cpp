@@ -1,4 +1,4 @@
-// Layouts as Megatron's lists of names: a list for each stage, in Python's words.
+// Parser of Megatron's Python lists of layer names, one list per stage.
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -13,10 +13,10 @@ namespace {
 
 constexpr std::size_t kMaxLetters = 1'000'000;
 
-/// A name, a list of names or a list of these.
+/// Name, list of names, or list of lists.
 struct Value {
   int depth = 0;
-  std::vector<std::string> stages;  ///< letters; one where depth is below 2
+  std::vector<std::string> stages;  ///< letters; one entry for a depth below 2
 
   [[nodiscard]] std::size_t letters() const {
     std::size_t all = stages.size();
@@ -34,11 +34,11 @@ std::optional<char> letter_of(std::string_view name) {
 }
 
 /// sum = product {+ product}; product = item {* number}; item = name | "name" | [ sum {, sum} ].
-class Reader {
+class Parser {
  public:
-  explicit Reader(std::string_view text) : text_(text) {}
+  explicit Parser(std::string_view text) : text_(text) {}
 
-  std::optional<Value> whole() {
+  std::optional<Value> parse() {
     std::optional<Value> value = sum();
     return value && at_ == text_.size() && value->depth == 2 ? value : std::nullopt;
   }
@@ -76,7 +76,7 @@ class Reader {
     return value;
   }
 
-  /// Of equal depth.
+  /// Appends a value of the same depth.
   static void append(Value& to, const Value& more) {
     if (to.depth == 1)
       to.stages[0] += more.stages[0];
@@ -96,20 +96,20 @@ class Reader {
 
   std::optional<Value> list() {
     if (++depth_ > 2) return std::nullopt;
-    std::optional<Value> made;
+    std::optional<Value> result;
     while (!take(']')) {
-      if (made && !take(',')) return std::nullopt;
+      if (result && !take(',')) return std::nullopt;
       if (take(']')) break;
-      std::optional<Value> one = sum();
-      if (!one || (made && one->depth + 1 != made->depth)) return std::nullopt;
-      ++one->depth;
-      if (made)
-        append(*made, *one);
+      std::optional<Value> element = sum();
+      if (!element || (result && element->depth + 1 != result->depth)) return std::nullopt;
+      ++element->depth;
+      if (result)
+        append(*result, *element);
       else
-        made = one;
+        result = element;
     }
     --depth_;
-    return made ? made : Value{depth_ == 0 ? 2 : 1, {""}};
+    return result ? result : Value{depth_ == 0 ? 2 : 1, {""}};
   }
 
   std::string_view text_;
@@ -119,12 +119,12 @@ class Reader {
 
 }  // namespace
 
-std::string letters_of_lists(std::string_view text) {
-  const std::optional<Value> value = Reader(text).whole();
+std::string letters_from_lists(std::string_view text) {
+  const std::optional<Value> value = Parser(text).parse();
   if (!value)
     throw ConfigError(fmt::format(
-        "--pipeline-model-parallel-layout: a list must hold a list for each stage, of the names embedding, "
-        "encoder, decoder, mtp and loss; got '{}'; write [[\"embedding\",\"decoder\"],[\"decoder\",\"loss\"]]",
+        "--pipeline-model-parallel-layout must have one list per stage of the names embedding, encoder, "
+        "decoder, mtp and loss; got '{}'; write [[\"embedding\",\"decoder\"],[\"decoder\",\"loss\"]]",
         text));
   return fmt::format("{}", fmt::join(value->stages, "|"));
 }

@@ -1,6 +1,7 @@
-// Reads --pipeline-model-parallel-layout: E embedding, t layer, m multi-token prediction, L head and loss;
-// `|` separates virtual stages; x*n repeats a letter, (...)*n a group; commas and blanks mean nothing.
-// Or lists of names, one for each stage, as Python writes them:
+// Parser of --pipeline-model-parallel-layout: E embedding, e encoder layer, t layer, m MTP layer, L head and
+// loss;
+// `|` separates virtual stages; x*n repeats a letter, (...)*n a group; commas and blanks are ignored.
+// Alternatively a Python list of names per stage:
 // [["embedding","decoder"],["decoder"]*2+["loss"]]. Source: Megatron's
 // core/transformer/pipeline_parallel_layer_layout.py.
 #pragma once
@@ -15,30 +16,29 @@
 
 namespace colonnade::layout {
 
-/// `Et*2|(t|)*2L` -> `Ett|t|t|L`. Groups first, then letters, as Megatron does. Throws ConfigError on
-/// brackets without partner or factor, nested groups, and results beyond 1,000,000 letters.
+/// Expands repetitions: `Et*2|(t|)*2L` -> `Ett|t|t|L`, groups before letters as in Megatron. Throws
+/// ConfigError for unbalanced brackets, groups without factor, nested groups, and results beyond 1,000,000
+/// letters.
 std::string expand_layout(std::string_view text);
 
-/// `[["embedding","decoder"],["decoder","loss"]]` -> `Et|tL`; lists may be added and repeated by a number.
-/// Throws ConfigError on what is no list of lists of names. `text` is without blanks.
-std::string letters_of_lists(std::string_view text);
+/// Converts lists: `[["embedding","decoder"],["decoder","loss"]]` -> `Et|tL`; lists may be added and
+/// multiplied. `text` has no blanks. Throws ConfigError unless it is a list of lists of names.
+std::string letters_from_lists(std::string_view text);
 
-/// How often each kind of layer must appear.
+/// Required number of layers of each kind.
 struct LayoutCounts {
-  std::int64_t encoder_layers = 0, layers = 0, predictions = 0;
+  std::int64_t encoder_layers = 0, layers = 0, mtp_layers = 0;
 };
 
-/// The stages of a layout, E first and once, L last and once, `t` for each layer, in front of them `e` for
-/// each layer of an encoder; stages between those of E and L may be empty; `m` for each further token, behind
-/// the layers and all in one stage, that of L or one before it: the final norm goes there with them. Throws
-/// ConfigError with the counts it got unless the number of stages is a multiple of `ranks`. Other letters are
-/// refused.
+/// Stages of a layout: E once and first, `e` per encoder layer before `t` per layer, then `m` per MTP layer,
+/// all in one stage together with the final norm, and L once and last. Stages between those of E and L may be
+/// empty. Throws ConfigError for any other layout, or unless the number of stages is a multiple of `ranks`.
 std::vector<StageBlocks> parse_layout(std::string_view text, const LayoutCounts& counts, int ranks);
 
-/// The layout of a model whose layers go into `stages` as evenly as they can, written short:
-/// "E(t*4|)*13(t*3|)*2t*3mL". Earlier stages have the layers that are left over. `ends_count`: the embedding
-/// stands for a layer, and so do each further token and the head, where a stage has room for them; what is
-/// left over goes to the stages before the last one, which keep the fewest micro-batches.
+/// Layout that splits a model's layers into `stages` as evenly as possible, in short form:
+/// "E(t*4|)*13(t*3|)*2t*3mL". Earlier stages get the remainder. `ends_count`: embedding, head and each MTP
+/// layer count as a layer, if a stage has space for them; then the stages before the last one get the
+/// remainder, since they have the fewest in-flight micro-batches.
 std::string even_layout(const config::Model& model, std::int64_t stages, bool ends_count = false);
 
 }  // namespace colonnade::layout

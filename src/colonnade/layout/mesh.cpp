@@ -1,4 +1,4 @@
-// Strides of the two factorings, and groups as sums of strides.
+// See mesh.h.
 #include "colonnade/layout/mesh.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@ namespace {
 constexpr AxisSet kDense{Axis::kTp, Axis::kCp, Axis::kDp, Axis::kPp};
 constexpr AxisSet kExpert{Axis::kEtp, Axis::kEp, Axis::kEdp, Axis::kPp};
 
-/// The order in which axes are named: Megatron writes "dp-cp" and "tp-dp-cp".
+/// Order of axes in names: Megatron writes "dp-cp" and "tp-dp-cp".
 constexpr std::array<Axis, kNumAxes> kNaming = {Axis::kTp, Axis::kDp,  Axis::kCp, Axis::kEtp,
                                                 Axis::kEp, Axis::kEdp, Axis::kPp};
 
@@ -25,11 +25,11 @@ bool within(AxisSet axes, AxisSet factoring) {
 
 /// world / (inner * pipeline), or ConfigError.
 int data_size(std::int64_t world, std::int64_t inner, std::int64_t pipeline, std::string_view product,
-              std::string_view remedy) {
+              std::string_view fix) {
   const std::int64_t block = inner * pipeline;
   if (world % block != 0) {
-    throw ConfigError(fmt::format("world size: {} = {} must divide it; got {}; start {} ranks or {}", product,
-                                  block, world, (world / block + 1) * block, remedy));
+    throw ConfigError(fmt::format("world size must be a multiple of {} = {}; got {}; start {} ranks or {}",
+                                  product, block, world, (world / block + 1) * block, fix));
   }
   return static_cast<int>(world / block);
 }
@@ -54,8 +54,8 @@ std::string name(AxisSet axes) {
 
 Position& Position::set(Axis axis, int coord, int size) {
   COL_CHECK(size >= 1 && coord >= 0 && coord < size,
-            "mesh: a place on an axis must be below its size; got {} of {} on {}; pass the rank's place",
-            coord, size, name(axis));
+            "mesh coordinate must be below the size of its axis; got {} of {} on {}; fix the caller", coord,
+            size, name(axis));
   coords[at(axis)] = coord;
   sizes[at(axis)] = size;
   return *this;
@@ -66,12 +66,12 @@ Mesh::Mesh(const config::Parallel& p) : world_(p.world_size) {
   const int cp = p.context_parallel_size;
   const int pp = p.pipeline_model_parallel_size;
   const int ep = p.expert_model_parallel_size;
-  const int etp = p.expert_tensor();
+  const int etp = p.expert_tensor_size();
   if (std::min({world_, tp, cp, pp, ep, etp}) < 1) {
-    throw ConfigError(
-        fmt::format("parallel sizes: each must be at least 1; got world {} tensor {} context {} pipeline {} "
-                    "expert {} expert tensor {}; leave out what is not used",
-                    world_, tp, cp, pp, ep, etp));
+    throw ConfigError(fmt::format(
+        "parallel sizes must be at least 1; got world {} tensor {} context {} pipeline {} expert {} expert "
+        "tensor {}; remove unused sizes",
+        world_, tp, cp, pp, ep, etp));
   }
   const int dp = data_size(world_, std::int64_t{tp} * cp, pp, "tensor * context * pipeline size",
                            "reduce one of these sizes");
@@ -79,9 +79,8 @@ Mesh::Mesh(const config::Parallel& p) : world_(p.world_size) {
                             "reduce one of these sizes");
   if (p.use_tp_pp_dp_mapping && pp > 1 && edp != dp) {
     throw ConfigError(fmt::format(
-        "--use-tp-pp-dp-mapping: dense and expert layers must have equally many replicas; got data size {} "
-        "and expert data size {}; make expert tensor * expert size equal to tensor * context size = {}, or "
-        "leave the flag out",
+        "--use-tp-pp-dp-mapping requires equal data-parallel sizes of dense and expert layers; got {} and "
+        "{}; make expert tensor * expert size equal to tensor * context size = {}, or remove the flag",
         dp, edp, tp * cp));
   }
   const auto set = [this](Axis axis, int size, int stride) {
@@ -109,7 +108,7 @@ int Mesh::size(AxisSet axes) const {
 }
 
 int Mesh::coord(int rank, Axis axis) const {
-  COL_CHECK(rank >= 0 && rank < world_, "mesh: ranks are 0..{}; got {}; pass a rank of this world",
+  COL_CHECK(rank >= 0 && rank < world_, "mesh rank must be between 0 and {}; got {}; fix the caller",
             world_ - 1, rank);
   return rank / strides_[at(axis)] % sizes_[at(axis)];
 }
@@ -123,10 +122,10 @@ Position Mesh::position(int rank) const {
 std::vector<int> Mesh::peers(int rank, AxisSet axes) const {
   COL_CHECK(
       within(axes, kDense) || within(axes, kExpert),
-      "mesh: axes of one group must belong to one factoring (tp-cp-dp-pp or etp-ep-edp-pp); got {}; ask for "
-      "them apart",
+      "mesh axes of a group must belong to one factoring (tp-cp-dp-pp or etp-ep-edp-pp); got {}; use two "
+      "groups",
       name(axes));
-  std::array<Axis, kNumAxes> order = kNaming;  // fastest first, so that sums come out ascending
+  std::array<Axis, kNumAxes> order = kNaming;  // fastest first, so that members are ascending
   std::sort(order.begin(), order.end(), [&](Axis a, Axis b) { return strides_[at(a)] < strides_[at(b)]; });
   std::vector<int> members{rank};
   for (const Axis axis : order) {

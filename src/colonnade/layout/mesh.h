@@ -1,6 +1,6 @@
-// Where a rank stands: the two factorings of the same ranks as plain arithmetic. No processes, no
-// LibTorch: a laptop can check a plan of 100,000 ranks.
-// Source: Megatron's core/parallel_state.py (RankGenerator).
+// Device mesh: the dense and the expert factoring of the same ranks. Plain arithmetic without processes or
+// LibTorch, so that a laptop can check a plan of 100,000 ranks. Source: Megatron's core/parallel_state.py
+// (RankGenerator).
 #pragma once
 
 #include <array>
@@ -18,7 +18,7 @@ enum class Axis : std::uint8_t { kTp, kCp, kDp, kPp, kEtp, kEp, kEdp };
 inline constexpr int kNumAxes = 7;
 std::string_view name(Axis axis);  ///< "tp", "cp", ...
 
-/// A set of axes. The data axes of dense parameters are {kDp, kCp}.
+/// Set of axes. The data axes of dense parameters are {kDp, kCp}.
 class AxisSet {
  public:
   constexpr AxisSet() = default;
@@ -39,24 +39,24 @@ class AxisSet {
 };
 std::string name(AxisSet axes);  ///< "dp-cp"
 
-/// Where one rank stands on every axis.
+/// Coordinates of one rank on every axis.
 struct Position {
   std::array<int, kNumAxes> coords{};
   std::array<int, kNumAxes> sizes{1, 1, 1, 1, 1, 1, 1};
 
   [[nodiscard]] int coord(Axis axis) const { return coords[static_cast<std::size_t>(axis)]; }
   [[nodiscard]] int size(Axis axis) const { return sizes[static_cast<std::size_t>(axis)]; }
-  /// Moves it on one axis. Throws Error unless 0 <= coord < size.
+  /// Sets coordinate and size of one axis. Throws Error unless 0 <= coord < size.
   Position& set(Axis axis, int coord, int size);
-  /// Alone on all axes but this one.
+  /// Coordinate on one axis; all other axes have size 1.
   static Position on(Axis axis, int coord, int size) { return Position().set(axis, coord, size); }
 };
 
-/// Position of every rank. A value; cheap to copy.
+/// Maps ranks to coordinates and process groups. Cheap to copy.
 class Mesh {
  public:
-  /// Sizes and order ("tp-cp-ep-dp-pp", leftmost fastest) of a job. Throws ConfigError unless
-  /// tp*cp*pp and etp*ep*pp divide the world and, where the order does not end in pp, edp == dp.
+  /// Mesh of a job in the order "tp-cp-ep-dp-pp", leftmost fastest. Throws ConfigError unless tp*cp*pp and
+  /// etp*ep*pp divide the world size and, if the order does not end in pp, edp == dp.
   explicit Mesh(const config::Parallel& parallel);
 
   [[nodiscard]] int world_size() const { return world_; }

@@ -1,4 +1,4 @@
-// Cuts a parameter into the parts of the ranks.
+// Shards parameters over ranks.
 #include "colonnade/layout/param.h"
 
 #include <algorithm>
@@ -14,23 +14,23 @@ std::int64_t product(const std::vector<std::int64_t>& shape, std::size_t from = 
                          std::multiplies<>());
 }
 
-std::string label(const ParamSpec& spec, const Piece& piece) {
+std::string label(const ParamSpec& spec, const DimSegment& piece) {
   return piece.role.empty() ? spec.name : spec.name + " [" + piece.role + "]";
 }
 
-/// What one rank of an axis holds of a piece, along the cut dimension.
-struct Held {
-  std::int64_t first = 0;   ///< offset within the piece
-  std::int64_t length = 0;  ///< true elements
-  std::int64_t room = 0;    ///< local length, filling included
+/// Span of a segment on one rank of an axis, along the sharded dimension.
+struct AxisShard {
+  std::int64_t first = 0;   ///< offset within the segment
+  std::int64_t length = 0;  ///< elements without padding
+  std::int64_t padded = 0;  ///< local length with padding
   int holders = 1;
   bool owner = true;
 };
 
-Held held_of(const ParamSpec& spec, const Piece& piece, Axis axis, const Position& position) {
+AxisShard axis_shard(const ParamSpec& spec, const DimSegment& piece, Axis axis, const Position& position) {
   COL_CHECK(piece.unit > 0 && piece.size > 0 && piece.size % piece.unit == 0,
-            "{}: a piece must be whole units; got size {} and unit {}; correct the placement",
-            label(spec, piece), piece.size, piece.unit);
+            "{} must consist of whole units; got size {} and unit {}; fix the spec", label(spec, piece),
+            piece.size, piece.unit);
   const int coord = position.coord(axis);
   const int size = position.size(axis);
   std::int64_t units = piece.size / piece.unit;
@@ -39,96 +39,100 @@ Held held_of(const ParamSpec& spec, const Piece& piece, Axis axis, const Positio
     units = (units + multiple - 1) / multiple * multiple;
   }
   if (units % size == 0) {
-    const std::int64_t room = units / size * piece.unit;
-    const std::int64_t first = std::min(coord * room, piece.size);
-    return {.first = first, .length = std::min(room, piece.size - first), .room = room};
+    const std::int64_t padded = units / size * piece.unit;
+    const std::int64_t first = std::min(coord * padded, piece.size);
+    return {.first = first, .length = std::min(padded, piece.size - first), .padded = padded};
   }
   if (size % units == 0) {
     const int holders = static_cast<int>(size / units);
     return {.first = coord / holders * piece.unit,
             .length = piece.unit,
-            .room = piece.unit,
+            .padded = piece.unit,
             .holders = holders,
             .owner = coord % holders == 0};
   }
   throw ConfigError(fmt::format(
-      "{}: its {} units of {} must divide, or be divided by, the {} size; got {}; choose another {} size",
-      label(spec, piece), units, piece.unit, name(axis), size, name(axis)));
+      "{} must have a number of units that the {} size divides or is a multiple of; got {} units of {} and "
+      "size {}; choose another {} size",
+      label(spec, piece), name(axis), units, piece.unit, size, name(axis)));
 }
 
-/// Cuts every part of `shard` along one more dimension, which all of them still hold whole.
-void apply(const ParamSpec& spec, const Cut& cut, const Position& position, Shard& shard) {
-  const auto dim = static_cast<std::size_t>(cut.dim);
-  const auto clashes = [&](const Cut& other) { return other.dim == cut.dim || other.axis == cut.axis; };
+/// Shards every box of `shard` along one more dimension, in which they are still unsharded.
+void apply(const ParamSpec& spec, const ShardedDim& sharded, const Position& position, Shard& shard) {
+  const auto dim = static_cast<std::size_t>(sharded.dim);
+  const auto clashes = [&](const ShardedDim& other) {
+    return other.dim == sharded.dim || other.axis == sharded.axis;
+  };
   COL_CHECK(
-      std::ranges::count_if(spec.cuts, clashes) == 1,
-      "{}: cuts must be of different dimensions over different axes; got dimension {} over {} beside another; "
-      "correct the placement",
-      spec.name, cut.dim, name(cut.axis));
+      std::ranges::count_if(spec.sharded_dims, clashes) == 1,
+      "{} must be sharded along different dimensions over different axes; got dimension {} over {} twice; "
+      "fix the spec",
+      spec.name, sharded.dim, name(sharded.axis));
   COL_CHECK(
-      dim < spec.shape.size() && model_axes(spec.family).has(cut.axis),
-      "{}: a cut must name a dimension of its shape and an axis of its family; got dimension {} over {}; "
-      "correct the placement",
-      spec.name, cut.dim, name(cut.axis));
-  std::vector<Part> parts;
+      dim < spec.shape.size() && model_axes(spec.param_group).has(sharded.axis),
+      "{} must be sharded along a dimension of its shape over a model axis of its group; got dimension {} "
+      "over {}; fix the spec",
+      spec.name, sharded.dim, name(sharded.axis));
+  std::vector<ShardBox> parts;
   std::int64_t global = 0;
   std::int64_t local = 0;
-  std::vector<std::pair<Held, std::pair<std::int64_t, std::int64_t>>> runs;
-  for (const Piece& piece : cut.pieces) {
-    const Held held = held_of(spec, piece, cut.axis, position);
-    if (held.length > 0) runs.push_back({held, {global + held.first, local}});
+  std::vector<std::pair<AxisShard, std::pair<std::int64_t, std::int64_t>>>
+      spans;  // with global, local offset
+  for (const DimSegment& piece : sharded.segments) {
+    const AxisShard held = axis_shard(spec, piece, sharded.axis, position);
+    if (held.length > 0) spans.push_back({held, {global + held.first, local}});
     shard.shared = shard.shared || held.holders > 1;
     global += piece.size;
-    local += held.room;
+    local += held.padded;
   }
   COL_CHECK(global == spec.shape[dim],
-            "{}: pieces must add up to dimension {} of its shape; got {}; correct the placement", spec.name,
-            cut.dim, global);
-  for (const Part& whole : shard.parts)
-    for (const auto& [held, at] : runs) {
-      Part& part = parts.emplace_back(whole);
+            "{} must have segments that add up to dimension {} of its shape; got {}; fix the spec", spec.name,
+            sharded.dim, global);
+  for (const ShardBox& before : shard.boxes)
+    for (const auto& [held, at] : spans) {
+      ShardBox& part = parts.emplace_back(before);
       part.global[dim] = at.first;
       part.local[dim] = at.second;
       part.length[dim] = held.length;
       part.holders *= held.holders;
       part.owner = part.owner && held.owner;
     }
-  shard.parts = std::move(parts);
+  shard.boxes = std::move(parts);
   shard.shape[dim] = local;
 }
 
 }  // namespace
 
-AxisSet model_axes(Family family) {
-  return family == Family::kDense ? AxisSet{Axis::kTp} : AxisSet{Axis::kEtp, Axis::kEp};
+AxisSet model_axes(ParamGroup param_group) {
+  return param_group == ParamGroup::kDense ? AxisSet{Axis::kTp} : AxisSet{Axis::kEtp, Axis::kEp};
 }
-AxisSet data_axes(Family family) {
-  return family == Family::kDense ? AxisSet{Axis::kDp, Axis::kCp} : AxisSet{Axis::kEdp};
+AxisSet data_axes(ParamGroup param_group) {
+  return param_group == ParamGroup::kDense ? AxisSet{Axis::kDp, Axis::kCp} : AxisSet{Axis::kEdp};
 }
 
 std::int64_t ParamSpec::numel() const { return product(shape); }
 std::int64_t Shard::numel() const { return product(shape); }
 
-const Cut* ParamSpec::cut(Axis axis) const {
-  const auto found = std::ranges::find(cuts, axis, &Cut::axis);
-  return found == cuts.end() ? nullptr : &*found;
+const ShardedDim* ParamSpec::sharded_dim(Axis axis) const {
+  const auto found = std::ranges::find(sharded_dims, axis, &ShardedDim::axis);
+  return found == sharded_dims.end() ? nullptr : &*found;
 }
 
 Shard shard(const ParamSpec& spec, const Position& position) {
   const std::vector<std::int64_t> zeros(spec.shape.size(), 0);
-  Shard shard{.shape = spec.shape, .parts = {{.global = zeros, .local = zeros, .length = spec.shape}}};
+  Shard shard{.shape = spec.shape, .boxes = {{.global = zeros, .local = zeros, .length = spec.shape}}};
   for (const Axis axis : {Axis::kTp, Axis::kEtp, Axis::kEp}) {
-    if (!model_axes(spec.family).has(axis) || spec.cut(axis) != nullptr) continue;
-    shard.parts[0].holders *= position.size(axis);
-    shard.parts[0].owner = shard.parts[0].owner && position.coord(axis) == 0;
+    if (!model_axes(spec.param_group).has(axis) || spec.sharded_dim(axis) != nullptr) continue;
+    shard.boxes[0].holders *= position.size(axis);
+    shard.boxes[0].owner = shard.boxes[0].owner && position.coord(axis) == 0;
   }
-  for (const Cut& cut : spec.cuts) apply(spec, cut, position, shard);
+  for (const ShardedDim& sharded : spec.sharded_dims) apply(spec, sharded, position, shard);
   return shard;
 }
 
-void for_each_stretch(const ParamSpec& spec, const Shard& shard, const Part& part,
-                      const std::function<void(const Stretch&)>& use) {
-  // Dimensions behind `inner` are whole on both sides.
+void for_each_span(const ParamSpec& spec, const Shard& shard, const ShardBox& part,
+                   const std::function<void(const ElementSpan&)>& use) {
+  // Dimensions from `inner` on are unsharded.
   std::size_t inner = spec.shape.size();
   while (inner > 0 && shard.shape[inner - 1] == spec.shape[inner - 1] &&
          part.length[inner - 1] == spec.shape[inner - 1])
@@ -136,9 +140,9 @@ void for_each_stretch(const ParamSpec& spec, const Shard& shard, const Part& par
   if (inner == 0) return use({0, 0, spec.numel()});
   const std::size_t last = inner - 1;
   const std::int64_t row = product(spec.shape, inner);
-  std::vector<std::int64_t> at(last, 0);  // in the part
+  std::vector<std::int64_t> at(last, 0);  // index within the box
   for (;;) {
-    Stretch stretch{0, 0, part.length[last] * row};
+    ElementSpan stretch{0, 0, part.length[last] * row};
     for (std::size_t d = 0; d <= last; ++d) {
       const std::int64_t i = d < last ? at[d] : 0;
       stretch.local = stretch.local * shard.shape[d] + part.local[d] + i;
@@ -153,22 +157,22 @@ void for_each_stretch(const ParamSpec& spec, const Shard& shard, const Part& par
   }
 }
 
-std::vector<Range> owned(const ParamSpec& spec, const Shard& shard) {
-  std::vector<Range> all;
-  for (const Part& part : shard.parts)
+std::vector<LocalSpan> owned(const ParamSpec& spec, const Shard& shard) {
+  std::vector<LocalSpan> all;
+  for (const ShardBox& part : shard.boxes)
     if (part.owner)
-      for_each_stretch(spec, shard, part, [&](const Stretch& s) {
+      for_each_span(spec, shard, part, [&](const ElementSpan& s) {
         all.push_back({s.local, s.local + s.length});
       });
-  std::ranges::sort(all, {}, &Range::begin);
-  std::vector<Range> joined;
-  for (const Range& one : all) {
-    if (!joined.empty() && joined.back().end == one.begin)
-      joined.back().end = one.end;
+  std::ranges::sort(all, {}, &LocalSpan::begin);
+  std::vector<LocalSpan> merged;
+  for (const LocalSpan& one : all) {
+    if (!merged.empty() && merged.back().end == one.begin)
+      merged.back().end = one.end;
     else
-      joined.push_back(one);
+      merged.push_back(one);
   }
-  return joined;
+  return merged;
 }
 
 }  // namespace colonnade::layout

@@ -1,4 +1,4 @@
-// Counts recomputed layers.
+// See recompute.h.
 #include "colonnade/layout/recompute.h"
 
 #include <algorithm>
@@ -7,9 +7,9 @@
 
 namespace colonnade::layout {
 
-std::vector<std::int64_t> stretches_made_again(const config::Recompute& recompute, std::int64_t layers) {
+std::vector<std::int64_t> recompute_spans(const config::Recompute& recompute, std::int64_t layers) {
   std::vector<std::int64_t> lengths;
-  if (!recompute.full() || layers < 1) return lengths;
+  if (!recompute.is_full() || layers < 1) return lengths;
   const std::int64_t number = recompute.num_layers.value_or(1);
   if (recompute.method == "block") return std::vector<std::int64_t>(std::min(number, layers), 1);
   for (; layers > 0; layers -= number) lengths.push_back(std::min(number, layers));
@@ -24,35 +24,35 @@ LayerCounts layers_of(const config::Model& model, const StageBlocks& stage) {
   return counts;
 }
 
-LayerCounts layers_made_again(const config::Run& run, const StageBlocks& stage) {
-  StageBlocks again = stage;
-  again.num_layers = 0;
-  for (const std::int64_t length : stretches_made_again(run.recompute, stage.num_layers))
-    again.num_layers += length;
-  return layers_of(run.model, again);
+LayerCounts recomputed_layers(const config::Run& run, const StageBlocks& stage) {
+  StageBlocks recomputed = stage;
+  recomputed.num_layers = 0;
+  for (const std::int64_t length : recompute_spans(run.recompute, stage.num_layers))
+    recomputed.num_layers += length;
+  return layers_of(run.model, recomputed);
 }
 
-LayerCounts layers_with_predictions(const config::Model& model, const StageBlocks& stage) {
+LayerCounts layers_with_mtp(const config::Model& model, const StageBlocks& stage) {
   LayerCounts counts = layers_of(model, stage);
   if (stage.final_norm)
     (layers_with_experts(model).back() ? counts.experts : counts.dense) += model.mtp_num_layers;
   return counts;
 }
 
-LayerCounts layers_made_again_with_predictions(const config::Run& run, const StageBlocks& stage) {
-  LayerCounts counts = layers_made_again(run, stage);
-  if (stage.final_norm && makes_predictions_again(run.recompute))
+LayerCounts recomputed_layers_with_mtp(const config::Run& run, const StageBlocks& stage) {
+  LayerCounts counts = recomputed_layers(run, stage);
+  if (stage.final_norm && recomputes_mtp_layers(run.recompute))
     (layers_with_experts(run.model).back() ? counts.experts : counts.dense) += run.model.mtp_num_layers;
   return counts;
 }
 
-bool makes_predictions_again(const config::Recompute& recompute) {
-  return recompute.full() && recompute.method == "uniform";
+bool recomputes_mtp_layers(const config::Recompute& recompute) {
+  return recompute.is_full() && recompute.method == "uniform";
 }
 
-bool keeps_batches(const config::Run& run) {
-  const auto selects = [&](const char* module) { return run.recompute.selects(module); };
-  return run.recompute.full() || selects("core_attn") || selects("mlp") || selects("moe") ||
+bool graph_keeps_batch(const config::Run& run) {
+  const auto selects = [&](const char* module) { return run.recompute.recomputes(module); };
+  return run.recompute.is_full() || selects("core_attn") || selects("mlp") || selects("moe") ||
          selects("shared_experts");
 }
 

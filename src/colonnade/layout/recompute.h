@@ -1,4 +1,5 @@
-// Which layers and modules the backward pass recomputes; model, memory plan, traffic and time read it here.
+// Activation recomputation: which layers and modules are recomputed. Used by the model and by memory, traffic
+// and time estimates.
 #pragma once
 
 #include <cstdint>
@@ -9,27 +10,28 @@
 
 namespace colonnade::layout {
 
-/// Full recomputation of a virtual stage with `layers` layers: how many are made again together, the first
-/// ones first. Layers behind their sum are kept; without full recomputation all are.
-///   uniform N   N, N, ..., and what is left
+/// Recomputed spans of a virtual stage with `layers` layers under full recomputation: the number of layers in
+/// each, from the first layer on. Activations of the remaining layers are saved; without full recomputation
+/// of all.
+///   uniform N   N, N, ..., and the remainder
 ///   block N     1, N times
-std::vector<std::int64_t> stretches_made_again(const config::Recompute& recompute, std::int64_t layers);
+std::vector<std::int64_t> recompute_spans(const config::Recompute& recompute, std::int64_t layers);
 
-/// Whether the layer of a further token, with the projection before it, is made again as a whole: as a
-/// stretch of its own, with the uniform method.
-bool makes_predictions_again(const config::Recompute& recompute);
+/// Whether an MTP layer with its projection is recomputed, as a span of its own: with the uniform method.
+bool recomputes_mtp_layers(const config::Recompute& recompute);
 
-/// Layers of a stage, of each kind, and those of them that are made again as a whole.
+/// Number of dense and MoE layers of a stage.
 struct LayerCounts {
   std::int64_t dense = 0, experts = 0;
 };
 LayerCounts layers_of(const config::Model& model, const StageBlocks& stage);
-LayerCounts layers_made_again(const config::Run& run, const StageBlocks& stage);
-/// The same with the layers of further tokens, behind the final norm.
-LayerCounts layers_with_predictions(const config::Model& model, const StageBlocks& stage);
-LayerCounts layers_made_again_with_predictions(const config::Run& run, const StageBlocks& stage);
+/// Recomputed layers of a stage.
+LayerCounts recomputed_layers(const config::Run& run, const StageBlocks& stage);
+/// The same with the MTP layers, which follow the final norm.
+LayerCounts layers_with_mtp(const config::Model& model, const StageBlocks& stage);
+LayerCounts recomputed_layers_with_mtp(const config::Run& run, const StageBlocks& stage);
 
-/// Whether a graph holds its micro-batch until its backward pass, because parts that are made again read it.
-bool keeps_batches(const config::Run& run);
+/// Whether the autograd graph holds the micro-batch until backward, because recomputed modules read it.
+bool graph_keeps_batch(const config::Run& run);
 
 }  // namespace colonnade::layout

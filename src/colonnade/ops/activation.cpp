@@ -1,4 +1,4 @@
-// The autograd rule of the activation functions; the arithmetic is in kernels/activation.
+// Autograd function of the activations; the arithmetic is in kernels/activation.
 #include "colonnade/ops/activation.h"
 
 #include "colonnade/kernels/activation.h"
@@ -28,20 +28,20 @@ kernels::ActivationKind kernel_kind(config::Activation kind) {
     case From::kQuickGeglu:
       return To::kQuickGeglu;
   }
-  COL_CHECK(false, "activation: the kind must be one of config::Activation; got {}", static_cast<int>(kind));
+  COL_CHECK(false, "activation must be one of config::Activation; got {}", static_cast<int>(kind));
 }
 
 struct ActivationArgs {
   tensor::Parameter* bias;
   kernels::ActivationKind kind;
-  kernels::GluShape glu;
+  kernels::GluParams glu;
 };
 
-struct ActivationRule : torch::autograd::Function<ActivationRule> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& given, const MaybeTensor& bias_given,
+struct ActivationFunction : torch::autograd::Function<ActivationFunction> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x_in, const MaybeTensor& bias_in,
                         const ActivationArgs& args) {
-    const Tensor bias = bias_given.value_or(Tensor());
-    const Tensor x = given.contiguous();
+    const Tensor bias = bias_in.value_or(Tensor());
+    const Tensor x = x_in.contiguous();
     std::vector<std::int64_t> shape = x.sizes().vec();
     if (is_gated(args.kind)) shape.back() /= 2;
     const Tensor y = at::empty(shape, x.options());
@@ -52,14 +52,14 @@ struct ActivationRule : torch::autograd::Function<ActivationRule> {
                                     cols > 0 ? y.numel() / cols : 0, cols, args.glu});
     });
     ctx->save_for_backward({x, bias});
-    keep(ctx, args);
+    save_value(ctx, args);
     return y;
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const variable_list saved = ctx->get_saved_variables();
     const Tensor& x = saved[0];
-    const auto args = kept<ActivationArgs>(ctx);
+    const auto args = saved_value<ActivationArgs>(ctx);
     const Tensor grad_y = grads[0].contiguous();
     const Tensor grad_x = at::empty_like(x);
     const std::int64_t cols = grad_y.size(-1);
@@ -83,15 +83,14 @@ ActivationKind::ActivationKind(const config::Model& model)
 Tensor activate(const Tensor& x, tensor::Parameter* bias, const ActivationKind& kind) {
   const ActivationArgs args{bias, kernel_kind(kind.kind), {kind.bound, kind.offset}};
   COL_CHECK(x.dim() > 0 && (!is_gated(args.kind) || x.size(-1) % 2 == 0),
-            "activate: a gated function needs gate and up, an even last dimension; got x {}",
-            c10::str(x.sizes()));
+            "input of a gated activation must have an even last dimension; got x {}", c10::str(x.sizes()));
   const Tensor bias_value = value_of(bias);
   COL_CHECK(
       bias == nullptr || (bias_value.numel() == x.size(-1) && bias_value.scalar_type() == x.scalar_type()),
-      "activate: the bias must have the type of x and its last dimension; got x {} {} and bias {} {}",
+      "activation bias must have the dtype and last dimension of x; got x {} {} and bias {} {}",
       c10::str(x.sizes()), c10::toString(x.scalar_type()), c10::str(bias_value.sizes()),
       c10::toString(bias_value.scalar_type()));
-  return ActivationRule::apply(x, maybe(bias_value), args);
+  return ActivationFunction::apply(x, maybe(bias_value), args);
 }
 
 }  // namespace colonnade::ops

@@ -1,4 +1,4 @@
-// The non-linear function of the feed-forward block, with the bias of the linear layer before it.
+// Activation function of the MLP, fused with the bias of the preceding linear layer.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -20,11 +20,11 @@ namespace colonnade::ops {
 ///                  g = min(gate, bound), u = clamp(up, -bound, bound)
 /// Saved for backward: x. The gradient of the bias goes to bias->accumulate().
 struct ActivationKind {
-  ActivationKind(config::Activation of) : kind(of) {}  // NOLINT: a function of config is one of these
+  ActivationKind(config::Activation of) : kind(of) {}  // NOLINT: implicit conversion
   explicit ActivationKind(const config::Model& model);
   config::Activation kind;
-  double bound = std::numeric_limits<double>::infinity();  ///< of kQuickGeglu, as the next one
-  double offset = 0;
+  double bound = std::numeric_limits<double>::infinity();  ///< clamp bound of kQuickGeglu
+  double offset = 0;                                       ///< linear offset of kQuickGeglu
 };
 at::Tensor activate(const at::Tensor& x, tensor::Parameter* bias, const ActivationKind& kind);
 inline at::Tensor activate(const at::Tensor& x, const ActivationKind& kind) {

@@ -8,18 +8,18 @@
 namespace colonnade::ops {
 namespace {
 
-struct KeptLoss {
+struct SavedLoss {
   at::TensorOptions loss;
   double scale;
 };
 
-struct AttachRule : torch::autograd::Function<AttachRule> {
+struct AttachFunction : torch::autograd::Function<AttachFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Tensor& loss, double scale) {
-    keep(ctx, KeptLoss{loss.options(), scale});
+    save_value(ctx, SavedLoss{loss.options(), scale});
     return x.view_as(x);
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto [loss, scale] = kept<KeptLoss>(ctx);
+    const auto [loss, scale] = saved_value<SavedLoss>(ctx);
     return {grads[0], at::full({}, scale, loss), Tensor()};
   }
 };
@@ -27,7 +27,7 @@ struct AttachRule : torch::autograd::Function<AttachRule> {
 }  // namespace
 
 Tensor attach_loss(const Tensor& x, const Tensor& loss, double scale) {
-  return AttachRule::apply(x, loss, scale);
+  return AttachFunction::apply(x, loss, scale);
 }
 
 }  // namespace colonnade::ops

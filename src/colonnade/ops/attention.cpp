@@ -1,5 +1,5 @@
-// Attention over LibTorch's kernels. On the CPU the flash kernels are called directly, with batch and
-// heads folded so that grouped keys are never repeated.
+// Attention through LibTorch's kernels. CPU flash kernels are called directly, with batch and heads folded so
+// that grouped keys are never repeated.
 #include "colonnade/ops/attention.h"
 
 #include <algorithm>
@@ -12,36 +12,37 @@
 namespace colonnade::ops {
 namespace {
 
-/// The masks as one tensor that is added to the scores, 0 or -inf, [b or 1, 1, s, t].
-Tensor added_mask(const Tensor& q, const HeadSizes& z, const AttentionArgs& args) {
+/// All masks as one additive tensor of 0 or -inf, [b or 1, 1, s, t].
+Tensor additive_mask(const Tensor& q, const HeadSizes& z, const AttentionArgs& args) {
   const std::int64_t batch = args.mask.defined() ? args.mask.size(0) : 1;
   const Tensor added = at::zeros({batch, 1, z.s, z.t}, q.options());
   if (q.is_meta()) return added;
-  Tensor hidden = args.mask.defined() ? args.mask : at::zeros({1, 1, z.s, z.t}, q.options().dtype(at::kBool));
+  Tensor masked_out =
+      args.mask.defined() ? args.mask : at::zeros({1, 1, z.s, z.t}, q.options().dtype(at::kBool));
   if (args.causal) {
     const Tensor query = at::arange(z.t - z.s, z.t, q.options().dtype(at::kLong)).unsqueeze(1);
     const Tensor key = at::arange(z.t, q.options().dtype(at::kLong)).unsqueeze(0);
-    hidden = hidden.logical_or(key > query);
-    if (args.window > 0) hidden = hidden.logical_or(key < query - args.window);
+    masked_out = masked_out.logical_or(key > query);
+    if (args.window > 0) masked_out = masked_out.logical_or(key < query - args.window);
   }
-  return added.masked_fill_(hidden, -std::numeric_limits<double>::infinity());
+  return added.masked_fill_(masked_out, -std::numeric_limits<double>::infinity());
 }
 
-/// x [..., d] with zeros up to `wide` channels.
-Tensor filled(const Tensor& x, std::int64_t wide) {
-  if (x.size(-1) == wide) return x;
+/// x [..., d] zero-padded to `wide` channels.
+Tensor zero_padded(const Tensor& x, std::int64_t head_dim) {
+  if (x.size(-1) == head_dim) return x;
   auto shape = x.sizes().vec();
-  shape.back() = wide;
+  shape.back() = head_dim;
   const Tensor y = at::zeros(shape, x.options());
   y.narrow(-1, 0, x.size(-1)).copy_(x);
   return y;
 }
-/// [s, b, n d] with heads of `to` channels: cut, or filled up.
-Tensor with_heads_of(const Tensor& x_sbh, std::int64_t heads, std::int64_t to) {
+/// [s, b, n d] with heads truncated or zero-padded to `to` channels.
+Tensor resize_heads(const Tensor& x_sbh, std::int64_t heads, std::int64_t to) {
   const std::int64_t d = x_sbh.size(-1) / heads;
   if (d == to) return x_sbh;
   const Tensor apart = x_sbh.unflatten(-1, {heads, d});
-  return (to < d ? apart.narrow(-1, 0, to) : filled(apart, to)).flatten(-2);
+  return (to < d ? apart.narrow(-1, 0, to) : zero_padded(apart, to)).flatten(-2);
 }
 
 struct FlashArgs {
@@ -50,16 +51,16 @@ struct FlashArgs {
   Sinks sinks;
 };
 
-struct FlashRule : torch::autograd::Function<FlashRule> {
+struct FlashFunction : torch::autograd::Function<FlashFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& q, const Tensor& k, const Tensor& v,
-                        const MaybeTensor& mask_given, const MaybeTensor& sinks, const FlashArgs& args) {
-    const Tensor mask = mask_given.value_or(Tensor());
-    const std::int64_t wide = std::max(q.size(3), v.size(3));
-    const Tensor key = filled(k, wide);
-    const FoldedHeads fold(HeadSizes(filled(q, wide), key), mask);
+                        const MaybeTensor& mask_in, const MaybeTensor& sinks, const FlashArgs& args) {
+    const Tensor mask = mask_in.value_or(Tensor());
+    const std::int64_t head_dim = std::max(q.size(3), v.size(3));
+    const Tensor key = zero_padded(k, head_dim);
+    const FoldedHeads fold(HeadSizes(zero_padded(q, head_dim), key), mask);
     Tensor y;
     Tensor lse;
-    const Tensor query = fold.query(filled(q, wide));
+    const Tensor query = fold.query(zero_padded(q, head_dim));
     if (q.is_meta()) {
       y = at::empty_like(query);
       lse = at::empty({query.size(0), query.size(2), query.size(1)},
@@ -67,13 +68,13 @@ struct FlashRule : torch::autograd::Function<FlashRule> {
     } else {
       const Tensor folded_mask = fold.mask(mask);
       std::tie(y, lse) = at::_scaled_dot_product_flash_attention_for_cpu(
-          query, fold.key(key), fold.key(filled(v, wide)), 0.0, args.causal,
+          query, fold.key(key), fold.key(zero_padded(v, head_dim)), 0.0, args.causal,
           folded_mask.defined() ? std::optional(folded_mask) : std::nullopt, args.scale);
       if (sinks) add_sinks(y, lse, fold.per_head(sinks->to(lse.scalar_type())));
     }
-    keep(ctx, args);
-    const Tensor result = with_heads_of(fold.joined(y), q.size(1), v.size(3));
-    ctx->save_for_backward({q, k, v, mask, v.size(3) == wide ? y : result, lse});
+    save_value(ctx, args);
+    const Tensor result = resize_heads(fold.joined(y), q.size(1), v.size(3));
+    ctx->save_for_backward({q, k, v, mask, v.size(3) == head_dim ? y : result, lse});
     return result;
   }
 
@@ -82,22 +83,22 @@ struct FlashRule : torch::autograd::Function<FlashRule> {
     const Tensor& q = saved[0];
     const Tensor& k = saved[1];
     const Tensor& v = saved[2];
-    const auto args = kept<FlashArgs>(ctx);
+    const auto args = saved_value<FlashArgs>(ctx);
     if (q.is_meta()) {
       if (tensor::Parameter* sinks = args.sinks.learned) sinks->accumulate(at::empty_like(sinks->value));
       return {at::empty_like(q), at::empty_like(k), at::empty_like(v), Tensor(), Tensor(), Tensor()};
     }
-    const std::int64_t heads = q.size(1), d = q.size(3), w = v.size(3), wide = std::max(d, w);
-    const Tensor query = filled(q, wide), key = filled(k, wide);
+    const std::int64_t heads = q.size(1), d = q.size(3), w = v.size(3), head_dim = std::max(d, w);
+    const Tensor query = zero_padded(q, head_dim), key = zero_padded(k, head_dim);
     const FoldedHeads fold(HeadSizes(query, key), saved[3]);
     const Tensor mask = fold.mask(saved[3]);
-    const auto as_written = [&](const Tensor& x) { return fold.apart(with_heads_of(x, heads, wide)); };
-    const Tensor grad_y = as_written(grads[0].contiguous());
-    const Tensor y = w == wide ? saved[4] : as_written(saved[4]);
+    const auto unfold_padded = [&](const Tensor& x) { return fold.apart(resize_heads(x, heads, head_dim)); };
+    const Tensor grad_y = unfold_padded(grads[0].contiguous());
+    const Tensor y = w == head_dim ? saved[4] : unfold_padded(saved[4]);
     if (args.sinks.learned != nullptr) add_sink_gradient(fold, grad_y, y, saved[5], args.sinks);
     const auto [grad_q, grad_k, grad_v] = at::_scaled_dot_product_flash_attention_for_cpu_backward(
-        grad_y, fold.query(query), fold.key(key), fold.key(filled(v, wide)), y, saved[5], 0.0, args.causal,
-        mask.defined() ? std::optional(mask) : std::nullopt, args.scale);
+        grad_y, fold.query(query), fold.key(key), fold.key(zero_padded(v, head_dim)), y, saved[5], 0.0,
+        args.causal, mask.defined() ? std::optional(mask) : std::nullopt, args.scale);
     return {fold.query_grad(grad_q).narrow(-1, 0, d),
             fold.key_grad(grad_k).narrow(-1, 0, d),
             fold.key_grad(grad_v).narrow(-1, 0, w),
@@ -108,44 +109,44 @@ struct FlashRule : torch::autograd::Function<FlashRule> {
 
   static void add_sink_gradient(const FoldedHeads& fold, const Tensor& grad_y, const Tensor& y,
                                 const Tensor& lse, const Sinks& sinks) {
-    const Tensor own = sinks.learned->value.detach().narrow(0, sinks.first, fold.z.n);
-    const Tensor share = (fold.per_head(own.to(lse.scalar_type())) - lse).exp_();
+    const Tensor local = sinks.learned->value.detach().narrow(0, sinks.first, fold.z.n);
+    const Tensor weight = (fold.per_head(local.to(lse.scalar_type())) - lse).exp_();
     const Tensor dot = (grad_y.to(lse.scalar_type()) * y).sum(-1);
-    accumulate_sinks(sinks, fold.sum_per_head(dot * share).neg_());
+    accumulate_sinks(sinks, fold.sum_per_head(dot * weight).neg_());
   }
 };
 
-/// A parameter's value in another type; its gradient goes to main_grad.
-struct ValueRule : torch::autograd::Function<ValueRule> {
+/// A copy of a parameter's value whose gradient goes to main_grad.
+struct ParameterValueFunction : torch::autograd::Function<ParameterValueFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& value, tensor::Parameter* parameter) {
-    keep(ctx, parameter);
+    save_value(ctx, parameter);
     return value.clone();
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    kept<tensor::Parameter*>(ctx)->accumulate(grads[0]);
+    saved_value<tensor::Parameter*>(ctx)->accumulate(grads[0]);
     return {Tensor(), Tensor()};
   }
 };
 
-/// The sink of each head, or 0 of all: [n].
+/// Sink logit of each head [n]; zeros if not learned.
 Tensor sink_logits(const HeadSizes& z, const Tensor& q, const AttentionArgs& args) {
   tensor::Parameter* learned = args.sinks.learned;
   if (learned == nullptr) return at::zeros({z.n}, q.options());
-  return ValueRule::apply(learned->value, learned).narrow(0, args.sinks.first, z.n);
+  return ParameterValueFunction::apply(learned->value, learned).narrow(0, args.sinks.first, z.n);
 }
 
-/// All scores in memory, because LibTorch's kernels know neither dropout by position nor soft caps, and those
-/// of CUDA no sinks. A sink is a last key whose value is zero.
-Tensor attention_with_scores(const Qkv& qkv, const Tensor& mask, const HeadSizes& z,
-                             const AttentionArgs& args, bool sinks) {
+/// Attention with materialized scores, for features that LibTorch's kernels lack: dropout by position, soft
+/// caps, biases, and sinks on CUDA. A sink is an extra key whose value is zero.
+Tensor attention_with_materialized_scores(const Qkv& qkv, const Tensor& mask, const HeadSizes& z,
+                                          const AttentionArgs& args, bool sinks) {
   const Tensor q = qkv.q.reshape({z.b, z.g, z.repeat * z.s, z.d});
   const bool capped = args.softcap > 0;
-  const double scaling = capped ? 1.0 : args.layer_scaling;  // what scores are still to be multiplied by
+  const double scaling = capped ? 1.0 : args.layer_scaling;  // factor still to be applied to the scores
   const double scale = capped ? args.scale * args.layer_scaling / args.softcap : args.scale;
-  // The scale before the product where the scores could overflow without it.
-  const Tensor products =
+  // Scale q before the matmul if the scores could otherwise overflow.
+  const Tensor raw =
       at::matmul(scaling == 1 ? q : q * scale, qkv.k.transpose(-2, -1)).view({z.b, z.n, z.s, z.t});
-  Tensor scores = scaling == 1 ? products * scale : products;
+  Tensor scores = scaling == 1 ? raw * scale : raw;
   if (capped) {
     scores.tanh_();
     scores = scores * args.softcap;
@@ -160,9 +161,9 @@ Tensor attention_with_scores(const Qkv& qkv, const Tensor& mask, const HeadSizes
     v = at::cat({v, at::zeros({z.b, z.g, 1, w}, v.options())}, -2);
   }
   if (scaling != 1) scores = (scores - scores.detach().amax(-1, /*keepdim=*/true)).mul_(scaling);
-  Tensor shares = scores.softmax(-1);
-  if (args.dropout > 0) shares = attention_dropout(shares, args.dropout, args.key);
-  const Tensor y = at::matmul(shares.view({z.b, z.g, z.repeat * z.s, v.size(-2)}), v);
+  Tensor weights = scores.softmax(-1);
+  if (args.dropout > 0) weights = attention_dropout(weights, args.dropout, args.key);
+  const Tensor y = at::matmul(weights.view({z.b, z.g, z.repeat * z.s, v.size(-2)}), v);
   return y.view({z.b, z.n, z.s, w}).permute({2, 0, 1, 3}).reshape({z.s, z.b, z.n * w});
 }
 
@@ -175,21 +176,22 @@ void check_attention(const Qkv& qkv, const AttentionArgs& args) {
       "attention: q must be [b, n, s, d], k [b, g, t, d] and v [b, g, t, w] with g dividing n and, when causal, "
       "t >= s; got {}, {}, {}",
       c10::str(qkv.q.sizes()), c10::str(qkv.k.sizes()), c10::str(qkv.v.sizes()));
-  COL_CHECK(args.window == 0 || args.causal, "attention: a window needs causal attention; got window {}",
+  COL_CHECK(args.window == 0 || args.causal, "attention with a window must be causal; got window {}",
             args.window);
   const Sinks& sinks = args.sinks;
-  COL_CHECK(!sinks.any() || args.dropout == 0, "attention: sinks need dropout 0; got {}", args.dropout);
+  COL_CHECK(!sinks.any() || args.dropout == 0, "attention with sinks must have dropout 0; got {}",
+            args.dropout);
   COL_CHECK(sinks.learned == nullptr || sinks.learned->value.numel() >= sinks.first + qkv.q.size(1),
-            "attention: there must be a sink for each of {} heads from {} on; got {}", qkv.q.size(1),
-            sinks.first, c10::str(sinks.learned->value.sizes()));
+            "attention sinks must cover {} heads from head {}; got {}", qkv.q.size(1), sinks.first,
+            c10::str(sinks.learned->value.sizes()));
   COL_CHECK(!args.bias.defined() ||
                 args.bias.sizes() == at::IntArrayRef({1, qkv.q.size(1), qkv.q.size(2), qkv.k.size(2)}),
-            "attention: the bias of scores must be [1, n, s, t]; got {}", c10::str(args.bias.sizes()));
+            "attention bias must be [1, n, s, t]; got {}", c10::str(args.bias.sizes()));
   const Tensor& mask = args.mask;
   COL_CHECK(!mask.defined() || (mask.scalar_type() == at::kBool && mask.dim() == 4 &&
                                 (mask.size(0) == 1 || mask.size(0) == qkv.q.size(0)) && mask.size(1) == 1 &&
                                 mask.size(2) == qkv.q.size(2) && mask.size(3) == qkv.k.size(2)),
-            "attention: the mask must be bool [b or 1, 1, s, t]; got {}", c10::str(mask.sizes()));
+            "attention mask must be bool [b or 1, 1, s, t]; got {}", c10::str(mask.sizes()));
 }
 
 }  // namespace
@@ -198,25 +200,25 @@ Tensor attention(const Qkv& qkv, const AttentionArgs& args) {
   check_attention(qkv, args);
   const HeadSizes z(qkv.q, qkv.k);
   const bool windowed = args.window > 0 && args.window < z.t - 1;
-  const bool triangle = args.causal && z.s == z.t && z.s > 1;  // what the kernels know as causal
-  const bool slanted = args.causal && z.s != z.t && z.s > 1;
-  const bool masked = windowed || slanted || args.mask.defined();
+  const bool square_causal = args.causal && z.s == z.t && z.s > 1;  // causal as the kernels define it
+  const bool offset_causal = args.causal && z.s != z.t && z.s > 1;
+  const bool masked = windowed || offset_causal || args.mask.defined();
   const bool sinks = args.sinks.any();
   if (args.dropout > 0 || args.softcap > 0 || args.bias.defined() || (sinks && qkv.q.is_cuda())) {
-    const Tensor mask = masked || triangle ? added_mask(qkv.q, z, args) : Tensor();
-    return attention_with_scores(qkv, mask, z, args, sinks);
+    const Tensor mask = masked || square_causal ? additive_mask(qkv.q, z, args) : Tensor();
+    return attention_with_materialized_scores(qkv, mask, z, args, sinks);
   }
-  const Tensor mask = masked ? added_mask(qkv.q, z, args) : Tensor();
+  const Tensor mask = masked ? additive_mask(qkv.q, z, args) : Tensor();
   if (!qkv.q.is_cuda()) {
     const Tensor logits = args.sinks.learned != nullptr
                               ? args.sinks.learned->value.detach().narrow(0, args.sinks.first, z.n)
                           : sinks ? at::zeros({z.n}, qkv.q.options())
                                   : Tensor();
-    return FlashRule::apply(qkv.q, qkv.k, qkv.v, maybe(mask), maybe(logits),
-                            FlashArgs{args.scale * args.layer_scaling, triangle, args.sinks});
+    return FlashFunction::apply(qkv.q, qkv.k, qkv.v, maybe(mask), maybe(logits),
+                                FlashArgs{args.scale * args.layer_scaling, square_causal, args.sinks});
   }
   const Tensor y = at::scaled_dot_product_attention(
-      qkv.q, qkv.k, qkv.v, mask.defined() ? std::optional(mask) : std::nullopt, 0.0, triangle && !masked,
+      qkv.q, qkv.k, qkv.v, mask.defined() ? std::optional(mask) : std::nullopt, 0.0, square_causal && !masked,
       args.scale * args.layer_scaling, /*enable_gqa=*/z.repeat > 1);
   return y.permute({2, 0, 1, 3}).reshape({z.s, z.b, z.n * qkv.v.size(3)});
 }

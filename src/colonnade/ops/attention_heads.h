@@ -1,4 +1,4 @@
-// What the ways to compute attention share: how heads are folded for LibTorch's kernels, and sinks.
+// Shared by the attention implementations: folding of heads for LibTorch's kernels, and sinks.
 #pragma once
 
 #include <ATen/ATen.h>
@@ -7,15 +7,15 @@
 
 namespace colonnade::ops {
 
-/// Of q [b, n, s, d] and k [b, g, t, d].
+/// Sizes of q [b, n, s, d] and k [b, g, t, d]; repeat = n / g.
 struct HeadSizes {
   explicit HeadSizes(const at::Tensor& q, const at::Tensor& k)
       : b(q.size(0)), n(q.size(1)), s(q.size(2)), d(q.size(3)), g(k.size(1)), t(k.size(2)), repeat(n / g) {}
   std::int64_t b, n, s, d, g, t, repeat;
 };
 
-/// Heads as the kernel sees them: [1, b n, s, d] when no key is shared, otherwise [b g, n/g, s, d] with
-/// keys of stride 0 over the heads. Its output has the strides of the query.
+/// Heads in kernel layout: [1, b n, s, d] without grouped keys, otherwise [b g, n/g, s, d] with key stride 0
+/// over the heads of a group. The kernel's output has the strides of the query.
 struct FoldedHeads {
   explicit FoldedHeads(const HeadSizes& sizes, const at::Tensor& mask)
       : z(sizes), flat(z.repeat == 1 && (!mask.defined() || mask.size(0) == 1)) {}
@@ -33,7 +33,7 @@ struct FoldedHeads {
     if (!mask.defined() || mask.size(0) == 1) return mask;
     return mask.expand({z.b, z.g, z.s, z.t}).reshape({z.b * z.g, 1, z.s, z.t});
   }
-  /// The kernel's output (or the gradient of its query) to [s, b, n d] and back.
+  /// Kernel output (or query gradient) to [s, b, n d], and back.
   [[nodiscard]] at::Tensor joined(const at::Tensor& x) const {
     if (flat) return x.transpose(1, 2).reshape({z.s, z.b, z.n * z.d});
     return x.view({z.b, z.g, z.repeat, z.s, z.d}).permute({3, 0, 1, 2, 4}).reshape({z.s, z.b, z.n * z.d});
@@ -44,7 +44,7 @@ struct FoldedHeads {
         .permute({1, 2, 3, 0, 4})
         .reshape({z.b * z.g, z.repeat, z.s, z.d});
   }
-  /// One number per head as the log-sum-exp has them, and back.
+  /// One value per head in the layout of the log-sum-exp, and its reduction back to heads.
   [[nodiscard]] at::Tensor per_head(const at::Tensor& x_n) const {
     if (flat) return x_n.expand({z.b, z.n}).reshape({1, z.b * z.n, 1});
     return x_n.view({1, z.g, z.repeat}).expand({z.b, z.g, z.repeat}).reshape({z.b * z.g, z.repeat, 1});
@@ -58,10 +58,10 @@ struct FoldedHeads {
   }
 };
 
-/// Lets each head's sink take its part of the sums: y and lse are as if it were a key without a value.
+/// Applies each head's sink to y and lse, as an extra key with value zero.
 void add_sinks(const at::Tensor& y, const at::Tensor& lse, const at::Tensor& sinks);
 
-/// The gradient of these heads' sinks; that of the others is zero here.
+/// Accumulates the gradient of these heads' sinks; zero for other heads.
 void accumulate_sinks(const Sinks& sinks, const at::Tensor& grad);
 
 }  // namespace colonnade::ops

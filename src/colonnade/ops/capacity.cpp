@@ -7,16 +7,15 @@
 
 namespace colonnade::ops {
 
-at::Tensor within_capacity(const at::Tensor& experts, const at::Tensor& weights, std::int64_t num_experts,
-                           std::int64_t capacity, Keep keep) {
-  COL_CHECK(
-      experts.dim() == 2 && experts.sizes() == weights.sizes() && capacity >= 1,
-      "within_capacity: experts and weights must be [n, k] and the capacity at least 1; got {} {} and {}",
-      c10::str(experts.sizes()), c10::str(weights.sizes()), capacity);
+at::Tensor apply_capacity(const at::Tensor& experts, const at::Tensor& weights, std::int64_t num_experts,
+                          std::int64_t capacity, DropPolicy keep) {
+  COL_CHECK(experts.dim() == 2 && experts.sizes() == weights.sizes() && capacity >= 1,
+            "experts and weights must be [n, k] and the capacity at least 1; got {} {} and {}",
+            c10::str(experts.sizes()), c10::str(weights.sizes()), capacity);
   if (experts.is_meta()) return experts;
   const at::Tensor flat = experts.reshape(-1);
-  at::Tensor order;  // of pairs, by expert and inside it by who comes first
-  if (keep == Keep::kLargestWeights) {
+  at::Tensor order;  // pairs sorted by expert, then by priority
+  if (keep == DropPolicy::kProbs) {
     const at::Tensor falling = std::get<1>(weights.detach().reshape(-1).sort(/*stable=*/true, 0, true));
     order =
         falling.index_select(0, std::get<1>(flat.index_select(0, falling).sort(/*stable=*/true, 0, false)));

@@ -8,8 +8,8 @@
 
 namespace colonnade::ops {
 
-at::Tensor column_sum(const at::Tensor& given) {
-  const at::Tensor x = given.contiguous();
+at::Tensor column_sum(const at::Tensor& x_in) {
+  const at::Tensor x = x_in.contiguous();
   const std::int64_t cols = x.size(-1);
   const std::int64_t rows = cols > 0 ? x.numel() / cols : 0;
   const auto options = x.options().dtype(acc_type(x.scalar_type()));

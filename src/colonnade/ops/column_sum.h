@@ -1,11 +1,11 @@
-// The gradient of a bias: sums over all dimensions but the last.
+// Bias gradients: sums over all dimensions but the last.
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
 namespace colonnade::ops {
 
-/// x [..., h] -> [h] in fp32 (float64 for float64), over fixed blocks of rows: the same for every
+/// x [..., h] -> [h] in fp32 (float64 for float64), summed in fixed blocks of rows, so independent of the
 /// number of threads. Not differentiable.
 at::Tensor column_sum(const at::Tensor& x);
 

@@ -1,4 +1,4 @@
-// The autograd rule of dropout: the mask is drawn again in backward, so nothing is kept.
+// Autograd function of dropout: backward regenerates the mask, so none is saved.
 #include "colonnade/ops/dropout.h"
 
 #include <ATen/ATen.h>
@@ -14,7 +14,7 @@
 namespace colonnade::ops {
 namespace {
 
-/// How the rows of x are numbered, and with what they are dropped.
+/// Numbering of the rows of x for the random generator, and dropout parameters.
 struct Rows {
   std::array<std::int64_t, 3> dims;
   std::array<std::int64_t, 3> row_steps;
@@ -25,14 +25,14 @@ struct Rows {
   std::uint64_t key;
   double p;
   Tensor samples;
-  std::int64_t jump_row = 0, jump_to = 0;  ///< of dims[1], where its step is 1
-  double noise = 0;                        ///< above 0: in place of p
+  std::int64_t second_chunk_row = 0, second_chunk_begin = 0;  ///< second chunk along dims[1]
+  double noise = 0;                                           ///< > 0: jitter instead of dropout
 
-  [[nodiscard]] bool draws() const { return p > 0 || noise > 0; }
+  [[nodiscard]] bool is_random() const { return p > 0 || noise > 0; }
 };
 
 Rows activation_rows(const Tensor& x_sbh, double p, const DropoutKey& key) {
-  COL_CHECK(x_sbh.dim() == 3, "dropout: x must be [s, b, h]; got {}", c10::str(x_sbh.sizes()));
+  COL_CHECK(x_sbh.dim() == 3, "dropout input must be [s, b, h]; got {}", c10::str(x_sbh.sizes()));
   const Rows rows{{1, x_sbh.size(0), x_sbh.size(1)},
                   {0, 1, 0},
                   {0, 0, 1},
@@ -42,17 +42,17 @@ Rows activation_rows(const Tensor& x_sbh, double p, const DropoutKey& key) {
                   key.key,
                   p,
                   key.samples,
-                  key.jump_row,
-                  key.begin + key.jump_to};
+                  key.second_chunk_row,
+                  key.begin + key.second_chunk_begin};
   COL_CHECK(p == 0 || key.hidden_offset + x_sbh.size(2) <= key.hidden_size,
-            "dropout: the local columns must lie in the whole; got offset {} and {} of {}", key.hidden_offset,
+            "dropout columns must lie within hidden_size; got offset {} and {} of {}", key.hidden_offset,
             x_sbh.size(2), key.hidden_size);
   return rows;
 }
 
-/// y = residual + keep / (1 - p) * (x + bias) over rows whose numbers are one stretch.
-void run_stretch(const Tensor& x, const Tensor& bias, const Tensor& residual, const Tensor& y,
-                 const Rows& rows) {
+/// y = residual + keep / (1 - p) * (x + bias) over contiguously numbered rows.
+void run_chunk(const Tensor& x, const Tensor& bias, const Tensor& residual, const Tensor& y,
+               const Rows& rows) {
   with_float_type(x.scalar_type(), [&]<typename T>() {
     const kernels::Dropout<T> args{in<T>(x),
                                    in<T>(bias),
@@ -75,45 +75,47 @@ void run_stretch(const Tensor& x, const Tensor& bias, const Tensor& residual, co
 }
 
 void check_rows(const Tensor& x, const Rows& rows) {
-  COL_CHECK(rows.p >= 0 && rows.p < 1, "dropout: the probability must be in [0, 1); got {}", rows.p);
+  COL_CHECK(rows.p >= 0 && rows.p < 1, "dropout probability must be in [0, 1); got {}", rows.p);
   const std::int64_t batch =
       std::max({rows.dims[0] * rows.sample_steps[0], rows.dims[1] * rows.sample_steps[1],
                 rows.dims[2] * rows.sample_steps[2]});
   COL_CHECK(
-      !rows.draws() || (rows.samples.defined() && rows.samples.scalar_type() == at::kLong &&
-                        rows.samples.is_contiguous() && rows.samples.numel() == batch &&
-                        rows.samples.device() == x.device()),
-      "dropout: one int64 sample number per sequence, on the device of x, is needed; got {} for {} sequences",
+      !rows.is_random() || (rows.samples.defined() && rows.samples.scalar_type() == at::kLong &&
+                            rows.samples.is_contiguous() && rows.samples.numel() == batch &&
+                            rows.samples.device() == x.device()),
+      "dropout samples must be one int64 index per sequence on the device of x; got {} for {} sequences",
       rows.samples.defined() ? rows.samples.numel() : 0, batch);
 }
 
-/// Bias and residual may be undefined.
+/// Runs the kernel, for both chunks if there are two; bias and residual may be undefined.
 Tensor run(const Tensor& x, const Tensor& bias, const Tensor& residual, const Rows& rows) {
   check_rows(x, rows);
   const Tensor y = at::empty_like(x);
-  if (rows.jump_row == 0 || !rows.draws()) {
-    run_stretch(x, bias, residual, y, rows);
+  if (rows.second_chunk_row == 0 || !rows.is_random()) {
+    run_chunk(x, bias, residual, y, rows);
     return y;
   }
-  const std::int64_t whole = rows.dims[1];
+  const std::int64_t length = rows.dims[1];
   for (const bool second : {false, true}) {
-    const std::int64_t first = second ? rows.jump_row : 0;
-    Rows part = rows;
-    part.dims[1] = second ? whole - rows.jump_row : rows.jump_row;
-    if (second) part.row_offset = rows.jump_to;
-    const auto cut = [&](const Tensor& t) { return t.defined() ? t.narrow(0, first, part.dims[1]) : t; };
-    run_stretch(cut(x), bias, cut(residual), cut(y), part);
+    const std::int64_t first = second ? rows.second_chunk_row : 0;
+    Rows chunk = rows;
+    chunk.dims[1] = second ? length - rows.second_chunk_row : rows.second_chunk_row;
+    if (second) chunk.row_offset = rows.second_chunk_begin;
+    const auto rows_of_chunk = [&](const Tensor& t) {
+      return t.defined() ? t.narrow(0, first, chunk.dims[1]) : t;
+    };
+    run_chunk(rows_of_chunk(x), bias, rows_of_chunk(residual), rows_of_chunk(y), chunk);
   }
   return y;
 }
 
-struct DropoutRule : torch::autograd::Function<DropoutRule> {
+struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Rows& rows) {
-    keep(ctx, rows);
+    save_value(ctx, rows);
     return run(x.contiguous(), Tensor(), Tensor(), rows);
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    return {run(grads[0].contiguous(), Tensor(), Tensor(), kept<Rows>(ctx)), Tensor()};
+    return {run(grads[0].contiguous(), Tensor(), Tensor(), saved_value<Rows>(ctx)), Tensor()};
   }
 };
 
@@ -122,14 +124,14 @@ struct BiasDropoutAddArgs {
   Rows rows;
 };
 
-struct BiasDropoutAddRule : torch::autograd::Function<BiasDropoutAddRule> {
+struct BiasDropoutAddFunction : torch::autograd::Function<BiasDropoutAddFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const MaybeTensor& bias,
                         const Tensor& residual, const BiasDropoutAddArgs& args) {
-    keep(ctx, args);
+    save_value(ctx, args);
     return run(x.contiguous(), bias.value_or(Tensor()), residual.contiguous(), args.rows);
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto args = kept<BiasDropoutAddArgs>(ctx);
+    const auto args = saved_value<BiasDropoutAddArgs>(ctx);
     const Tensor grad_x =
         args.rows.p > 0 ? run(grads[0].contiguous(), Tensor(), Tensor(), args.rows) : grads[0];
     if (args.bias != nullptr) args.bias->accumulate(column_sum(grad_x));
@@ -138,7 +140,7 @@ struct BiasDropoutAddRule : torch::autograd::Function<BiasDropoutAddRule> {
 };
 
 Rows attention_rows(const Tensor& x_bnqk, double p, const DropoutKey& key, std::int64_t first_key) {
-  COL_CHECK(x_bnqk.dim() == 4, "attention_dropout: x must be [b, n, q, k]; got {}", c10::str(x_bnqk.sizes()));
+  COL_CHECK(x_bnqk.dim() == 4, "attention weights must be [b, n, q, k]; got {}", c10::str(x_bnqk.sizes()));
   COL_CHECK(first_key + x_bnqk.size(3) <= key.sequence_length &&
                 key.sequence_offset + x_bnqk.size(2) <= key.sequence_length,
             "attention_dropout: positions must lie in the sequence; got {} + {} queries and {} + {} keys for "
@@ -159,15 +161,15 @@ Rows attention_rows(const Tensor& x_bnqk, double p, const DropoutKey& key, std::
 
 Tensor dropout(const Tensor& x_sbh, double p, const DropoutKey& key) {
   if (p == 0) return x_sbh;
-  return DropoutRule::apply(x_sbh, activation_rows(x_sbh, p, key));
+  return DropoutFunction::apply(x_sbh, activation_rows(x_sbh, p, key));
 }
 
 Tensor jitter(const Tensor& x_sbh, double eps, const DropoutKey& key) {
-  COL_CHECK(eps >= 0 && eps <= 1, "jitter: eps must be in [0, 1]; got {}", eps);
+  COL_CHECK(eps >= 0 && eps <= 1, "jitter eps must be in [0, 1]; got {}", eps);
   if (eps == 0) return x_sbh;
   Rows rows = activation_rows(x_sbh, 0, key);
   rows.noise = eps;
-  return DropoutRule::apply(x_sbh, rows);
+  return DropoutFunction::apply(x_sbh, rows);
 }
 
 Tensor normal_like(const Tensor& x_sbh, const DropoutKey& key, std::uint64_t angle_key) {
@@ -182,28 +184,29 @@ Tensor normal_like(const Tensor& x_sbh, const DropoutKey& key, std::uint64_t ang
 Tensor bias_dropout_add(const Tensor& x_sbh, tensor::Parameter* bias, const Tensor& residual, double p,
                         const DropoutKey& key) {
   COL_CHECK(residual.sizes() == x_sbh.sizes() && residual.scalar_type() == x_sbh.scalar_type(),
-            "bias_dropout_add: the residual must have the shape and type of x; got {} and {}",
-            c10::str(residual.sizes()), c10::str(x_sbh.sizes()));
+            "residual must have the shape and dtype of x; got {} and {}", c10::str(residual.sizes()),
+            c10::str(x_sbh.sizes()));
   COL_CHECK(bias == nullptr ||
                 (bias->value.numel() == x_sbh.size(-1) && bias->value.scalar_type() == x_sbh.scalar_type()),
-            "bias_dropout_add: the bias must have the type of x and its last dimension; got {} for x {}",
+            "bias must have the dtype and last dimension of x; got {} for x {}",
             c10::str(value_of(bias).sizes()), c10::str(x_sbh.sizes()));
-  return BiasDropoutAddRule::apply(x_sbh, maybe(value_of(bias)), residual,
-                                   BiasDropoutAddArgs{bias, activation_rows(x_sbh, p, key)});
+  return BiasDropoutAddFunction::apply(x_sbh, maybe(value_of(bias)), residual,
+                                       BiasDropoutAddArgs{bias, activation_rows(x_sbh, p, key)});
 }
 
 Tensor attention_dropout(const Tensor& x_bnqk, double p, const DropoutKey& key) {
   if (p == 0) return x_bnqk;
-  return DropoutRule::apply(x_bnqk, attention_rows(x_bnqk, p, key, 0));
+  return DropoutFunction::apply(x_bnqk, attention_rows(x_bnqk, p, key, 0));
 }
 
 void drop_attention_weights(const Tensor& x_bnqk, double p, const DropoutKey& key, std::int64_t first_key) {
   if (p == 0) return;
-  COL_CHECK(x_bnqk.is_contiguous(), "attention_dropout: in place x must be contiguous; got strides {}",
+  COL_CHECK(x_bnqk.is_contiguous(),
+            "attention weights must be contiguous for in-place dropout; got strides {}",
             c10::str(x_bnqk.strides()));
   const Rows rows = attention_rows(x_bnqk, p, key, first_key);
   check_rows(x_bnqk, rows);
-  run_stretch(x_bnqk, Tensor(), Tensor(), x_bnqk, rows);
+  run_chunk(x_bnqk, Tensor(), Tensor(), x_bnqk, rows);
 }
 
 }  // namespace colonnade::ops

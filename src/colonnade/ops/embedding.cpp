@@ -1,4 +1,4 @@
-// The autograd rule of the embedding; the gradient goes straight into main_grad.
+// Autograd function of the embedding; the gradient is added directly to main_grad.
 #include "colonnade/ops/embedding.h"
 
 #include "colonnade/kernels/embedding.h"
@@ -15,12 +15,12 @@ struct EmbeddingArgs {
   Tensor tokens_bs;
 };
 
-/// Adds grad_y [n, h] to main_grad. On CUDA entries are sorted by token, each token's kept in order,
-/// so that one block of threads adds up one token.
+/// Adds grad_y [n, h] to main_grad. On CUDA entries are stably sorted by token, so that one thread block sums
+/// each token.
 void scatter(const Tensor& grad_y, const EmbeddingArgs& args) {
   Tensor tokens = args.tokens_bs.t().contiguous().view(-1);  // in the order (s, b) of grad_y
   Tensor order;
-  const Tensor& grad = args.table->grad_to_add_to();
+  const Tensor& grad = args.table->main_grad_for_add();
   if (grad_y.is_cuda()) std::tie(tokens, order) = tokens.sort(/*stable=*/true, 0, false);
   with_float_type(grad_y.scalar_type(), [&]<typename T>() {
     launch(grad_y, kernels::cpu::embedding_grad<T>, kernels::cuda::embedding_grad<T>,
@@ -30,9 +30,9 @@ void scatter(const Tensor& grad_y, const EmbeddingArgs& args) {
   });
 }
 
-struct EmbeddingRule : torch::autograd::Function<EmbeddingRule> {
+struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& table, const EmbeddingArgs& args) {
-    keep(ctx, args);
+    save_value(ctx, args);
     const std::int64_t b = args.tokens_bs.size(0);
     const std::int64_t s = args.tokens_bs.size(1);
     const Tensor y = at::empty({s, b, table.size(1)}, table.options());
@@ -44,7 +44,7 @@ struct EmbeddingRule : torch::autograd::Function<EmbeddingRule> {
     return y;
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    scatter(grads[0].contiguous(), kept<EmbeddingArgs>(ctx));
+    scatter(grads[0].contiguous(), saved_value<EmbeddingArgs>(ctx));
     return {Tensor(), Tensor()};
   }
 };
@@ -54,14 +54,15 @@ struct EmbeddingRule : torch::autograd::Function<EmbeddingRule> {
 Tensor embedding(const Tensor& tokens_bs, tensor::Parameter& table, std::int64_t first_row,
                  std::int64_t rows) {
   COL_CHECK(tokens_bs.dim() == 2 && tokens_bs.scalar_type() == at::kLong,
-            "embedding: tokens must be int64 [b, s]; got {} {}", c10::toString(tokens_bs.scalar_type()),
+            "embedding tokens must be int64 [b, s]; got {} {}", c10::toString(tokens_bs.scalar_type()),
             c10::str(tokens_bs.sizes()));
   COL_CHECK(tokens_bs.device() == table.value.device(),
-            "embedding: tokens must be on {}, the device of the table; got {}; move them",
+            "embedding tokens must be on {}, the device of the table; got {}; move them",
             table.value.device().str(), tokens_bs.device().str());
   COL_CHECK(table.value.dim() == 2 && rows <= table.value.size(0),
-            "embedding: the table must hold the {} rows; got {}", rows, c10::str(table.value.sizes()));
-  return EmbeddingRule::apply(table.value, EmbeddingArgs{&table, first_row, rows, tokens_bs.contiguous()});
+            "embedding table must have at least {} rows; got {}", rows, c10::str(table.value.sizes()));
+  return EmbeddingFunction::apply(table.value,
+                                  EmbeddingArgs{&table, first_row, rows, tokens_bs.contiguous()});
 }
 
 }  // namespace colonnade::ops

@@ -1,5 +1,4 @@
-// From tensors to kernels: the element type as a template argument, the device as a function.
-// Included by the sources of ops/ only.
+// Dispatch from tensors to kernels by dtype and device. Included only by sources of ops/.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -10,7 +9,7 @@
 
 namespace colonnade::ops {
 
-/// f.operator()<T>() with the kernels' type for `type`. Throws Error for types that are not float.
+/// Calls f.operator()<T>() with the kernels' type T for `type`. Throws Error for non-floating-point types.
 template <typename F>
 void with_float_type(at::ScalarType type, const F& f) {
   switch (type) {
@@ -23,14 +22,14 @@ void with_float_type(at::ScalarType type, const F& f) {
     case at::kHalf:
       return f.template operator()<kernels::Half>();
     default:
-      COL_CHECK(false, "op: the type must be a float type; got {}", c10::toString(type));
+      COL_CHECK(false, "dtype of an op must be floating-point; got {}", c10::toString(type));
   }
 }
 
-/// The type in which sums over `type` are kept: kernels::Acc as LibTorch names it.
+/// Accumulation dtype for `type`, matching kernels::Acc.
 inline at::ScalarType acc_type(at::ScalarType type) { return type == at::kDouble ? at::kDouble : at::kFloat; }
 
-/// The memory of `tensor` as T; null for undefined tensors and on meta.
+/// Data pointer of `tensor` as T; null if undefined or on meta.
 template <typename T>
 const T* in(const at::Tensor& tensor) {
   return tensor.defined() && !tensor.is_meta() ? static_cast<const T*>(tensor.const_data_ptr()) : nullptr;
@@ -40,13 +39,13 @@ T* out(const at::Tensor& tensor) {
   return tensor.defined() && !tensor.is_meta() ? static_cast<T*>(tensor.mutable_data_ptr()) : nullptr;
 }
 
-/// The CUDA stream on which LibTorch works now.
+/// LibTorch's current CUDA stream.
 inline CUstream_st* cuda_stream(const at::Device& device) {
   return static_cast<CUstream_st*>(
       c10::impl::VirtualGuardImpl(device.type()).getStream(device).native_handle());
 }
 
-/// Runs the kernel of the device that `like` lives on; on meta nothing.
+/// Runs the kernel for the device of `like`; no-op on meta.
 template <typename A>
 void launch(const at::Tensor& like, void (*cpu)(const A&), void (*cuda)(const A&, CUstream_st*),
             const A& args) {

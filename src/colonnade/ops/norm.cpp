@@ -1,4 +1,4 @@
-// The autograd rule of the norms; the arithmetic is in kernels/norm.
+// Autograd function of the norms; the arithmetic is in kernels/norm.
 #include "colonnade/ops/norm.h"
 
 #include "colonnade/kernels/norm.h"
@@ -16,13 +16,13 @@ struct NormArgs {
   bool centered;  ///< LayerNorm
 };
 
-/// Outputs: normed, then sum when a residual is given.
-struct NormRule : torch::autograd::Function<NormRule> {
-  static variable_list forward(AutogradContext* ctx, const Tensor& given, const MaybeTensor& residual_given,
-                               const Tensor& weight, const MaybeTensor& bias_given, const NormArgs& args) {
-    const Tensor x = given.contiguous();
-    const Tensor residual = contiguous(residual_given.value_or(Tensor()));
-    const Tensor bias = bias_given.value_or(Tensor());
+/// Outputs: normed, then sum if there is a residual.
+struct NormFunction : torch::autograd::Function<NormFunction> {
+  static variable_list forward(AutogradContext* ctx, const Tensor& x_in, const MaybeTensor& residual_in,
+                               const Tensor& weight, const MaybeTensor& bias_in, const NormArgs& args) {
+    const Tensor x = x_in.contiguous();
+    const Tensor residual = contiguous(residual_in.value_or(Tensor()));
+    const Tensor bias = bias_in.value_or(Tensor());
     const std::int64_t cols = x.size(-1);
     const std::int64_t rows = cols > 0 ? x.numel() / cols : 0;
     const auto stats = x.options().dtype(acc_type(x.scalar_type()));
@@ -37,7 +37,7 @@ struct NormRule : torch::autograd::Function<NormRule> {
                               out<A>(mean), out<A>(rstd), rows, cols, args.eps, args.zero_centered});
     });
     ctx->save_for_backward({sum.defined() ? sum : x, weight, mean, rstd});
-    keep(ctx, args);
+    save_value(ctx, args);
     ctx->set_materialize_grads(false);
     return sum.defined() ? variable_list{y, sum} : variable_list{y};
   }
@@ -45,7 +45,7 @@ struct NormRule : torch::autograd::Function<NormRule> {
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const variable_list saved = ctx->get_saved_variables();
     const Tensor &x = saved[0], &weight = saved[1], &mean = saved[2], &rstd = saved[3];
-    const auto args = kept<NormArgs>(ctx);
+    const auto args = saved_value<NormArgs>(ctx);
     const Tensor grad_y = contiguous(grads[0]);
     const Tensor grad_sum = grads.size() > 1 ? contiguous(grads[1]) : Tensor();
     if (!grad_y.defined()) return {grad_sum, grad_sum, Tensor(), Tensor(), Tensor()};
@@ -72,17 +72,16 @@ struct NormRule : torch::autograd::Function<NormRule> {
 
 variable_list apply(const Tensor& x, const Tensor& residual, const NormArgs& args) {
   const Tensor& weight = args.weight->value;
-  COL_CHECK(
-      x.dim() > 0 && weight.dim() == 1 && x.size(-1) == weight.size(0) &&
-          x.scalar_type() == weight.scalar_type(),
-      "norm: x must have the weight's type and its length as last dimension; got x {} {} and weight {} {}",
-      c10::str(x.sizes()), c10::toString(x.scalar_type()), c10::str(weight.sizes()),
-      c10::toString(weight.scalar_type()));
+  COL_CHECK(x.dim() > 0 && weight.dim() == 1 && x.size(-1) == weight.size(0) &&
+                x.scalar_type() == weight.scalar_type(),
+            "norm input must have the dtype and length of the weight; got x {} {} and weight {} {}",
+            c10::str(x.sizes()), c10::toString(x.scalar_type()), c10::str(weight.sizes()),
+            c10::toString(weight.scalar_type()));
   COL_CHECK(
       !residual.defined() || (residual.sizes() == x.sizes() && residual.scalar_type() == x.scalar_type()),
-      "norm: the residual must have the shape and type of x; got {} {} and {} {}", c10::str(residual.sizes()),
+      "norm residual must have the shape and dtype of x; got {} {} and {} {}", c10::str(residual.sizes()),
       c10::toString(residual.scalar_type()), c10::str(x.sizes()), c10::toString(x.scalar_type()));
-  return NormRule::apply(x, maybe(residual), weight, maybe(value_of(args.bias)), args);
+  return NormFunction::apply(x, maybe(residual), weight, maybe(value_of(args.bias)), args);
 }
 
 }  // namespace
@@ -96,14 +95,14 @@ Tensor layer_norm(const Tensor& x, tensor::Parameter& weight, tensor::Parameter*
   return apply(x, Tensor(), {&weight, bias, eps, zero_centered, true})[0];
 }
 
-Added add_rms_norm(const Tensor& x, const Tensor& residual, tensor::Parameter& weight, double eps,
-                   bool zero_centered) {
+AddNormOutput add_rms_norm(const Tensor& x, const Tensor& residual, tensor::Parameter& weight, double eps,
+                           bool zero_centered) {
   const variable_list both = apply(x, residual, {&weight, nullptr, eps, zero_centered, false});
   return {both[1], both[0]};
 }
 
-Added add_layer_norm(const Tensor& x, const Tensor& residual, tensor::Parameter& weight,
-                     tensor::Parameter* bias, double eps, bool zero_centered) {
+AddNormOutput add_layer_norm(const Tensor& x, const Tensor& residual, tensor::Parameter& weight,
+                             tensor::Parameter* bias, double eps, bool zero_centered) {
   const variable_list both = apply(x, residual, {&weight, bias, eps, zero_centered, true});
   return {both[1], both[0]};
 }

@@ -26,30 +26,30 @@ CopyType copy_type(const at::Tensor& copy) {
     case at::kHalf:
       return CopyType::kHalf;
     default:
-      COL_CHECK(false, "optimizer: the copy must be fp32, bf16 or fp16; got {}",
+      COL_CHECK(false, "parameter copy must be fp32, bf16 or fp16; got {}",
                 c10::toString(copy.scalar_type()));
   }
 }
 
-/// Runs f.operator()<T>() for the common type of the parameters.
+/// Calls f.operator()<T>() with the dtype T of the main parameters.
 template <typename F>
 void with_main_type(const at::Tensor& param, const F& f) {
   if (param.scalar_type() == at::kDouble) return f.template operator()<double>();
-  COL_CHECK(param.scalar_type() == at::kFloat, "optimizer: main parameters must be fp32 or float64; got {}",
+  COL_CHECK(param.scalar_type() == at::kFloat, "main parameters must be fp32 or float64; got {}",
             c10::toString(param.scalar_type()));
   f.template operator()<float>();
 }
 
-/// Every given tensor is contiguous, as long as `param` and, but for the last, of its type.
+/// Checks that all tensors are contiguous and as long as `param`, and that `states` have its dtype.
 void check_states(const at::Tensor& param, std::initializer_list<at::Tensor> states, const at::Tensor& copy) {
   for (const at::Tensor& x : states)
     COL_CHECK(!x.defined() || (x.numel() == param.numel() && x.scalar_type() == param.scalar_type() &&
                                x.is_contiguous() && x.device() == param.device()),
-              "optimizer: gradient and states must be contiguous and as the parameter {} {}; got {} {}",
+              "gradient and optimizer states must be contiguous and match the parameter {} {}; got {} {}",
               c10::toString(param.scalar_type()), param.numel(), c10::toString(x.scalar_type()), x.numel());
   COL_CHECK(
       param.is_contiguous() && (!copy.defined() || (copy.numel() == param.numel() && copy.is_contiguous())),
-      "optimizer: parameter and copy must be contiguous and of one length; got {} and {}", param.numel(),
+      "parameter and its copy must be contiguous and of equal length; got {} and {}", param.numel(),
       copy.defined() ? copy.numel() : 0);
 }
 
@@ -63,8 +63,8 @@ void adam_update(const std::vector<AdamTensors>& tensors, const kernels::AdamSte
     spans.reserve(tensors.size());
     for (const AdamTensors& t : tensors) {
       COL_CHECK(t.param.scalar_type() == first.scalar_type(),
-                "optimizer: one list holds one type; got {} and {}", c10::toString(first.scalar_type()),
-                c10::toString(t.param.scalar_type()));
+                "parameters of one list must have one dtype; got {} and {}",
+                c10::toString(first.scalar_type()), c10::toString(t.param.scalar_type()));
       check_states(t.param, {t.grad, t.m, t.v}, t.copy_out);
       spans.push_back({out<T>(t.param), in<T>(t.grad), out<T>(t.m), out<T>(t.v), t.param.numel(),
                        out<void>(t.copy_out), copy_type(t.copy_out)});
@@ -84,7 +84,7 @@ void sgd_update(const std::vector<SgdTensors>& tensors, const kernels::SgdStep& 
     spans.reserve(tensors.size());
     for (const SgdTensors& t : tensors) {
       COL_CHECK(t.param.scalar_type() == first.scalar_type() && (t.momentum.defined() || step.momentum == 0),
-                "optimizer: one list holds one type, and momentum {} needs its buffer; got {} and {}",
+                "parameters of one list must have one dtype, and a buffer for momentum {}; got {} and {}",
                 step.momentum, c10::toString(first.scalar_type()), c10::toString(t.param.scalar_type()));
       check_states(t.param, {t.grad, t.momentum}, t.copy_out);
       spans.push_back({out<T>(t.param), in<T>(t.grad), out<T>(t.momentum), t.param.numel(),
@@ -100,7 +100,7 @@ void sgd_update(const std::vector<SgdTensors>& tensors, const kernels::SgdStep& 
 double sum_squares(const std::vector<at::Tensor>& tensors) {
   if (tensors.empty() || tensors.front().is_meta()) return 0;
   for (const at::Tensor& x : tensors)
-    COL_CHECK(x.is_contiguous(), "sum_squares: tensors must be contiguous; got {}", c10::str(x.sizes()));
+    COL_CHECK(x.is_contiguous(), "tensors of sum_squares must be contiguous; got {}", c10::str(x.sizes()));
   double result = 0;
   with_main_type(tensors.front(), [&]<typename T>() {
     if (tensors.front().is_cpu()) {
@@ -125,16 +125,16 @@ std::int64_t count_zeros(const std::vector<at::Tensor>& tensors) {
   if (tensors.empty() || tensors.front().is_meta()) return 0;
   std::int64_t result = 0;
   if (!tensors.front().is_cpu()) {
-    std::vector<at::Tensor> others;
+    std::vector<at::Tensor> nonzeros;
     for (const at::Tensor& x : tensors) {
-      others.push_back(x.count_nonzero());
+      nonzeros.push_back(x.count_nonzero());
       result += x.numel();
     }
-    return result - at::stack(others).sum().item<std::int64_t>();
+    return result - at::stack(nonzeros).sum().item<std::int64_t>();
   }
   with_main_type(tensors.front(), [&]<typename T>() {
     for (const at::Tensor& x : tensors) {
-      COL_CHECK(x.is_contiguous(), "count_zeros: tensors must be contiguous; got {}", c10::str(x.sizes()));
+      COL_CHECK(x.is_contiguous(), "tensors of count_zeros must be contiguous; got {}", c10::str(x.sizes()));
       result += kernels::cpu::count_zeros(in<T>(x), x.numel());
     }
   });
@@ -144,7 +144,7 @@ std::int64_t count_zeros(const std::vector<at::Tensor>& tensors) {
 bool has_nonfinite(const at::Tensor& x) {
   if (x.is_meta() || x.numel() == 0) return false;
   if (!x.is_cpu()) return !at::isfinite(x).all().item<bool>();
-  COL_CHECK(x.is_contiguous(), "has_nonfinite: the tensor must be contiguous; got {}", c10::str(x.sizes()));
+  COL_CHECK(x.is_contiguous(), "tensor of has_nonfinite must be contiguous; got {}", c10::str(x.sizes()));
   bool result = false;
   with_main_type(x, [&]<typename T>() { result = kernels::cpu::has_nonfinite(in<T>(x), x.numel()); });
   return result;

@@ -1,4 +1,5 @@
-// Optimizer steps and norms over lists of flat tensors, on CPU and CUDA. Meta tensors do nothing.
+// Optimizer updates and gradient statistics over lists of flat tensors, on CPU and CUDA. No-ops on meta
+// tensors.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,8 +10,8 @@
 
 namespace colonnade::ops {
 
-/// One contiguous run of elements, all tensors of equal length and on one device. fp32 (or all
-/// float64) but `copy_out`, which may be bf16, fp16 or fp32: it gets the new value of `param`, rounded.
+/// Contiguous tensors of equal length on one device, fp32 (or all float64). `copy_out` may be bf16, fp16 or
+/// fp32 and receives the new value of `param`, rounded.
 struct AdamTensors {
   at::Tensor param;
   at::Tensor grad;
@@ -21,20 +22,20 @@ struct AdamTensors {
 struct SgdTensors {
   at::Tensor param;
   at::Tensor grad;
-  at::Tensor momentum;  ///< undefined when the momentum is 0
+  at::Tensor momentum;  ///< undefined if the momentum is 0
   at::Tensor copy_out;  ///< may be undefined
 };
 
-/// The formulas are in kernels/optimizer.h. One pass over memory for all tensors of the list.
+/// Formulas in kernels/optimizer.h. One pass over memory for all tensors of the list.
 void adam_update(const std::vector<AdamTensors>& tensors, const kernels::AdamStep& step);
 void sgd_update(const std::vector<SgdTensors>& tensors, const kernels::SgdStep& step);
 
-/// Sum of squares of contiguous tensors on one device as float64 sums over fixed blocks, added tensor by
-/// tensor: the same for every number of threads. On CUDA the host waits once for all. 0 for meta.
+/// Sum of squares of contiguous tensors on one device, as float64 sums over fixed blocks, added tensor by
+/// tensor; independent of the number of threads. One device synchronization on CUDA. 0 on meta.
 double sum_squares(const std::vector<at::Tensor>& tensors);
-/// Number of elements equal to 0; on CUDA the host waits once for all.
+/// Number of elements equal to 0; one device synchronization on CUDA.
 std::int64_t count_zeros(const std::vector<at::Tensor>& tensors);
-/// True when an element is infinite or not a number.
+/// Whether any element is infinite or NaN.
 bool has_nonfinite(const at::Tensor& x);
 
 }  // namespace colonnade::ops

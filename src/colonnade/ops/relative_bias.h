@@ -1,4 +1,4 @@
-// What relative positions add to the scores of attention.
+// Relative attention bias of T5.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,21 +9,22 @@
 
 namespace colonnade::ops {
 
-struct Distances {
-  std::int64_t buckets = 32;  ///< rows of the table
-  std::int64_t maximum = 128;
-  bool both_ways = false;  ///< later keys are told from earlier ones; else all later ones are as near as 0
+/// Bucketing of relative positions.
+struct RelativePositionBuckets {
+  std::int64_t buckets = 32;        ///< number of buckets, rows of the table
+  std::int64_t max_distance = 128;  ///< max_distance distance
+  bool bidirectional = false;       ///< separate buckets for later keys; otherwise they count as distance 0
 };
 
-/// The bucket of each key's distance j - i from each query's place, int64 [s, t]: nearer ones have a bucket
-/// each, half of them; those further have buckets that grow as the logarithm of the distance up to `maximum`,
-/// and the last one has all that are further still. In fp32 as Transformers and Megatron, whose buckets these
-/// are. Source: Raffel et al. 2020, section 2.1; Megatron's
-/// core/models/common/embeddings/relative_pos_embedding.py.
-at::Tensor distance_buckets(std::int64_t s, std::int64_t t, const Distances& distances, at::Device device);
+/// Bucket of each relative position j - i of key j and query i, int64 [s, t]. Half of the buckets hold one
+/// small distance each; the others grow logarithmically up to `max_distance`, and the last one holds all
+/// larger distances. Computed in fp32, equal to Transformers and Megatron. Source: Raffel et al. 2020,
+/// section 2.1; Megatron's core/models/common/embeddings/relative_pos_embedding.py.
+at::Tensor relative_position_buckets(std::int64_t s, std::int64_t t, const RelativePositionBuckets& distances,
+                                     at::Device device);
 
 /// table [buckets, n] -> [1, n, s, t]; its gradient goes to main_grad.
 at::Tensor relative_bias(tensor::Parameter& table, std::int64_t s, std::int64_t t,
-                         const Distances& distances);
+                         const RelativePositionBuckets& distances);
 
 }  // namespace colonnade::ops

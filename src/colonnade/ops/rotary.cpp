@@ -1,4 +1,4 @@
-// Rotary tables and the autograd rules around kernels/rotary.
+// Rotary tables, and the autograd functions around kernels/rotary.
 #include "colonnade/ops/rotary.h"
 
 #include <algorithm>
@@ -7,13 +7,13 @@
 #include <vector>
 
 #include "colonnade/base/error.h"
+#include "colonnade/ops/apply_rotary.h"
 #include "colonnade/ops/autograd.h"
-#include "colonnade/ops/turn.h"
 
 namespace colonnade::ops {
 namespace {
 
-/// llama3: long wavelengths are stretched by `factor`, short ones kept, those between blended.
+/// Llama 3 scaling: long wavelengths are stretched by the factor, short ones kept, those between blended.
 double llama3_scaled(double frequency, const config::Model& model) {
   const double old_length = static_cast<double>(model.rope_original_max_position_embeddings);
   const double wavelength = 2 * std::numbers::pi / frequency;
@@ -24,13 +24,13 @@ double llama3_scaled(double frequency, const config::Model& model) {
   return (1 - smooth) * frequency / model.rope_scaling_factor + smooth * frequency;
 }
 
-/// YaRN: of frequency i of `half`, the share that is kept as it is; the rest is stretched.
+/// YaRN: fraction of frequency i of `half` that is kept; the rest is divided by the factor.
 class YarnBlend {
  public:
   YarnBlend(const config::Model& model, std::int64_t half) {
-    const auto index = [&](double turns) {
+    const auto index = [&](double rotations) {
       const double length = static_cast<double>(model.yarn_original_max_position_embeddings);
-      return static_cast<double>(half) * std::log(length / (2 * std::numbers::pi * turns)) /
+      return static_cast<double>(half) * std::log(length / (2 * std::numbers::pi * rotations)) /
              std::log(model.rotary_base);
     };
     first_ = index(model.yarn_beta_fast);
@@ -40,7 +40,7 @@ class YarnBlend {
     last_ = std::min(last_, static_cast<double>(2 * half - 1));
     if (first_ == last_) last_ += 0.001;
   }
-  [[nodiscard]] double kept(std::int64_t i) const {
+  [[nodiscard]] double kept_fraction(std::int64_t i) const {
     return 1 - std::clamp((static_cast<double>(i) - first_) / (last_ - first_), 0.0, 1.0);
   }
 
@@ -48,8 +48,8 @@ class YarnBlend {
   double first_, last_;
 };
 
-/// What a rule keeps: an empty table copies without turning.
-struct Turn {
+/// Saved arguments; an empty table means no rotation.
+struct RotaryArgs {
   RotaryTable table;
   Tensor positions;
   std::int64_t heads = 0;
@@ -57,30 +57,30 @@ struct Turn {
   std::int64_t head_dim = 0;
 };
 
-struct RotaryRule : torch::autograd::Function<RotaryRule> {
-  static Tensor forward(AutogradContext* ctx, const Tensor& x, const Turn& args) {
-    keep(ctx, args);
+struct RotaryFunction : torch::autograd::Function<RotaryFunction> {
+  static Tensor forward(AutogradContext* ctx, const Tensor& x, const RotaryArgs& args) {
+    save_value(ctx, args);
     const Tensor y = at::empty(x.sizes(), x.options());
-    turn(adjacent(x), y, args.table, args.positions, /*inverse=*/false);
+    apply_rotary(with_unit_stride(x), y, args.table, args.positions, /*inverse=*/false);
     return y;
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto args = kept<Turn>(ctx);
+    const auto args = saved_value<RotaryArgs>(ctx);
     const Tensor grad_x = at::empty(grads[0].sizes(), grads[0].options());
-    turn(adjacent(grads[0]), grad_x, args.table, args.positions, /*inverse=*/true);
+    apply_rotary(with_unit_stride(grads[0]), grad_x, args.table, args.positions, /*inverse=*/true);
     return {grad_x, Tensor()};
   }
 };
 
-/// The n heads of qkv that start at column `from`, as [s, b, n, d].
-Tensor part(const Tensor& qkv, std::int64_t from, std::int64_t n, std::int64_t d) {
+/// The n heads of qkv from column `from` on, as [s, b, n, d].
+Tensor heads_at(const Tensor& qkv, std::int64_t from, std::int64_t n, std::int64_t d) {
   return qkv.narrow(-1, from, n * d).unflatten(-1, {n, d});
 }
 
-struct SplitRule : torch::autograd::Function<SplitRule> {
-  static variable_list forward(AutogradContext* ctx, const Tensor& given, const Turn& args) {
-    keep(ctx, args);
-    const Tensor qkv = adjacent(given);
+struct SplitFunction : torch::autograd::Function<SplitFunction> {
+  static variable_list forward(AutogradContext* ctx, const Tensor& qkv_in, const RotaryArgs& args) {
+    save_value(ctx, args);
+    const Tensor qkv = with_unit_stride(qkv_in);
     const std::int64_t s = qkv.size(0);
     const std::int64_t b = qkv.size(1);
     const std::int64_t n = args.heads;
@@ -89,20 +89,22 @@ struct SplitRule : torch::autograd::Function<SplitRule> {
     const Tensor q = at::empty({b, n, s, d}, qkv.options());
     const Tensor k = at::empty({b, g, s, d}, qkv.options());
     const Tensor v = at::empty({b, g, s, d}, qkv.options());
-    turn(part(qkv, 0, n, d), seen_sbnd(q), args.table, args.positions, false);
-    turn(part(qkv, n * d, g, d), seen_sbnd(k), args.table, args.positions, false);
-    turn(part(qkv, (n + g) * d, g, d), seen_sbnd(v), {}, {}, false);
+    apply_rotary(heads_at(qkv, 0, n, d), as_sbnd(q), args.table, args.positions, false);
+    apply_rotary(heads_at(qkv, n * d, g, d), as_sbnd(k), args.table, args.positions, false);
+    apply_rotary(heads_at(qkv, (n + g) * d, g, d), as_sbnd(v), {}, {}, false);
     return {q, k, v};
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    const auto args = kept<Turn>(ctx);
+    const auto args = saved_value<RotaryArgs>(ctx);
     const std::int64_t n = args.heads;
     const std::int64_t g = args.groups;
     const std::int64_t d = args.head_dim;
     const Tensor grad = at::empty({grads[0].size(2), grads[0].size(0), (n + 2 * g) * d}, grads[0].options());
-    turn(seen_sbnd(adjacent(grads[0])), part(grad, 0, n, d), args.table, args.positions, true);
-    turn(seen_sbnd(adjacent(grads[1])), part(grad, n * d, g, d), args.table, args.positions, true);
-    turn(seen_sbnd(adjacent(grads[2])), part(grad, (n + g) * d, g, d), {}, {}, true);
+    apply_rotary(as_sbnd(with_unit_stride(grads[0])), heads_at(grad, 0, n, d), args.table, args.positions,
+                 true);
+    apply_rotary(as_sbnd(with_unit_stride(grads[1])), heads_at(grad, n * d, g, d), args.table, args.positions,
+                 true);
+    apply_rotary(as_sbnd(with_unit_stride(grads[2])), heads_at(grad, (n + g) * d, g, d), {}, {}, true);
     return {grad, Tensor()};
   }
 };
@@ -116,22 +118,23 @@ RotaryTable rotary_table(const config::Model& model, std::int64_t length, at::De
   auto* const cos_at = cos.mutable_data_ptr<float>();
   auto* const sin_at = sin.mutable_data_ptr<float>();
   const bool latent = model.latent.enabled;
-  const bool yarn = model.yarn() && model.rotary_scaling_factor > 1;
-  const double stretch = yarn ? model.rotary_scaling_factor : 1.0;
+  const bool yarn = model.uses_yarn() && model.rotary_scaling_factor > 1;
+  const double yarn_factor = yarn ? model.rotary_scaling_factor : 1.0;
   const double interpolation = latent ? 1.0 : model.rotary_seq_len_interpolation_factor;
-  const double factor = yarn_mscale(stretch, model.mscale) / yarn_mscale(stretch, model.mscale_all_dim);
+  const double mscale =
+      yarn_mscale(yarn_factor, model.mscale) / yarn_mscale(yarn_factor, model.mscale_all_dim);
   const YarnBlend blend(model, half);
   for (std::int64_t i = 0; i < half; ++i) {
     double frequency = std::pow(model.rotary_base, -static_cast<double>(i) / static_cast<double>(half));
     if (model.use_rope_scaling && !latent) frequency = llama3_scaled(frequency, model);
-    if (yarn) frequency *= blend.kept(i) + (1 - blend.kept(i)) / stretch;
-    // Megatron keeps frequencies, positions and angles in fp32; the rounding is part of the model.
+    if (yarn) frequency *= blend.kept_fraction(i) + (1 - blend.kept_fraction(i)) / yarn_factor;
+    // Megatron computes frequencies, positions and angles in fp32; this rounding is part of the model.
     const auto rounded = static_cast<float>(frequency);
     for (std::int64_t p = 0; p < length; ++p) {
       const auto position = static_cast<float>(p) * static_cast<float>(1.0 / interpolation);
       const float angle = position * rounded;
-      cos_at[p * half + i] = static_cast<float>(factor * std::cos(static_cast<double>(angle)));
-      sin_at[p * half + i] = static_cast<float>(factor * std::sin(static_cast<double>(angle)));
+      cos_at[p * half + i] = static_cast<float>(mscale * std::cos(static_cast<double>(angle)));
+      sin_at[p * half + i] = static_cast<float>(mscale * std::sin(static_cast<double>(angle)));
     }
   }
   return {cos.to(device), sin.to(device), model.rotary_interleaved || latent};
@@ -142,23 +145,22 @@ double yarn_mscale(double factor, double weight) {
 }
 
 Tensor rotary(const Tensor& x_sbnd, const RotaryTable& table, const Tensor& positions) {
-  COL_CHECK(x_sbnd.dim() == 4, "rotary: x must be [s, b, n, d]; got {}", c10::str(x_sbnd.sizes()));
-  return RotaryRule::apply(x_sbnd, Turn{table, checked_positions(table, positions, x_sbnd.size(0),
-                                                                 x_sbnd.size(1), x_sbnd.size(3))});
+  COL_CHECK(x_sbnd.dim() == 4, "rotary input must be [s, b, n, d]; got {}", c10::str(x_sbnd.sizes()));
+  return RotaryFunction::apply(x_sbnd, RotaryArgs{table, checked_positions(table, positions, x_sbnd.size(0),
+                                                                           x_sbnd.size(1), x_sbnd.size(3))});
 }
 
 Qkv split_rotary(const Tensor& qkv_sbx, std::int64_t heads, std::int64_t groups, std::int64_t head_dim,
                  const RotaryTable* table, const Tensor& positions) {
-  COL_CHECK(
-      qkv_sbx.dim() == 3 && qkv_sbx.size(2) == (heads + 2 * groups) * head_dim,
-      "split_rotary: the last dimension must be (heads + 2 groups) * head_dim = ({} + 2 * {}) * {}; got {}",
-      heads, groups, head_dim, c10::str(qkv_sbx.sizes()));
-  Turn args{{}, {}, heads, groups, head_dim};
+  COL_CHECK(qkv_sbx.dim() == 3 && qkv_sbx.size(2) == (heads + 2 * groups) * head_dim,
+            "last dimension of qkv must be (heads + 2 groups) * head_dim = ({} + 2 * {}) * {}; got {}", heads,
+            groups, head_dim, c10::str(qkv_sbx.sizes()));
+  RotaryArgs args{{}, {}, heads, groups, head_dim};
   if (table != nullptr) {
     args.table = *table;
     args.positions = checked_positions(*table, positions, qkv_sbx.size(0), qkv_sbx.size(1), head_dim);
   }
-  const variable_list parts = SplitRule::apply(qkv_sbx, args);
+  const variable_list parts = SplitFunction::apply(qkv_sbx, args);
   return {parts[0], parts[1], parts[2]};
 }
 

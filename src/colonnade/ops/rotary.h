@@ -1,4 +1,4 @@
-// Rotary position embedding and the cut of the fused query-key-value projection.
+// Rotary position embedding, and splitting of the fused query-key-value projection.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,37 +18,36 @@ struct RotaryTable {
   bool interleaved = false;
 };
 
-/// inv_freq[i] = base^(-2i/d_rot), d_rot = int(kv_channels * rotary_percent) made even downwards;
-/// positions are divided by the linear interpolation factor; llama3's scaling divides frequencies of
-/// long wavelength by its factor and blends in between. YaRN (Peng et al. 2023), with factor f and old length
-/// L, divides by f those that turn less than beta_slow times over L, keeps those that turn more than
-/// beta_fast times, and blends between: the share kept falls linearly in i from i(beta_fast) to i(beta_slow),
-/// with i(n) = d_rot ln(L / (2 pi n)) / (2 ln base), rounded outwards where the settings say so. Cosines and
-/// sines are then times yarn_mscale(f, mscale) / yarn_mscale(f, mscale_all_dim). A factor of 1 gives the
-/// bits of plain rotary embedding. model.rotary_embedding() says which of both it is. Multi-latent attention
-/// has d_rot = qk_pos_emb_head_dim (times rotary_percent with plain rotary embedding), pairs of neighbours,
-/// and neither linear interpolation nor llama3's scaling. Source: Megatron's
+/// inv_freq[i] = base^(-2i/d_rot), with d_rot = int(kv_channels * rotary_percent) rounded down to even.
+/// Positions are divided by the linear interpolation factor. Llama 3 scaling divides frequencies of long
+/// wavelength by its factor and blends in between. YaRN (Peng et al. 2023), with factor f and original length
+/// L, divides frequencies with fewer than beta_slow rotations over L by f, keeps those with more than
+/// beta_fast rotations, and blends in between: the kept fraction falls linearly in i from i(beta_fast) to
+/// i(beta_slow), with i(n) = d_rot ln(L / (2 pi n)) / (2 ln base), rounded outwards if so configured. Cosines
+/// and sines are then multiplied by yarn_mscale(f, mscale) / yarn_mscale(f, mscale_all_dim). Factor 1 is
+/// bitwise equal to plain RoPE. model.rotary_embedding() selects RoPE or YaRN. Multi-latent attention has
+/// d_rot = qk_pos_emb_head_dim (times rotary_percent with plain RoPE), interleaved pairs, and neither linear
+/// interpolation nor Llama 3 scaling. Source: Megatron's
 /// core/models/common/embeddings/yarn_rotary_pos_embedding.py.
 RotaryTable rotary_table(const config::Model& model, std::int64_t length, at::Device device);
 
-/// 1 + 0.1 weight ln(factor); 1 for a factor of at most 1. Multi-latent attention (DeepSeek-V2) multiplies
-/// its scores by the square of that of mscale_all_dim, in Megatron with --rope-type rope too.
+/// 1 + 0.1 weight ln(factor); 1 for factor <= 1. Multi-latent attention (DeepSeek-V2) multiplies its scores
+/// by the square of the value for mscale_all_dim; in Megatron also with --rope-type rope.
 double yarn_mscale(double factor, double weight);
 
-/// x [s, b, n, d] with every head turned by its position: positions int64 [s, b], or undefined for
-/// 0..s-1. Positions are on the table's device and lie in [0, table length); the latter is checked on the
-/// CPU.
+/// Rotates every head of x [s, b, n, d] by its position: positions int64 [s, b], or undefined for 0..s-1.
+/// Positions must be on the table's device and in [0, table length); the range is checked on the CPU only.
 at::Tensor rotary(const at::Tensor& x_sbnd, const RotaryTable& table, const at::Tensor& positions = {});
 
-/// Heads apart, as attention() reads them fastest: contiguous [b, heads, s, d].
+/// Attention inputs, contiguous [b, heads, s, d].
 struct Qkv {
   at::Tensor q;  ///< [b, n, s, d]
   at::Tensor k;  ///< [b, g, s, d]
   at::Tensor v;  ///< [b, g, s, d]
 };
 
-/// Cuts qkv [s, b, (heads + 2 groups) * head_dim], whose last dimension is [q | k | v], and turns q and
-/// k by the table (null: no rotation) in the same pass. One backward writes one gradient tensor.
+/// Splits qkv [s, b, (heads + 2 groups) * head_dim], with last dimension [q | k | v], and rotates q and k by
+/// the table (null: no rotation) in the same pass. Backward writes a single gradient tensor.
 Qkv split_rotary(const at::Tensor& qkv_sbx, std::int64_t heads, std::int64_t groups, std::int64_t head_dim,
                  const RotaryTable* table, const at::Tensor& positions = {});
 

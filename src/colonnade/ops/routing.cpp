@@ -9,7 +9,7 @@
 namespace colonnade::ops {
 namespace {
 
-/// f.operator()<T>() for the two types of routers.
+/// Calls f.operator()<T>() for the router dtypes, fp32 and float64.
 template <typename F>
 void with_router_type(at::ScalarType type, const F& f) {
   if (type == at::kDouble)
@@ -18,7 +18,7 @@ void with_router_type(at::ScalarType type, const F& f) {
     f.template operator()<float>();
 }
 
-struct RouteRule : torch::autograd::Function<RouteRule> {
+struct RouteFunction : torch::autograd::Function<RouteFunction> {
   static variable_list forward(AutogradContext* ctx, const Tensor& logits, const RouteArgs& args) {
     const std::int64_t n = logits.size(0), e = logits.size(1);
     const Tensor scores = at::empty_like(logits);
@@ -34,14 +34,14 @@ struct RouteRule : torch::autograd::Function<RouteRule> {
     });
     ctx->save_for_backward({scores, experts});
     ctx->mark_non_differentiable({experts});
-    keep(ctx, args);
+    save_value(ctx, args);
     return {experts, weights, scores};
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const variable_list saved = ctx->get_saved_variables();
     const Tensor& scores = saved[0];
-    const auto args = kept<RouteArgs>(ctx);
+    const auto args = saved_value<RouteArgs>(ctx);
     const Tensor grad_weights =
         grads[1].defined() ? grads[1].contiguous() : at::zeros_like(saved[1], scores.options());
     const Tensor grad_scores = contiguous(grads[2]);
@@ -58,56 +58,57 @@ struct RouteRule : torch::autograd::Function<RouteRule> {
 
 void check_routing(const Tensor& logits, const RouteArgs& args) {
   COL_CHECK(logits.dim() == 2 && (logits.scalar_type() == at::kFloat || logits.scalar_type() == at::kDouble),
-            "route: logits must be [n, e] in fp32 or float64; got {} {}", c10::toString(logits.scalar_type()),
+            "router logits must be [n, e] in fp32 or float64; got {} {}", c10::toString(logits.scalar_type()),
             c10::str(logits.sizes()));
   const std::int64_t e = logits.size(1);
   COL_CHECK(
       args.groups >= 1 && args.groups <= kernels::kMaxExpertGroups && e % args.groups == 0 &&
           args.group_topk >= 1 && args.group_topk <= args.groups && args.group_best >= 1 &&
           args.group_best <= e / args.groups && args.k >= 1 && args.k <= e / args.groups * args.group_topk,
-      "route: k experts must be found among group_topk equal groups; got k {} of {} experts, {} of {} groups "
-      "valued by {}",
+      "router must find k experts in group_topk equal groups; got k {} of {} experts, {} of {} groups scored "
+      "by {} experts",
       args.k, e, args.group_topk, args.groups, args.group_best);
   COL_CHECK(
       !args.bias.defined() || (args.bias.scalar_type() == logits.scalar_type() && args.bias.is_contiguous() &&
                                args.bias.numel() == e && args.bias.device() == logits.device()),
-      "route: the bias must be like a row of the logits; got {} {}",
+      "router bias must match a row of the logits; got {} {}",
       args.bias.defined() ? c10::toString(args.bias.scalar_type()) : "none",
       args.bias.defined() ? c10::str(args.bias.sizes()) : "");
   const Tensor& assigned = args.assigned;
-  COL_CHECK(!assigned.defined() || (assigned.scalar_type() == at::kLong && assigned.is_contiguous() &&
-                                    assigned.sizes() == at::IntArrayRef({logits.size(0), args.k}) &&
-                                    assigned.device() == logits.device()),
-            "route: assigned experts must be int64 [n, k] beside the logits; got {} {} for {} rows and k {}",
-            assigned.defined() ? c10::toString(assigned.scalar_type()) : "none",
-            assigned.defined() ? c10::str(assigned.sizes()) : "", logits.size(0), args.k);
+  COL_CHECK(
+      !assigned.defined() || (assigned.scalar_type() == at::kLong && assigned.is_contiguous() &&
+                              assigned.sizes() == at::IntArrayRef({logits.size(0), args.k}) &&
+                              assigned.device() == logits.device()),
+      "assigned experts must be int64 [n, k] on the device of the logits; got {} {} for {} rows and k {}",
+      assigned.defined() ? c10::toString(assigned.scalar_type()) : "none",
+      assigned.defined() ? c10::str(assigned.sizes()) : "", logits.size(0), args.k);
 }
 
 }  // namespace
 
 Routing route(const Tensor& logits, const RouteArgs& args) {
   check_routing(logits, args);
-  const variable_list made = RouteRule::apply(logits.contiguous(), args);
-  return {.experts = made[0], .weights = made[1], .scores = made[2]};
+  const variable_list outputs = RouteFunction::apply(logits.contiguous(), args);
+  return {.experts = outputs[0], .weights = outputs[1], .scores = outputs[2]};
 }
 
 Tensor sinkhorn_experts(const Tensor& logits, std::int64_t k) {
   COL_CHECK(logits.dim() == 2 && k >= 1 && k <= logits.size(1),
-            "sinkhorn_experts: k experts must be among those of logits [n, e]; got k {} and {}", k,
+            "k of sinkhorn_experts must be in [1, e] for logits [n, e]; got k {} and {}", k,
             c10::str(logits.sizes()));
   if (logits.is_meta()) return at::empty({logits.size(0), k}, logits.options().dtype(at::kLong));
   const at::NoGradGuard no_grad;
   constexpr double kEpsilon = 1e-8, kTolerance = 1e-4;
-  constexpr int kMostRounds = 200;  // a neglected expert drifts by kEpsilon without end
+  constexpr int kMaxIterations = 200;  // kEpsilon makes a starved expert drift forever
   const auto n = static_cast<double>(logits.size(0)), e = static_cast<double>(logits.size(1));
   const Tensor c = logits.to(at::kFloat).exp();
   Tensor d = at::ones({logits.size(1)}, c.options()), r;
-  bool moves = logits.size(0) > 0;
-  for (int round = 0; moves && round < kMostRounds; ++round) {
+  bool is_changing = logits.size(0) > 0;
+  for (int iteration = 0; is_changing && iteration < kMaxIterations; ++iteration) {
     const Tensor last = d;
     r = ((c * d).sum(1, true) + kEpsilon).mul_(n).reciprocal_();
     d = ((c * r).sum(0) + kEpsilon).mul_(e).reciprocal_();
-    moves = (d - last).abs().mean().item<float>() > kTolerance;
+    is_changing = (d - last).abs().mean().item<float>() > kTolerance;
   }
   return std::get<1>((c * d).topk(k, 1));
 }

@@ -12,14 +12,13 @@ namespace {
 void check_logits(const at::Tensor& logits, const at::Tensor& targets, std::int64_t valid_rows) {
   COL_CHECK(logits.dim() == 2 && logits.is_contiguous() && targets.dim() == 1 && targets.is_contiguous() &&
                 targets.scalar_type() == at::kLong && targets.size(0) == logits.size(0),
-            "vocabulary loss: logits must be contiguous [n, v] and targets int64 [n]; got {} and {} {}",
+            "logits must be contiguous [n, v] and targets int64 [n]; got {} and {} {}",
             c10::str(logits.sizes()), c10::toString(targets.scalar_type()), c10::str(targets.sizes()));
   COL_CHECK(targets.device() == logits.device(),
-            "vocabulary loss: targets must be on {}, the device of the logits; got {}; move them",
-            logits.device().str(), targets.device().str());
+            "targets must be on {}, the device of the logits; got {}; move them", logits.device().str(),
+            targets.device().str());
   COL_CHECK(valid_rows >= 0 && valid_rows <= logits.size(1),
-            "vocabulary loss: the valid columns must lie in the row; got {} of {}", valid_rows,
-            logits.size(1));
+            "valid columns must lie within the logits; got {} of {}", valid_rows, logits.size(1));
 }
 
 }  // namespace
@@ -40,19 +39,19 @@ LogitStats logit_stats(const at::Tensor& logits_nv, const at::Tensor& targets_n,
   return stats;
 }
 
-void logit_gradient(at::Tensor& logits_nv, const LogitStats& whole, const at::Tensor& targets_n,
+void logit_gradient(at::Tensor& logits_nv, const LogitStats& global, const at::Tensor& targets_n,
                     const at::Tensor& grad_n, std::int64_t first_row, std::int64_t valid_rows, double cap) {
   check_logits(logits_nv, targets_n, valid_rows);
   const at::ScalarType type = acc_type(logits_nv.scalar_type());
-  for (const at::Tensor& x : {whole.max, whole.sum_exp, grad_n})
+  for (const at::Tensor& x : {global.max, global.sum_exp, grad_n})
     COL_CHECK(x.scalar_type() == type && x.is_contiguous() && x.numel() == logits_nv.size(0),
-              "vocabulary loss: statistics must be contiguous {} [n]; got {} {}", c10::toString(type),
+              "logit statistics must be contiguous {} [n]; got {} {}", c10::toString(type),
               c10::toString(x.scalar_type()), c10::str(x.sizes()));
   with_float_type(logits_nv.scalar_type(), [&]<typename T>() {
     using A = kernels::Acc<T>;
     launch(logits_nv, kernels::cpu::logit_gradient<T>, kernels::cuda::logit_gradient<T>,
-           kernels::LogitGradient<T>{out<T>(logits_nv), in<std::int64_t>(targets_n), in<A>(whole.max),
-                                     in<A>(whole.sum_exp), in<A>(grad_n), logits_nv.size(0),
+           kernels::LogitGradient<T>{out<T>(logits_nv), in<std::int64_t>(targets_n), in<A>(global.max),
+                                     in<A>(global.sum_exp), in<A>(grad_n), logits_nv.size(0),
                                      logits_nv.size(1), valid_rows, first_row, static_cast<A>(cap)});
   });
 }

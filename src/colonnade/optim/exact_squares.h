@@ -1,4 +1,4 @@
-// A sum of squares that has the same bits however the elements are cut and whatever the order.
+// Sum of squares that is bitwise independent of sharding and summation order.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,11 +9,11 @@
 
 namespace colonnade::optim {
 
-/// The sum of x^2 over all elements of all ranks' tensors (any floating type, one device, any shapes). Each
-/// square, taken relative to the largest one of all ranks, is cut after 64 binary places and added as
-/// integers, which no order rounds: for 2^33 elements the sum is exact to 2^-31 of the largest square, for
-/// 2^40 ones nothing overflows. Not finite where an element is not. 0 on meta tensors. Communication: a
-/// maximum of one number and a sum of three over `ranks`; every rank must call it. On CUDA the host waits.
+/// Sum of x^2 over all elements of all ranks' tensors (any floating dtype, one device, any shapes). Squares
+/// relative to the largest of all ranks are truncated to 64 fractional bits and summed as integers, so the
+/// order causes no rounding: for 2^33 elements the sum is exact to 2^-31 of the largest square, and 2^40
+/// elements do not overflow. Not finite if an element is not. 0 on meta tensors. Communication: a max
+/// all-reduce of one number and a sum all-reduce of three over `ranks`. Collective. On CUDA the host waits.
 double exact_squares(const std::vector<at::Tensor>& tensors, const comm::Group& ranks,
                      const at::Device& device);
 

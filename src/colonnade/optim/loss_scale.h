@@ -1,4 +1,4 @@
-// The loss scale of fp16 training as a value: saved in the checkpoint as it is.
+// Loss scale of fp16 training, a value that checkpoints store.
 // Source: Megatron's core/optimizer/grad_scaler.py.
 #pragma once
 
@@ -10,8 +10,8 @@ namespace colonnade::optim {
 
 struct LossScale {
   double scale = 1.0;
-  int growth = 0;      ///< clean steps since the last change
-  int hysteresis = 0;  ///< overflows still forgiven
+  int growth = 0;      ///< steps without overflow since the last change
+  int hysteresis = 0;  ///< overflows still tolerated
   bool dynamic = false;
 
   static constexpr double kGrowth = 2.0;
@@ -25,8 +25,8 @@ inline LossScale initial_loss_scale(const config::Optimizer& settings, bool fp16
   return {.scale = settings.initial_loss_scale, .hysteresis = settings.hysteresis, .dynamic = true};
 }
 
-/// After a step: an overflow uses up hysteresis, then halves the scale (never below the minimum);
-/// `loss_scale_window` clean steps double it and restore the hysteresis.
+/// Loss scale after a step: an overflow consumes hysteresis, then halves the scale (not below the minimum);
+/// `loss_scale_window` steps without overflow double it and restore the hysteresis.
 constexpr LossScale next(LossScale now, bool overflow, const config::Optimizer& settings) {
   if (!now.dynamic) return now;
   if (overflow) {

@@ -9,7 +9,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/ops/optimizer.h"
 #include "colonnade/optim/exact_squares.h"
-#include "colonnade/tensor/tally.h"
+#include "colonnade/tensor/metric_sum.h"
 
 namespace colonnade::optim {
 namespace {
@@ -24,15 +24,15 @@ Optimizer::Optimizer(const config::Optimizer& settings, data_parallel::GradBuffe
       buffers_(&buffers),
       world_(std::move(world)),
       scale_(initial_loss_scale(settings, fp16)) {
-  cut_segments(buffers);
+  make_segments(buffers);
   for (const Segment& segment : segments_) count_elements(segment);
 }
 
-void Optimizer::cut_segments(data_parallel::GradBuffers& buffers) {
+void Optimizer::make_segments(data_parallel::GradBuffers& buffers) {
   const at::NoGradGuard no_grad;
   for (const auto& [parameter, offset] : buffers.entries()) {
     const std::int64_t end = offset + parameter->value.numel();
-    for (const data_parallel::Owned& owned : buffers.owned()) {
+    for (const data_parallel::OwnedShard& owned : buffers.owned()) {
       const std::int64_t from = std::max(offset, owned.begin);
       const std::int64_t to = std::min(end, owned.end);
       if (from >= to) continue;
@@ -48,11 +48,11 @@ void Optimizer::cut_segments(data_parallel::GradBuffers& buffers) {
   }
 }
 
-/// The elements of a segment that this rank owns among those that hold them, filling left out.
+/// Adds the elements of a segment that this rank counts in norms, without padding.
 void Optimizer::count_elements(const Segment& s) {
   const tensor::Parameter& p = *s.parameter;
-  if (p.is_copy || !buffers_->counts(p.spec.family)) return;
-  for (const layout::Range& owned : layout::owned(p.spec, p.shard)) {
+  if (p.is_tied_copy || !buffers_->is_primary_replica(p.spec.param_group)) return;
+  for (const layout::LocalSpan& owned : layout::owned(p.spec, p.shard)) {
     const std::int64_t from = std::max(owned.begin, s.begin);
     const std::int64_t to = std::min(owned.end, s.begin + s.grad.numel());
     if (from >= to) continue;
@@ -73,7 +73,7 @@ std::vector<double> Optimizer::sum_over_ranks(std::vector<double> values) {
 StepResult Optimizer::step(const StepOptions& options) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> grads;
-  for (const Counted& c : counted_) grads.push_back(c.grad);
+  for (const NormElements& c : counted_) grads.push_back(c.grad);
   const bool exact = buffers_->deterministic();
   const double squares = exact ? 0 : ops::sum_squares(grads);
   const double zeros = options.count_zeros ? static_cast<double>(ops::count_zeros(grads)) : 0.0;
@@ -93,7 +93,7 @@ StepResult Optimizer::step(const StepOptions& options) {
   return result;
 }
 
-/// Weights of two dimensions; the norms of queries and keys where --apply-wd-to-qk-layernorm asks for it.
+/// Weight decay applies to matrices and, with --apply-wd-to-qk-layernorm, to QK norms.
 bool Optimizer::decays(const tensor::Parameter& parameter) const {
   const std::string& name = parameter.spec.name;
   const bool qk_norm = name.ends_with(".q_layernorm.weight") || name.ends_with(".k_layernorm.weight");
@@ -139,7 +139,7 @@ void Optimizer::update(const StepOptions& options, double grad_scale) {
 double Optimizer::params_norm() {
   const at::NoGradGuard no_grad;
   double squares = 0;
-  for (const Counted& c : counted_)  // copies of 16-bit values one after the other: only the log asks
+  for (const NormElements& c : counted_)  // casts one at a time: slow, but only for logging
     squares += ops::sum_squares({c.model.to(c.grad.scalar_type())});
   return std::sqrt(sum_over_ranks({squares})[0]);
 }

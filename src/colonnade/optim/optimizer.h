@@ -1,5 +1,5 @@
-// Adam(W) and SGD over the stretches of the flat buffers that this rank owns. With the distributed
-// optimizer these are 1/size of every bucket, otherwise all of it; the code is the same.
+// Adam(W) and SGD over this rank's shards of the flat buffers: 1/size of every bucket with the distributed
+// optimizer, else all of it.
 // Source: Megatron's core/optimizer; Rajbhandari et al. 2020 (ZeRO-1); Loshchilov & Hutter 2019.
 #pragma once
 
@@ -15,12 +15,12 @@
 
 namespace colonnade::optim {
 
-/// A stretch of one parameter that this rank updates, with its optimizer state. Tensors are flat
-/// views of equal length, fp32 (float64 for float64 parameters).
+/// Shard of one parameter that this rank updates, with its optimizer state. Tensors are flat, of equal
+/// length, fp32 (float64 for float64 parameters).
 struct Segment {
   tensor::Parameter* parameter;
   std::int64_t begin;  ///< first element within the parameter's local part
-  at::Tensor main;     ///< the value that is updated; the parameter itself unless it is bf16 or fp16
+  at::Tensor main;     ///< main parameter that is updated; `model` itself unless that is bf16 or fp16
   at::Tensor model;    ///< the parameter's own elements
   at::Tensor grad;
   at::Tensor exp_avg;     ///< Adam's first moment, or SGD's momentum; undefined without momentum
@@ -34,11 +34,11 @@ struct StepOptions {
   bool count_zeros = false;
 };
 
-/// What a step did, equal on all ranks.
+/// Outcome of a step, equal on all ranks.
 struct StepResult {
   double grad_norm = 0;        ///< global L2 norm before clipping, loss scale removed
-  std::int64_t num_zeros = 0;  ///< zero elements of the gradient, when asked for
-  bool skipped = false;        ///< the norm was not finite: weights and optimizer state are as before
+  std::int64_t num_zeros = 0;  ///< zero elements of the gradient, with count_zeros
+  bool skipped = false;        ///< the norm was not finite: weights and optimizer state are unchanged
 };
 
 class Optimizer {
@@ -47,12 +47,12 @@ class Optimizer {
   Optimizer(const config::Optimizer& settings, data_parallel::GradBuffers& buffers, comm::Group world,
             bool fp16);
 
-  /// Norm, clipping (coefficient clip / (norm + 1e-6) where below 1), update, and the gather of the
-  /// parameters. A gradient that is not finite updates nothing (Megatron does the same under a loss scale,
-  /// and without one writes it into the weights). Call after GradBuffers::finish(). Each element counts once
-  /// in the norm, whatever the layout: its owner's float64 sum of squares; with deterministic buffers
-  /// exact_squares(), whose bits do not depend on the layout. Communication: one sum of 2 numbers over all
-  /// ranks, and what exact_squares() sends, so all have the same norm.
+  /// Computes the norm, clips (factor clip / (norm + 1e-6) if below 1), updates and all-gathers parameters. A
+  /// gradient that is not finite updates nothing (Megatron does the same with a loss scale; without one it
+  /// writes the gradient into the weights). Call after GradBuffers::finish(). Each element counts once in the
+  /// norm, whatever the layout: float64 sums of squares, or with deterministic buffers exact_squares(), whose
+  /// bits do not depend on the layout. Communication: one all-reduce of 2 numbers over all ranks, and that of
+  /// exact_squares().
   StepResult step(const StepOptions& options);
 
   /// L2 norm of all parameters (--log-params-norm).
@@ -63,18 +63,18 @@ class Optimizer {
   [[nodiscard]] std::int64_t steps() const { return steps_; }
   void set_steps(std::int64_t steps) { steps_ = steps; }
 
-  /// The state, for checkpoints. After new values were written into `main` or into the parameters
+  /// Shards with their state, for checkpoints. After writing new values into `main` or into the parameters,
   /// call adopt_main() or adopt_parameters().
   [[nodiscard]] std::vector<Segment>& segments() { return segments_; }
-  void adopt_main();        ///< model values = main values, gathered over the replicas
+  void adopt_main();        ///< model values = main values, all-gathered over the replicas
   void adopt_parameters();  ///< main values = model values
 
  private:
-  struct Counted {
-    at::Tensor grad;  ///< flat view of elements that this rank counts in the norm
+  struct NormElements {
+    at::Tensor grad;  ///< flat view of elements that this rank counts in norms
     at::Tensor model;
   };
-  void cut_segments(data_parallel::GradBuffers& buffers);
+  void make_segments(data_parallel::GradBuffers& buffers);
   void count_elements(const Segment& segment);
   std::vector<double> sum_over_ranks(std::vector<double> values);
   [[nodiscard]] bool decays(const tensor::Parameter& parameter) const;
@@ -86,7 +86,7 @@ class Optimizer {
   LossScale scale_;
   std::int64_t steps_ = 0;
   std::vector<Segment> segments_;
-  std::vector<Counted> counted_;
+  std::vector<NormElements> counted_;
 };
 
 }  // namespace colonnade::optim

@@ -8,6 +8,7 @@
 #include <optional>
 
 #include "colonnade/base/error.h"
+#include "colonnade/base/fault_text.h"
 #include "colonnade/preprocess/punkt.h"
 #include "colonnade/preprocess/training_texts.h"
 #include "colonnade/tokenizers/json_view.h"
@@ -17,7 +18,7 @@ namespace {
 
 namespace dom = simdjson::dom;
 
-/// The beginning of a line for a message, without what a terminal would not show.
+/// Start of a line for a message, without control characters.
 std::string shown(std::string_view line) {
   std::string text(line.substr(0, 60));
   std::replace_if(
@@ -26,14 +27,14 @@ std::string shown(std::string_view line) {
   return simdjson::validate_utf8(text) ? text : std::string("bytes that are not UTF-8");
 }
 
-/// Calls use(line) for every line of a chunk that is not blank, and bad(number, why) when that throws or the
-/// line is longer than `longest`; then `way_out` ends the message.
+/// Calls use(line) for every non-blank line of a chunk, and bad(number, why) if that throws or the line is
+/// longer than `longest`; `fix` ends the message then.
 template <typename Use, typename Bad>
 void for_each_line(const corpus::LineChunk& chunk, std::size_t longest, Use&& use, Bad&& bad,
-                   std::string_view way_out = "split the document or raise --max-document-mb") {
+                   std::string_view fix = "split the document or raise --max-document-mb") {
   std::int64_t number = chunk.begin.line;
   const auto too_long = [&](std::int64_t size) {
-    bad(number, fmt::format("must be at most {} bytes; got {}; {}", longest, size, way_out));
+    bad(number, fmt::format("must be at most {} bytes; got {}; {}", longest, size, fix));
   };
   if (chunk.too_long > 0) return too_long(chunk.too_long);
   const std::string_view text = chunk.text;
@@ -47,10 +48,10 @@ void for_each_line(const corpus::LineChunk& chunk, std::size_t longest, Use&& us
       continue;
     }
     try {
-      corpus::refuse_byte_order_mark(line, "{");
+      corpus::reject_byte_order_mark(line, "{");
       use(line);
     } catch (const simdjson::simdjson_error& error) {
-      bad(number, fmt::format("must be a JSON object; got '{}' ({}); mend or remove the line", shown(line),
+      bad(number, fmt::format("must be a JSON object; got '{}' ({}); fix or remove the line", shown(line),
                               error.what()));
     } catch (const DataError& error) {
       bad(number, error.what());
@@ -58,10 +59,10 @@ void for_each_line(const corpus::LineChunk& chunk, std::size_t longest, Use&& us
   }
 }
 
-/// Calls use(text) for the string, or each string of the list, under `key`; of equal keys the last counts, as
+/// Calls use(text) for the string, or each string of the list, under `key`; the last of equal keys counts, as
 /// in Python.
 template <typename Use>
-void for_each_text(const dom::object& object, const std::string& key, Use&& use) {
+void for_each_string(const dom::object& object, const std::string& key, Use&& use) {
   std::optional<dom::element> value;
   for (const dom::key_value_pair field : object)
     if (field.key == key) value = field.value;
@@ -73,7 +74,7 @@ void for_each_text(const dom::object& object, const std::string& key, Use&& use)
     std::string_view text;
     if (item.get(text) != simdjson::SUCCESS)
       throw DataError(
-          fmt::format("the key '{}' must be a string or a list of strings; got {}; mend or remove it", key,
+          fmt::format("the key '{}' must be a string or a list of strings; got {}; fix or remove it", key,
                       item.is_null() ? "null" : "something else"));
     use(text);
   };
@@ -81,14 +82,14 @@ void for_each_text(const dom::object& object, const std::string& key, Use&& use)
   for (const dom::element item : value->get_array()) use_string(item);
 }
 
-/// Copies the line only where too little is readable behind it.
+/// Parses a line in place; copies it only if too few bytes after it are readable.
 dom::object parse_line(dom::parser& parser, std::string_view line, const std::string& text) {
   const char* const readable = text.data() + text.capacity();
   const bool copy =
       readable - (line.data() + line.size()) < static_cast<std::ptrdiff_t>(simdjson::SIMDJSON_PADDING);
   const auto parsed = parser.parse(line.data(), line.size(), copy);
   if (parsed.error() == simdjson::SUCCESS) return parsed;
-  // No number is read here, and Python takes some that simdjson does not: wide integers, 1e999, NaN,
+  // Numbers are not used here, and Python accepts some that simdjson does not: large integers, 1e999, NaN,
   // Infinity.
   return parser.parse(tokenizers::rewrite_numbers(line, [](std::string_view) { return std::string("0"); }));
 }
@@ -111,31 +112,31 @@ EncodedChunk ChunkEncoder::encode(const std::string& file, const corpus::LineChu
     EncodedTexts& texts = encoded.keys[key];
     const std::size_t ids_before = texts.ids.size();
     const std::size_t lengths_before = texts.lengths.size();
-    for_each_text(object, options_.json_keys[key], [&](std::string_view text) { add_text(text, texts); });
+    for_each_string(object, options_.json_keys[key], [&](std::string_view text) { add_text(text, texts); });
     if (options_.append_eod && texts.ids.size() > ids_before) {
       texts.ids.push_back(tokenizer_.eod());
       ++texts.lengths.back();
     }
     texts.sequences.push_back(texts.lengths.size() - lengths_before);
   };
-  // A line that cannot be used leaves nothing under any key.
-  std::vector<std::pair<std::size_t, std::size_t>> whole(encoded.keys.size());
+  // An unusable line must leave nothing under any key: sizes after the last good line.
+  std::vector<std::pair<std::size_t, std::size_t>> good(encoded.keys.size());
   const auto use = [&](std::string_view line) {
     const dom::object object = parse_line(parser, line, chunk.text);
     for (std::size_t i = 0; i < encoded.keys.size(); ++i) encode_key(object, i);
     for (std::size_t i = 0; i < encoded.keys.size(); ++i)
-      whole[i] = {encoded.keys[i].ids.size(), encoded.keys[i].lengths.size()};
-    encoded.places.push_back(encoded.lines++);
+      good[i] = {encoded.keys[i].ids.size(), encoded.keys[i].lengths.size()};
+    encoded.document_lines.push_back(encoded.lines++);
   };
   const auto bad = [&](std::int64_t number, const std::string& why) {
-    std::string message = fmt::format("{} {}: {}", file, chunk.name_of(number), why);
-    if (!options_.skip_bad_lines) throw DataError(message + "; --on-error skip leaves such lines out");
+    std::string message = fault_text(file + " " + chunk.name_of(number), why);
+    if (!options_.skip_bad_lines) throw DataError(message + "; --on-error skip skips such lines");
     for (std::size_t i = 0; i < encoded.keys.size(); ++i) {
-      encoded.keys[i].ids.resize(whole[i].first);
-      encoded.keys[i].lengths.resize(whole[i].second);
-      encoded.keys[i].sequences.resize(encoded.places.size());
+      encoded.keys[i].ids.resize(good[i].first);
+      encoded.keys[i].lengths.resize(good[i].second);
+      encoded.keys[i].sequences.resize(encoded.document_lines.size());
     }
-    encoded.bad.push_back(std::move(message));
+    encoded.skipped.push_back(std::move(message));
     ++encoded.lines;
   };
   for_each_line(chunk, static_cast<std::size_t>(options_.longest_line), use, bad);
@@ -146,9 +147,9 @@ void ChunkEncoder::add_text(std::string_view text, EncodedTexts& encoded) const 
   constexpr std::size_t kLong = 1 << 16;
   if (text.size() < kLong) return encode_text(text, encoded);
   const auto bytes = static_cast<std::int64_t>(text.size());
-  const auto leave = [&](ByteGate* gate) { gate->leave(bytes); };
-  long_texts_.enter(bytes);
-  const std::unique_ptr<ByteGate, decltype(leave)> inside(&long_texts_, leave);
+  const auto leave = [&](ByteSemaphore* gate) { gate->release(bytes); };
+  long_texts_.acquire(bytes);
+  const std::unique_ptr<ByteSemaphore, decltype(leave)> inside(&long_texts_, leave);
   encode_text(text, encoded);
 }
 
@@ -191,7 +192,7 @@ class TrainingTexts {
   }
 
  private:
-  /// Texts of the next chunk, of which there may be none.
+  /// Reads the texts of the next chunk, possibly none.
   void read_chunk() {
     texts_.clear();
     at_ = 0;
@@ -209,14 +210,14 @@ class TrainingTexts {
     const auto keep = [&](std::string_view text) { texts_.emplace_back(text); };
     const auto use = [&](std::string_view line) {
       if (!json && chunk_.begin.byte == 0 && line.data() == chunk_.text.data())
-        corpus::refuse_byte_order_mark(line, "");
+        corpus::reject_byte_order_mark(line, "");
       if (!json) return keep(line);
-      for_each_text(parse_line(parser_, line, chunk_.text), json_key_, keep);
+      for_each_string(parse_line(parser_, line, chunk_.text), json_key_, keep);
     };
     const auto bad = [&](std::int64_t number, const std::string& why) {
-      throw DataError(fmt::format("{} {}: {}", input.string(), chunk_.name_of(number), why));
+      throw DataError(fault_text(input.string() + " " + chunk_.name_of(number), why));
     };
-    for_each_line(chunk_, kLongestTrainingLine, use, bad, "break it into lines");
+    for_each_line(chunk_, kLongestTrainingLine, use, bad, "split it into lines");
   }
 
   std::vector<std::filesystem::path> inputs_;

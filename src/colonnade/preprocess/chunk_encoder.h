@@ -1,4 +1,4 @@
-// Lines of JSON to token ids, chunk by chunk: the part of preprocessing that threads do side by side.
+// Encoding of JSON lines to token ids, chunk by chunk; the part of preprocessing that runs in parallel.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "colonnade/base/byte_gate.h"
+#include "colonnade/base/byte_semaphore.h"
 #include "colonnade/corpus/text_reader.h"
 #include "colonnade/preprocess/preprocess.h"
 
@@ -14,7 +14,7 @@ namespace colonnade::preprocess {
 
 class Punkt;
 
-/// The documents of one key in a chunk: ids of all, lengths of all sequences, sequences of each document.
+/// Documents of one key in a chunk: ids of all, lengths of all sequences, number of sequences per document.
 struct EncodedTexts {
   std::vector<std::int32_t> ids, lengths;
   std::vector<std::size_t> sequences;
@@ -22,21 +22,20 @@ struct EncodedTexts {
 
 struct EncodedChunk {
   std::vector<EncodedTexts> keys;
-  std::vector<std::int64_t> places;  ///< of each document among the lines
-  std::int64_t lines = 0;            ///< that are not blank
-  std::vector<std::string> bad;      ///< "FILE line N: why" of those that were skipped
+  std::vector<std::int64_t> document_lines;  ///< per document: index among the non-blank lines of the chunk
+  std::int64_t lines = 0;                    ///< non-blank lines
+  std::vector<std::string> skipped;          ///< "FILE line N: why" per skipped line
 };
 
 class ChunkEncoder {
  public:
-  /// Both live longer. Throws DataError for a folder of Punkt that cannot be read.
+  /// Both arguments must outlive the encoder. Throws DataError for an unreadable Punkt model.
   ChunkEncoder(const PreprocessOptions& options, const tokenizers::Tokenizer& tokenizer);
   ~ChunkEncoder();
   ChunkEncoder(const ChunkEncoder&) = delete;
   ChunkEncoder& operator=(const ChunkEncoder&) = delete;
 
-  /// Safe to call from many threads. Throws DataError that names the first line that cannot be used, unless
-  /// they are skipped.
+  /// Thread-safe. Throws DataError naming the first unusable line, unless bad lines are skipped.
   [[nodiscard]] EncodedChunk encode(const std::string& file, const corpus::LineChunk& chunk) const;
 
  private:
@@ -46,10 +45,10 @@ class ChunkEncoder {
   const PreprocessOptions& options_;
   const tokenizers::Tokenizer& tokenizer_;
   std::unique_ptr<const Punkt> punkt_;
-  mutable ByteGate long_texts_;  // tokenizers need many times the memory of their text
+  mutable ByteSemaphore long_texts_;  // bounds memory: tokenizers need many times the size of their text
 };
 
-/// Lines that are not blank.
+/// Number of non-blank lines.
 std::int64_t count_lines(const corpus::LineChunk& chunk);
 
 }  // namespace colonnade::preprocess

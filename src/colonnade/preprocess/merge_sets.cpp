@@ -12,9 +12,9 @@ namespace colonnade::preprocess {
 
 namespace fs = std::filesystem;
 
-std::vector<std::string> data_sets_in(const fs::path& folder) {
+std::vector<std::string> dataset_prefixes_in(const fs::path& folder) {
   std::set<std::string> prefixes;
-  for (const auto& entry : entries_of(folder)) {
+  for (const auto& entry : sorted_entries(folder)) {
     const fs::path& path = entry.path();
     if (path.extension() == ".bin" || path.extension() == ".idx")
       prefixes.insert(fs::path(path).replace_extension().string());
@@ -23,8 +23,8 @@ std::vector<std::string> data_sets_in(const fs::path& folder) {
     for (const fs::path& file : {fs::path(prefix + ".bin"), fs::path(prefix + ".idx")})
       if (!fs::is_regular_file(file))
         throw DataError(fmt::format(
-            "{}: a data set must be two files, PREFIX.bin and PREFIX.idx; got one without this; copy "
-            "it too or move the other one away",
+            "{}: a data set must be two files, PREFIX.bin and PREFIX.idx; got one without this; copy it too or move "
+            "the other one away",
             file.string()));
   if (prefixes.empty())
     throw DataError(fmt::format(
@@ -44,7 +44,7 @@ MergedCounts merge_sets(const std::vector<std::string>& prefixes, const std::str
     const data::IndexedDataset set(prefix, multimodal);
     if (set.has_modes() && !multimodal)
       throw ConfigError(fmt::format(
-          "--multimodal must be given for data sets with modes; got {} without; give it", prefix));
+          "--multimodal must be given for data sets with modes; got {} without it; add the flag", prefix));
     if (!builder) builder.emplace(output, set.type(), multimodal);
     builder->add_index(set);
     counts.documents += set.num_documents();

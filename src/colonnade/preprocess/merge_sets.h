@@ -1,4 +1,4 @@
-// Several indexed data sets as one: what `colonnade data merge` does.
+// Merging of indexed data sets for `colonnade data merge`.
 #pragma once
 
 #include <cstdint>
@@ -8,18 +8,18 @@
 
 namespace colonnade::preprocess {
 
-/// Prefixes of the data sets in a folder, by name; other files are passed over. Throws DataError when a .bin
-/// or .idx stands alone or there is none.
-std::vector<std::string> data_sets_in(const std::filesystem::path& folder);
+/// Prefixes of the data sets in a folder, sorted by name; other files are ignored. Throws DataError if a .bin
+/// or .idx has no counterpart or if there is no data set.
+std::vector<std::string> dataset_prefixes_in(const std::filesystem::path& folder);
 
 struct MergedCounts {
   std::int64_t documents = 0, sequences = 0, tokens = 0;
 };
 
-/// Writes the documents of all sets, one set after the other, to OUTPUT.bin and .idx, byte for byte as
-/// Megatron's merge_datasets.py. Memory does not grow with the sets. Throws DataError for a damaged set or
-/// one of another type than the first, ConfigError when the output is one of the inputs, or when a set has
-/// modes and `multimodal` is off.
+/// Concatenates the documents of all data sets into OUTPUT.bin and .idx, byte-identical to Megatron's
+/// merge_datasets.py, in constant memory. Throws DataError for a damaged data set or one of another type than
+/// the first, and ConfigError if the output is one of the inputs, or if a data set has modes and `multimodal`
+/// is off.
 MergedCounts merge_sets(const std::vector<std::string>& prefixes, const std::string& output, bool multimodal);
 
 }  // namespace colonnade::preprocess

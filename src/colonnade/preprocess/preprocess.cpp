@@ -1,4 +1,4 @@
-// See preprocess.h. Workers take chunks in turn, encode them side by side and write them in turn.
+// See preprocess.h. Workers read chunks in order, encode them in parallel and write them in order.
 #include "colonnade/preprocess/preprocess.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 #include <set>
 #include <thread>
 
-#include "colonnade/base/byte_gate.h"
+#include "colonnade/base/byte_semaphore.h"
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
 #include "colonnade/corpus/text_reader.h"
@@ -25,7 +25,7 @@ namespace {
 namespace fs = std::filesystem;
 using Clock = std::chrono::steady_clock;
 
-/// Bytes of text that are encoded at a time, by all workers; one line may be longer.
+/// Maximum bytes of text being encoded by all workers together; a single line may be longer.
 constexpr std::int64_t kTextInFlight = 48LL << 20;
 
 corpus::LineLimits limits_of(const PreprocessOptions& options) {
@@ -34,16 +34,16 @@ corpus::LineLimits limits_of(const PreprocessOptions& options) {
 
 class Pipeline {
  public:
-  /// Without `output` and `journal` nothing is written, and it ends after `most` documents.
+  /// Without `output` and `journal` it writes nothing and stops after `max_documents`.
   Pipeline(const PreprocessOptions& options, const tokenizers::Tokenizer& tokenizer,
            const PreprocessEvents& events, PreprocessPoint from, PreprocessOutput* output,
-           PreprocessJournal* journal, std::int64_t most = std::numeric_limits<std::int64_t>::max())
+           PreprocessJournal* journal, std::int64_t max_documents = std::numeric_limits<std::int64_t>::max())
       : options_(options),
         events_(events),
         encoder_(options, tokenizer),
         output_(output),
         journal_(journal),
-        most_(most),
+        max_documents_(max_documents),
         next_input_(from.input),
         start_(from.position),
         point_(std::move(from)) {
@@ -65,16 +65,16 @@ class Pipeline {
     std::int64_t number = 0;
     std::size_t input = 0;
     corpus::LineChunk lines;
-    std::int64_t file_bytes = 0;  // of all inputs that were read so far
+    std::int64_t file_bytes = 0;  // read bytes of all inputs so far
   };
 
   std::int64_t file_size(std::size_t input) const {
     return static_cast<std::int64_t>(fs::file_size(options_.inputs[input]));
   }
 
-  /// The next chunk of all inputs; false at the end. Behind a fault nothing is read: what the reader was at
-  /// is lost.
-  bool take(Chunk& chunk) {
+  /// Reads the next chunk of the inputs; returns false at the end. After an error nothing more is read, since
+  /// the reader's position is undefined.
+  bool read_chunk(Chunk& chunk) {
     const std::lock_guard lock(reading_);
     chunk.number = next_chunk_++;
     try {
@@ -97,14 +97,14 @@ class Pipeline {
       chunk.input = next_input_;
       if (reader_->next(chunk.lines)) {
         chunk.file_bytes = files_before_ + chunk.lines.file_bytes;
-        return gate_.enter(static_cast<std::int64_t>(chunk.lines.text.size()));
+        return gate_.acquire(static_cast<std::int64_t>(chunk.lines.text.size()));
       }
       reader_.reset();
       files_before_ += file_size(next_input_++);
     }
   }
 
-  /// Reading errors belong to the chunk that was asked for, so they wait for their turn too.
+  /// Read errors belong to their chunk, so they are reported in its turn as well.
   void work() {
     for (;;) {
       Chunk chunk;
@@ -112,14 +112,14 @@ class Pipeline {
       std::exception_ptr error;
       bool more = true;
       try {
-        more = take(chunk);
+        more = read_chunk(chunk);
         if (more) encoded = encoder_.encode(options_.inputs[chunk.input].string(), chunk.lines);
       } catch (...) {
         error = std::current_exception();
       }
       std::unique_lock lock(writing_);
-      turn_.wait(lock, [&] { return next_written_ == chunk.number || over_; });
-      if (over_) return;
+      turn_.wait(lock, [&] { return next_written_ == chunk.number || done_; });
+      if (done_) return;
       if (more && error == nullptr) {
         try {
           write(chunk, encoded);
@@ -127,28 +127,28 @@ class Pipeline {
           error = std::current_exception();
         }
       }
-      gate_.leave(static_cast<std::int64_t>(chunk.lines.text.size()));
+      gate_.release(static_cast<std::int64_t>(chunk.lines.text.size()));
       error_ = error;
       ++next_written_;
-      over_ = !more || error != nullptr || point_.progress.documents >= most_;
-      if (over_) gate_.close();
+      done_ = !more || error != nullptr || point_.progress.documents >= max_documents_;
+      if (done_) gate_.close();
       turn_.notify_all();
-      if (over_) return;
+      if (done_) return;
     }
   }
 
   void write(const Chunk& chunk, const EncodedChunk& encoded) {
     if (output_ != nullptr) output_->add(encoded, point_.lines);
     if (events_.skipped)
-      for (const std::string& why : encoded.bad) events_.skipped(why);
+      for (const std::string& why : encoded.skipped) events_.skipped(why);
     point_.input = chunk.input;
     point_.position = chunk.lines.end;
     point_.lines += encoded.lines;
     PreprocessProgress& done = point_.progress;
     for (const EncodedTexts& key : encoded.keys) done.tokens += static_cast<std::int64_t>(key.ids.size());
-    done.documents += static_cast<std::int64_t>(encoded.places.size());
+    done.documents += static_cast<std::int64_t>(encoded.document_lines.size());
     done.text_bytes += chunk.lines.end.byte - chunk.lines.begin.byte;
-    done.skipped += static_cast<std::int64_t>(encoded.bad.size());
+    done.skipped += static_cast<std::int64_t>(encoded.skipped.size());
     done.file_bytes = chunk.file_bytes;
     if (events_.progress) events_.progress(done);
     const bool stop = events_.stop && events_.stop();
@@ -157,13 +157,13 @@ class Pipeline {
     if (journal_ != nullptr && (stop || due)) {
       point_.sets = output_->sync();
       journal_->add(point_);
-      output_->keep_parts(true);
+      output_->keep_part_files(true);
       last_point_ = Clock::now();
     }
     if (stop)
-      throw StopRequested(fmt::format(
-          "preprocess: stopped by a signal after {} documents; the same command goes on from there",
-          done.documents));
+      throw StopRequested(
+          fmt::format("preprocess: stopped by a signal after {} documents; the same command resumes there",
+                      done.documents));
   }
 
   const PreprocessOptions& options_;
@@ -171,8 +171,8 @@ class Pipeline {
   const ChunkEncoder encoder_;
   PreprocessOutput* output_;
   PreprocessJournal* journal_;
-  std::int64_t most_;
-  ByteGate gate_{kTextInFlight};
+  std::int64_t max_documents_;
+  ByteSemaphore gate_{kTextInFlight};
 
   std::mutex reading_;  // guards the next five
   std::unique_ptr<corpus::LineReader> reader_;
@@ -184,7 +184,7 @@ class Pipeline {
   std::mutex writing_;  // guards the rest and the output
   std::condition_variable turn_;
   std::int64_t next_written_ = 0;
-  bool over_ = false;
+  bool done_ = false;
   std::exception_ptr error_;
   PreprocessPoint point_;
   Clock::time_point last_point_ = Clock::now();
@@ -193,28 +193,28 @@ class Pipeline {
 void check(const PreprocessOptions& options, const tokenizers::Tokenizer& tokenizer) {
   if (options.append_eod && tokenizer.eod() < 0)
     throw ConfigError(
-        "--append-eod: the tokenizer must have an end of document; got none; train it with an eos piece");
+        "--append-eod requires a tokenizer with an end of document; got none; train it with an eos piece");
   const std::set<std::string> keys(options.json_keys.begin(), options.json_keys.end());
   if (keys.size() != options.json_keys.size())
-    throw ConfigError("--json-keys: each key must be there once, for each gives a data set; got one twice");
+    throw ConfigError("--json-keys must name each key once, since each gives a data set; got one twice");
 }
 
-/// Size and time of change, so that another file of the same name is another one.
-nlohmann::json about(const fs::path& path) {
-  std::error_code missing;  // told when it is opened
+/// Path, size and modification time, which distinguish files of the same name.
+nlohmann::json file_stamp(const fs::path& path) {
+  std::error_code missing;  // reported when the file is opened
   const auto time = fs::last_write_time(path, missing).time_since_epoch();
   return {fs::absolute(path).string(), missing ? 0 : fs::file_size(path, missing),
           std::chrono::duration_cast<std::chrono::nanoseconds>(time).count()};
 }
 
-/// All that decides the bytes, in one line.
+/// All settings that determine the output bytes, in one line.
 std::string settings_of(const PreprocessOptions& options) {
   nlohmann::json inputs = nlohmann::json::array(), model = nlohmann::json::array();
-  for (const fs::path& input : options.inputs) inputs.push_back(about(input));
+  for (const fs::path& input : options.inputs) inputs.push_back(file_stamp(input));
   if (!options.punkt_model.empty()) {
     std::set<fs::path> files;
-    for (const auto& entry : entries_of(options.punkt_model)) files.insert(entry.path());
-    for (const fs::path& file : files) model.push_back(about(file));
+    for (const auto& entry : sorted_entries(options.punkt_model)) files.insert(entry.path());
+    for (const fs::path& file : files) model.push_back(file_stamp(file));
   }
   return nlohmann::json{{"inputs", inputs},
                         {"json_keys", options.json_keys},
@@ -229,7 +229,7 @@ std::string settings_of(const PreprocessOptions& options) {
       .dump();
 }
 
-std::int64_t lines_of(const PreprocessOptions& options, const std::function<bool()>& stop) {
+std::int64_t count_input_lines(const PreprocessOptions& options, const std::function<bool()>& stop) {
   std::int64_t lines = 0;
   corpus::LineChunk chunk;
   for (const fs::path& input : options.inputs) {
@@ -238,20 +238,21 @@ std::int64_t lines_of(const PreprocessOptions& options, const std::function<bool
       lines += count_lines(chunk);
       if (stop && stop())
         throw StopRequested(fmt::format(
-            "preprocess: stopped by a signal after {} lines were counted; the same command counts them anew",
+            "preprocess: stopped by a signal after {} lines were counted; the same command counts them again",
             lines));
     }
   }
   return lines;
 }
 
-bool is_there(const fs::path& path) {
+bool file_exists(const fs::path& path) {
   std::error_code ignored;
   return fs::exists(path, ignored);
 }
 
-/// Chunks of all workers must fit what is encoded at a time; the limit of a line is known by whole chunks.
-PreprocessOptions with_chunks(PreprocessOptions options) {
+/// Limits the chunk size so that the chunks of all workers fit kTextInFlight and long lines are detected per
+/// chunk.
+PreprocessOptions with_chunk_size(PreprocessOptions options) {
   const std::int64_t share =
       std::max<std::int64_t>(kTextInFlight / (2 * std::max(options.workers, 1)), 1 << 16);
   options.chunk_bytes = std::min({options.chunk_bytes, share, options.longest_line});
@@ -263,25 +264,24 @@ PreprocessProgress run_with(const PreprocessOptions& options, const tokenizers::
   const std::optional<PreprocessPoint> last = journal.begin();
   PreprocessPoint point = last.value_or(PreprocessPoint{});
   if (events.note && last)
-    events.note(
-        fmt::format("goes on after {} documents of the run that was stopped", point.progress.documents));
+    events.note(fmt::format("resuming after {} documents of the interrupted run", point.progress.documents));
   if (events.note && journal.replaced())
-    events.note("begins anew: settings or inputs are not those of the run that was stopped");
+    events.note("starting over: settings or inputs differ from those of the interrupted run");
   for (const fs::path& input : options.inputs)
     point.progress.total_bytes += static_cast<std::int64_t>(fs::file_size(input));
   const bool count = options.partitions > 1 && options.keep_sequential && !point.complete;
   PreprocessOutput output(options, data::token_type_for(tokenizer.vocab_size()),
-                          count ? lines_of(options, events.stop) : 0, last ? &*last : nullptr);
-  output.keep_parts(last.has_value());
+                          count ? count_input_lines(options, events.stop) : 0, last ? &*last : nullptr);
+  output.keep_part_files(last.has_value());
   if (!point.complete) {
     Pipeline pipeline(options, tokenizer, events, std::move(point), &output, &journal);
     try {
       point = pipeline.run();
       output.require_tokens(point.progress.documents);
     } catch (const DataError&) {
-      // What the inputs hold goes away only with other inputs; one that is gone may come back with its disk.
-      if (std::ranges::all_of(options.inputs, is_there)) {
-        output.keep_parts(false);
+      // Bad input stays bad, so the run is discarded; but a missing input may come back with its disk.
+      if (std::ranges::all_of(options.inputs, file_exists)) {
+        output.keep_part_files(false);
         journal.remove();
       }
       throw;
@@ -289,7 +289,7 @@ PreprocessProgress run_with(const PreprocessOptions& options, const tokenizers::
     point.complete = true;
     point.sets = output.sync();
     journal.add(point);
-    output.keep_parts(true);
+    output.keep_part_files(true);
   }
   output.finish(events.stop);
   journal.remove();
@@ -301,8 +301,8 @@ PreprocessProgress run_with(const PreprocessOptions& options, const tokenizers::
 PreprocessProgress preprocess(const PreprocessOptions& given, const tokenizers::Tokenizer& tokenizer,
                               const PreprocessEvents& events) {
   check(given, tokenizer);
-  allow_open_files(given);
-  const PreprocessOptions options = with_chunks(given);
+  raise_open_file_limit(given);
+  const PreprocessOptions options = with_chunk_size(given);
   PreprocessJournal journal(options.output_prefix, settings_of(options));
   try {
     return run_with(options, tokenizer, events, journal);
@@ -319,7 +319,7 @@ std::vector<double> measure_preprocess(PreprocessOptions options, const tokenize
   std::vector<double> rates;
   for (const std::int64_t each : workers) {
     options.workers = static_cast<int>(each);
-    const PreprocessOptions chunked = with_chunks(options);
+    const PreprocessOptions chunked = with_chunk_size(options);
     const auto start = Clock::now();
     Pipeline pipeline(chunked, tokenizer, silent, {}, nullptr, nullptr, documents);
     const std::int64_t done = pipeline.run().progress.documents;

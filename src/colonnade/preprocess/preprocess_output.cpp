@@ -50,40 +50,42 @@ PreprocessPoint from_json(const json& line) {
 
 PreprocessJournal::PreprocessJournal(const std::string& output_prefix, std::string settings)
     : path_(output_prefix + ".resume"), settings_(std::move(settings)) {
-  std::error_code ignored;  // what cannot be made is told by open
+  std::error_code ignored;  // open reports a missing folder
   if (path_.has_parent_path()) fs::create_directories(path_.parent_path(), ignored);
   fd_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
-  if (fd_ < 0) refuse();
+  if (fd_ < 0) throw_not_writable();
   if (::flock(fd_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
     ::close(fd_);
     throw ConfigError(fmt::format(
-        "--output-prefix: one process at a time must write a data set; got {}, which another one writes; wait "
-        "for it or choose another prefix",
+        "--output-prefix: only one process may write a data set; got {}, which another one writes; wait for it or "
+        "choose another prefix",
         output_prefix));
   }
 }
 
 PreprocessJournal::~PreprocessJournal() { ::close(fd_); }
 
-void PreprocessJournal::refuse() const {
-  throw ConfigError(
-      fmt::format("--output-prefix: its folder must be writable and have room; got {} for {}; choose another "
-                  "folder or make room",
-                  std::strerror(errno), path_.string()));
+void PreprocessJournal::throw_not_writable() const {
+  throw ConfigError(fmt::format(
+      "--output-prefix: its folder must be writable and have free space; got {} for {}; choose another "
+      "folder or free space",
+      std::strerror(errno), path_.string()));
 }
 
 std::optional<PreprocessPoint> PreprocessJournal::begin() {
   const std::string text = read_file(path_);
   std::optional<PreprocessPoint> point;
-  std::size_t whole = text.find('\n') + 1;  // bytes that end with a line; npos + 1 is 0
-  const bool same = whole > 0 && text.compare(0, whole - 1, settings_) == 0;
-  replaced_ = whole > 0 && !same;
-  for (std::size_t end = 0; same && (end = text.find('\n', whole)) != std::string::npos; whole = end + 1) {
-    const json line = json::parse(text.substr(whole, end - whole), nullptr, false);
+  std::size_t complete = text.find('\n') + 1;  // end of the last complete line; npos + 1 is 0
+  const bool same = complete > 0 && text.compare(0, complete - 1, settings_) == 0;
+  replaced_ = complete > 0 && !same;
+  for (std::size_t end = 0; same && (end = text.find('\n', complete)) != std::string::npos;
+       complete = end + 1) {
+    const json line = json::parse(text.substr(complete, end - complete), nullptr, false);
     if (line.is_discarded()) break;
     point = from_json(line);
   }
-  if (::ftruncate(fd_, same ? static_cast<off_t>(whole) : 0) != 0 || ::lseek(fd_, 0, SEEK_END) < 0) refuse();
+  if (::ftruncate(fd_, same ? static_cast<off_t>(complete) : 0) != 0 || ::lseek(fd_, 0, SEEK_END) < 0)
+    throw_not_writable();
   if (!same) append(settings_);
   has_point_ = point.has_value();
   return point;
@@ -92,7 +94,7 @@ std::optional<PreprocessPoint> PreprocessJournal::begin() {
 void PreprocessJournal::append(const std::string& line) {
   const std::string text = line + "\n";
   if (::write(fd_, text.data(), text.size()) != static_cast<ssize_t>(text.size()) || ::fsync(fd_) != 0)
-    refuse();
+    throw_not_writable();
 }
 
 void PreprocessJournal::add(const PreprocessPoint& point) {
@@ -106,8 +108,8 @@ void PreprocessJournal::remove() {
   has_point_ = false;
 }
 
-void allow_open_files(const PreprocessOptions& options) {
-  constexpr rlim_t kOthers = 32;  // inputs, the journal, an index, what the process has open already
+void raise_open_file_limit(const PreprocessOptions& options) {
+  constexpr rlim_t kOthers = 32;  // inputs, the journal, an index, files that are already open
   const auto sets = static_cast<rlim_t>(options.partitions) * options.json_keys.size();
   const rlim_t needed = 3 * sets + kOthers;
   struct rlimit limit {};
@@ -115,8 +117,8 @@ void allow_open_files(const PreprocessOptions& options) {
   limit.rlim_cur = limit.rlim_max;
   if (::setrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur >= needed) return;
   throw ConfigError(fmt::format(
-      "--partitions: each of them holds 3 files open for each key; got {} partitions and {} keys, which need {} "
-      "files, and a limit of {} (ulimit -Hn); ask for fewer partitions or raise the limit",
+      "--partitions: each partition needs 3 open files per key; got {} partitions and {} keys, which need {} files, "
+      "and a limit of {} (ulimit -Hn); set fewer partitions or raise the limit",
       options.partitions, options.json_keys.size(), needed, limit.rlim_max));
 }
 
@@ -135,7 +137,7 @@ PreprocessOutput::PreprocessOutput(const PreprocessOptions& options, data::Token
   }
 }
 
-/// -1: of all partitions.
+/// Prefix of a partition, or of the merged data set for partition -1.
 std::string PreprocessOutput::prefix_of(std::size_t key, std::int64_t partition) const {
   return fmt::format("{}_{}{}_{}", options_.output_prefix, partition < 0 ? "" : fmt::format("{}_", partition),
                      options_.json_keys[key], options_.punkt_model.empty() ? "document" : "sentence");
@@ -151,12 +153,12 @@ void PreprocessOutput::add(const EncodedChunk& chunk, std::int64_t first_line) {
   for (std::size_t key = 0; key < chunk.keys.size(); ++key) {
     std::span<const std::int32_t> ids(chunk.keys[key].ids);
     std::span<const std::int32_t> lengths(chunk.keys[key].lengths);
-    for (std::size_t i = 0; i < chunk.places.size(); ++i) {
+    for (std::size_t i = 0; i < chunk.document_lines.size(); ++i) {
       const std::size_t sequences = chunk.keys[key].sequences[i];
       const std::span<const std::int32_t> own = lengths.first(sequences);
       std::size_t tokens = 0;
       for (const std::int32_t length : own) tokens += static_cast<std::size_t>(length);
-      builder(partition_of(first_line + chunk.places[i]), key).add_document(ids.first(tokens), own);
+      builder(partition_of(first_line + chunk.document_lines[i]), key).add_document(ids.first(tokens), own);
       ids = ids.subspan(tokens);
       lengths = lengths.subspan(sequences);
     }
@@ -169,8 +171,8 @@ std::vector<data::WrittenCounts> PreprocessOutput::sync() {
   return written;
 }
 
-void PreprocessOutput::keep_parts(bool keep) {
-  for (const auto& each : builders_) each->keep_parts(keep);
+void PreprocessOutput::keep_part_files(bool keep) {
+  for (const auto& each : builders_) each->keep_part_files(keep);
 }
 
 void PreprocessOutput::require_tokens(std::int64_t documents) const {
@@ -180,24 +182,24 @@ void PreprocessOutput::require_tokens(std::int64_t documents) const {
       tokens += builder(static_cast<std::size_t>(i), key).num_tokens();
     if (tokens == 0)
       throw DataError(fmt::format(
-          "{}: a data set must hold tokens; got {} documents without any under the key '{}'; check the files and "
-          "the keys of their lines",
+          "{}: a data set must hold tokens; got {} documents without any under the key '{}'; check the files and the "
+          "keys of their lines",
           options_.output_prefix, documents, options_.json_keys[key]));
   }
 }
 
 void PreprocessOutput::finish(const std::function<bool()>& stop) {
-  const auto ask = [&stop] {
+  const auto check_stop = [&stop] {
     if (stop && stop())
       throw StopRequested(
-          "preprocess: stopped by a signal while partitions were put together; the same command goes on there");
+          "preprocess: stopped by a signal while partitions were merged; the same command resumes there");
   };
   for (const auto& each : builders_) each->finalize();
   if (options_.partitions == 1) return;
   for (std::size_t key = 0; key < options_.json_keys.size(); ++key) {
     data::IndexedDatasetBuilder merged(prefix_of(key, -1), type_);
     for (std::int64_t i = 0; i < options_.partitions; ++i)
-      merged.add_index(data::IndexedDataset(prefix_of(key, i)), ask);
+      merged.add_index(data::IndexedDataset(prefix_of(key, i)), check_stop);
     merged.finalize();
   }
 }

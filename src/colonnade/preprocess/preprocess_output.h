@@ -1,5 +1,5 @@
-// What preprocessing writes: the data sets of all keys and partitions, and the journal that lets a killed run
-// go on.
+// Output of preprocessing: the data sets of all keys and partitions, and the journal from which a killed run
+// resumes.
 #pragma once
 
 #include <cstdint>
@@ -17,40 +17,40 @@
 
 namespace colonnade::preprocess {
 
-/// How far a run is: everything before is on the disk.
+/// A resume point: all output before it is on disk.
 struct PreprocessPoint {
-  std::size_t input = 0;          ///< which of the inputs is read
-  corpus::LinePosition position;  ///< where in it
-  std::int64_t lines = 0;         ///< that are not blank, of all inputs
+  std::size_t input = 0;          ///< index of the current input
+  corpus::LinePosition position;  ///< position in that input
+  std::int64_t lines = 0;         ///< non-blank lines of all inputs so far
   PreprocessProgress progress;
   std::vector<data::WrittenCounts> sets;
-  bool complete = false;  ///< all input was read
+  bool complete = false;  ///< all input is processed
 };
 
-/// PREFIX.resume: the settings in its first line, a point in each further one. What a kill cut off at its end
-/// is not read.
+/// PREFIX.resume: settings in the first line, then one resume point per line. A truncated last line is
+/// ignored.
 class PreprocessJournal {
  public:
-  /// Takes hold of the file. Throws ConfigError when another process has it or it cannot be written.
+  /// Locks the file. Throws ConfigError if another process holds it or it is not writable.
   PreprocessJournal(const std::string& output_prefix, std::string settings);
   ~PreprocessJournal();
   PreprocessJournal(const PreprocessJournal&) = delete;
   PreprocessJournal& operator=(const PreprocessJournal&) = delete;
 
-  /// The last point of a run with the same settings; without one the file is begun anew.
+  /// The last point of a run with the same settings; without one the journal is cleared.
   std::optional<PreprocessPoint> begin();
   /// Whether begin() found a run of other settings.
   [[nodiscard]] bool replaced() const { return replaced_; }
-  /// On the disk when it returns.
+  /// Appends a point; it is on disk when this returns.
   void add(const PreprocessPoint& point);
-  /// Whether there is a point to go on from.
+  /// Whether there is a point to resume from.
   [[nodiscard]] bool has_point() const { return has_point_; }
-  /// The run is over: the file goes.
+  /// Deletes the file at the end of the run.
   void remove();
 
  private:
   void append(const std::string& line);
-  [[noreturn]] void refuse() const;
+  [[noreturn]] void throw_not_writable() const;
 
   std::filesystem::path path_;
   std::string settings_;
@@ -58,26 +58,27 @@ class PreprocessJournal {
   bool replaced_ = false, has_point_ = false;
 };
 
-/// Raises how many files this process may have open, where partitions need more. Throws ConfigError that
-/// names --partitions and the limit when that is too few.
-void allow_open_files(const PreprocessOptions& options);
+/// Raises this process's limit of open files if the partitions need more. Throws ConfigError with
+/// --partitions and the limit if it is still too low.
+void raise_open_file_limit(const PreprocessOptions& options);
 
-/// The data sets PREFIX_<key>_<level>; with partitions each of them as PREFIX_<i>_<key>_<level> first.
+/// The data sets PREFIX_<key>_<level>, written as PREFIX_<i>_<key>_<level> first if there are partitions.
 class PreprocessOutput {
  public:
-  /// `lines` of all inputs are needed where partitions are sequential. `from`: where a killed run was.
+  /// `lines` (of all inputs) are needed for sequential partitions. `from` is the resume point of a killed run
+  /// or null.
   PreprocessOutput(const PreprocessOptions& options, data::TokenType type, std::int64_t lines,
                    const PreprocessPoint* from);
 
-  /// `first_line` of the chunk, among all lines of the inputs that are not blank.
+  /// Adds a chunk; `first_line` is its first line among all non-blank lines of the inputs.
   void add(const EncodedChunk& chunk, std::int64_t first_line);
   std::vector<data::WrittenCounts> sync();
-  /// Whether temporary files outlive an error.
-  void keep_parts(bool keep);
-  /// Throws DataError when a key has no tokens.
+  /// Whether temporary files survive an error.
+  void keep_part_files(bool keep);
+  /// Throws DataError if a key has no tokens.
   void require_tokens(std::int64_t documents) const;
-  /// Gives all files their names and puts partitions together. Throws StopRequested when `stop` says so on
-  /// the way; it can be done once more then.
+  /// Renames all files to their final names and merges partitions. Throws StopRequested if `stop` returns
+  /// true in between; it can be repeated then.
   void finish(const std::function<bool()>& stop);
 
  private:
@@ -90,7 +91,7 @@ class PreprocessOutput {
   const PreprocessOptions& options_;
   data::TokenType type_;
   std::int64_t lines_per_partition_ = 1;
-  std::vector<std::unique_ptr<data::IndexedDatasetBuilder>> builders_;  // of all keys, partition by partition
+  std::vector<std::unique_ptr<data::IndexedDatasetBuilder>> builders_;  // [partition][key]
 };
 
 }  // namespace colonnade::preprocess

@@ -1,5 +1,5 @@
-// See punkt.h. Text is looked at by code points, with the classes of characters of Python's `regex` module,
-// which NLTK 3.10 matches with.
+// See punkt.h. Text is processed by code points, with the character classes of Python's `regex` module, which
+// NLTK 3.10 uses.
 #include "colonnade/preprocess/punkt.h"
 
 #include <unicode/uchar.h>
@@ -19,11 +19,11 @@ namespace {
 namespace fs = std::filesystem;
 using View = std::u32string_view;
 
-/// Characters that are given to the algorithm at a time.
-constexpr std::size_t kPiece = 1000000;
+/// Characters per block.
+constexpr std::size_t kBlock = 1000000;
 
-/// How a word was seen in training: at the beginning of a sentence, inside of one, unknown; in upper or lower
-/// case.
+/// Orthographic context: occurrences in training at the start or inside of a sentence, or unknown; upper or
+/// lower case.
 constexpr std::uint32_t kMiddleUpper = 1 << 2, kBeginLower = 1 << 4;
 constexpr std::uint32_t kUpper = (1 << 1) + (1 << 2) + (1 << 3), kLower = (1 << 4) + (1 << 5) + (1 << 6);
 
@@ -32,13 +32,13 @@ bool is_space(char32_t c) {
   return c == 0x85 || c == 0xa0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200a) || c == 0x2028 ||
          c == 0x2029 || c == 0x202f || c == 0x205f || c == 0x3000;
 }
-/// What Python's strip() takes away.
+/// Characters that Python's strip() removes.
 bool is_stripped(char32_t c) { return is_space(c) || (c >= 0x1c && c <= 0x1f); }
 bool is_ascii_space(char32_t c) { return (c >= 9 && c <= 13) || c == ' '; }
 bool is_digit(char32_t c) {
   return c < 0x80 ? c >= '0' && c <= '9' : u_charType(static_cast<UChar32>(c)) == U_DECIMAL_DIGIT_NUMBER;
 }
-/// Of words, but no digit.
+/// Word characters except digits.
 bool is_letter(char32_t c) {
   const auto point = static_cast<UChar32>(c);
   return u_hasBinaryProperty(point, UCHAR_ALPHABETIC) != 0 ||
@@ -49,7 +49,7 @@ bool is_upper(char32_t c) { return u_hasBinaryProperty(static_cast<UChar32>(c), 
 bool is_lower(char32_t c) { return u_hasBinaryProperty(static_cast<UChar32>(c), UCHAR_LOWERCASE) != 0; }
 bool is_one_of(char32_t c, View set) { return set.find(c) != View::npos; }
 bool ends_sentence(char32_t c) { return c == '.' || c == '?' || c == '!'; }
-/// Cannot be inside of words.
+/// Characters that cannot occur inside words.
 bool is_non_word(char32_t c) { return is_one_of(c, U")\";}]*:@'({[\u2018\u2019\u201c\u201d\xab\xbb?!"); }
 bool is_closing(char32_t c) { return is_one_of(c, U"\"')]}\u2018\u2019\u201c\u201d\xab\xbb"); }
 bool starts_word(char32_t c) { return !is_one_of(c, U"(\"`{[:;&#*@)}]-,"); }
@@ -63,7 +63,7 @@ std::size_t skip_word(View text, std::size_t at) {
   return at;
 }
 
-/// Length of hyphens, dots or dots with one space between them that begin at `at`; 0: none.
+/// Length of a run of hyphens, dots, or dots separated by one space, starting at `at`; 0 if there is none.
 std::size_t many_marks(View text, std::size_t at) {
   const auto run = [&](char32_t c) {
     std::size_t end = at;
@@ -74,7 +74,7 @@ std::size_t many_marks(View text, std::size_t at) {
   if (text[at] == '-') return run('-') >= 2 ? run('-') : 0;
   if (text[at] != '.') return 0;
   if (const std::size_t dots = run('.'); dots >= 2) return dots;
-  std::size_t pairs = 0;  // of a dot and a space
+  std::size_t pairs = 0;  // a dot and a space each
   while (at + 2 * pairs + 1 < text.size() && text[at + 2 * pairs] == '.' &&
          is_space(text[at + 2 * pairs + 1]))
     ++pairs;
@@ -90,7 +90,7 @@ bool ends_word(View line, std::size_t at) {
   return ends(at) || (line[at] == ',' && ends(at + 1));
 }
 
-/// The next word, or mark, of a line that has one at or behind `at`.
+/// The next word or punctuation mark of a line that has one at or after `at`.
 View next_token(View line, std::size_t at) {
   std::size_t size = many_marks(line, at);
   if (size == 0) {
@@ -101,7 +101,7 @@ View next_token(View line, std::size_t at) {
   return line.substr(at, size);
 }
 
-/// In lower case, with the rules of Unicode that look at more than one character.
+/// Lower case with Unicode's context-dependent rules.
 std::string lower(View text) {
   std::string plain;
   for (const char32_t c : text) {
@@ -121,12 +121,12 @@ std::string lower(View text) {
   std::string out(static_cast<std::size_t>(size) * 3, '\0');
   std::int32_t bytes = 0;
   u_strToUTF8(out.data(), static_cast<std::int32_t>(out.size()), &bytes, low.data(), size, &error);
-  COL_CHECK(U_SUCCESS(error) != 0, "punkt: lower case of a word must be known; got {}", u_errorName(error));
+  COL_CHECK(U_SUCCESS(error) != 0, "punkt: lower-casing of a word must succeed; got {}", u_errorName(error));
   out.resize(static_cast<std::size_t>(bytes));
   return out;
 }
 
-/// -?[.,]?\d[\d,.-]*
+/// Matches -?[.,]?\d[\d,.-]*
 bool is_number(View text) {
   std::size_t at = 0;
   if (at < text.size() && text[at] == '-') ++at;
@@ -140,7 +140,7 @@ std::vector<std::string> lines_of(const fs::path& folder, const char* name) {
   const fs::path path = folder / name;
   if (!fs::is_regular_file(path))
     throw DataError(fmt::format(
-        "{}: a model of Punkt has abbrev_types.txt, collocations.tab, sent_starters.txt and ortho_context.tab; got "
+        "{}: a Punkt model must have abbrev_types.txt, collocations.tab, sent_starters.txt and ortho_context.tab; got "
         "no such file; get one with `python3 -m nltk.downloader punkt_tab`",
         path.string()));
   const std::string text = read_file(path);
@@ -154,23 +154,23 @@ std::vector<std::string> lines_of(const fs::path& folder, const char* name) {
   return lines;
 }
 
-/// The two fields of a line.
+/// The two tab-separated fields of a line.
 std::pair<std::string, std::string> fields_of(const fs::path& folder, const char* name,
                                               const std::string& line) {
   const std::size_t tab = line.find('\t');
   if (tab == std::string::npos || line.find('\t', tab + 1) != std::string::npos)
     throw DataError(
-        fmt::format("{}: every line must be two fields with a tab between them; got '{}'; copy it again",
+        fmt::format("{}: every line must be two fields separated by a tab; got '{}'; copy it again",
                     (folder / name).string(), line));
   return {line.substr(0, tab), line.substr(tab + 1)};
 }
 
 }  // namespace
 
-/// A word or mark, and what was decided about it.
+/// A word or punctuation mark with its annotation.
 struct Punkt::Token {
   View text;
-  std::string type;  // in lower case, numbers as one
+  std::string type;  // lower case; "##number##" for numbers
   bool ends = false, abbreviation = false, ellipsis = false;
 
   [[nodiscard]] bool has_period() const { return text.back() == '.'; }
@@ -180,10 +180,10 @@ struct Punkt::Token {
   }
 };
 
-/// A place where a sentence may end, at `end`; the next one would begin at `next`.
+/// A potential sentence end at `end`; the next sentence would start at `next`.
 struct Punkt::Break {
   std::size_t begin = 0, end = 0, next = 0;
-  std::size_t after_begin = 0, after_end = 0;  // what follows and decides with
+  std::size_t after_begin = 0, after_end = 0;  // following context
   std::size_t word = 0, word_end = 0;          // the word before `begin`
 };
 
@@ -214,8 +214,8 @@ std::uint32_t Punkt::cases_of(const std::string& type) const {
   return found == cases_.end() ? 0 : found->second;
 }
 
-/// What the word alone says.
-Punkt::Token Punkt::token(View text) const {
+/// First pass: annotates a word by itself.
+Punkt::Token Punkt::annotate(View text) const {
   Token token{text, is_number(text) ? "##number##" : lower(text)};
   if (text.size() == 1 && ends_sentence(text[0])) {
     token.ends = true;
@@ -230,8 +230,8 @@ Punkt::Token Punkt::token(View text) const {
   return token;
 }
 
-/// What the next word says about one that ends with a period.
-void Punkt::reconsider(Token& token, const Token& next) const {
+/// Second pass: revises a word that ends with a period by the next word.
+void Punkt::annotate_with_next(Token& token, const Token& next) const {
   if (!token.has_period()) return;
   const std::string type = token.without_period();
   const std::string next_type = next.ends ? next.without_period() : next.type;
@@ -257,7 +257,7 @@ void Punkt::reconsider(Token& token, const Token& next) const {
   if (goes_on || name) abbreviate();
 }
 
-/// Whether a word ends a sentence and another one follows.
+/// Whether a word of the context ends a sentence and is followed by another word.
 bool Punkt::contains_break(View context) const {
   std::optional<Token> before;
   for (std::size_t begin = 0; begin <= context.size();) {
@@ -265,9 +265,9 @@ bool Punkt::contains_break(View context) const {
     View line = context.substr(begin, end - begin);
     if (std::all_of(line.begin(), line.end(), is_stripped)) line = {};
     for (std::size_t at = skip_spaces(line, 0); at < line.size(); at = skip_spaces(line, at)) {
-      const Token next = token(next_token(line, at));
+      const Token next = annotate(next_token(line, at));
       at += next.text.size();
-      if (before) reconsider(*before, next);
+      if (before) annotate_with_next(*before, next);
       if (before && before->ends) return true;
       before = next;
     }
@@ -276,8 +276,8 @@ bool Punkt::contains_break(View context) const {
   return false;
 }
 
-/// Where '.', '?' and '!' are followed by a mark or by white space and a word. Of those that share a word the
-/// last one counts.
+/// Positions where '.', '?' or '!' is followed by a mark, or by white space and a word. The last one in a
+/// word counts.
 std::vector<Punkt::Break> Punkt::candidates(View text) const {
   return keep_newlines_ ? candidates_with_space(text) : candidates_before_space(text);
 }
@@ -310,14 +310,14 @@ std::vector<Punkt::Break> Punkt::candidates_with_space(View text) {
   for (std::size_t run = skip_spaces(text, 0); run < text.size();) {
     const std::size_t run_end = skip_word(text, run);
     const std::size_t next_run = skip_spaces(text, run_end);
-    std::size_t last = run_end;  // behind the last mark that something follows
+    std::size_t last = run_end;  // end of the last mark that is followed by something
     while (last > run && !(ends_sentence(text[last - 1]) && (last < run_end || next_run < text.size())))
       --last;
     if (last > run) {
       const std::size_t end = last < run_end ? last : next_run;
       found.push_back(break_at(text, run, end, end, end));
       run = end;
-      if (last < run_end) run = skip_spaces(text, run_end);  // no further mark counts in this run
+      if (last < run_end) run = skip_spaces(text, run_end);  // later marks of this run do not count
     } else {
       run = next_run;
     }
@@ -329,7 +329,7 @@ std::vector<Punkt::Slice> Punkt::slices(View text) const {
   std::vector<Slice> out;
   std::size_t sentence = 0;
   std::u32string context;
-  const auto judge = [&](const Break& at) {
+  const auto add_if_break = [&](const Break& at) {
     context.assign(text.substr(at.word, at.word_end - at.word));
     context += text.substr(at.begin, at.end - at.begin);
     context += text.substr(at.after_begin, at.after_end - at.after_begin);
@@ -340,23 +340,23 @@ std::vector<Punkt::Slice> Punkt::slices(View text) const {
   std::optional<Break> before;
   for (Break at : candidates(text)) {
     const std::size_t word = before ? before->word : 0, from = before ? before->word_end : 0;
-    std::size_t space = at.begin;  // the last white space between the word before and this one
+    std::size_t space = at.begin;  // last white space between the previous word and this one
     while (space > from && !is_ascii_space(text[space - 1])) --space;
-    // White space right behind the word before counts as none, as in NLTK.
+    // White space directly after the previous word does not count, as in NLTK.
     at.word = space > from + 1 ? space : word;
     at.word_end = at.begin;
-    if (before && before->word_end <= at.word) judge(*before);
+    if (before && before->word_end <= at.word) add_if_break(*before);
     before = at;
   }
-  if (before) judge(*before);
+  if (before) add_if_break(*before);
   std::size_t end = text.size();
   while (end > 0 && is_stripped(text[end - 1])) --end;
   out.push_back({sentence, end});
   return out;
 }
 
-/// Quotation marks and brackets in front of a sentence that end the one before it: up to where; `next.begin`:
-/// there are none.
+/// End of the quotation marks and brackets at the start of a sentence that close the previous one;
+/// `next.begin` if there are none.
 std::size_t Punkt::closing_marks(View text, const Slice& next) {
   std::size_t end = next.begin;
   while (end < next.end && is_closing(text[end])) ++end;
@@ -365,7 +365,7 @@ std::size_t Punkt::closing_marks(View text, const Slice& next) {
   return alone || dashes ? end : next.begin;
 }
 
-void Punkt::split_piece(View text, const std::function<void(std::size_t, std::size_t)>& add) const {
+void Punkt::split_block(View text, const std::function<void(std::size_t, std::size_t)>& add) const {
   const std::vector<Slice> found = slices(text);
   std::size_t begin = found.empty() ? 0 : found[0].begin;
   for (std::size_t i = 0; i < found.size(); ++i) {
@@ -384,19 +384,19 @@ void Punkt::split_piece(View text, const std::function<void(std::size_t, std::si
 
 std::vector<std::string_view> Punkt::split(std::string_view text) const {
   std::vector<std::string_view> sentences;
-  std::u32string piece;
-  std::vector<std::size_t> bytes;  // where each character of the piece begins
+  std::u32string block;
+  std::vector<std::size_t> bytes;  // byte offset of each character of the block
   for (std::size_t at = 0; at < text.size();) {
-    piece.clear();
+    block.clear();
     bytes.clear();
-    while (at < text.size() && piece.size() < kPiece) {
+    while (at < text.size() && block.size() < kBlock) {
       const tokenizers::Decoded next = tokenizers::decode_utf8(text.data() + at);
       bytes.push_back(at);
-      piece += next.value;
+      block += next.value;
       at += static_cast<std::size_t>(next.size);
     }
     bytes.push_back(at);
-    split_piece(piece, [&](std::size_t begin, std::size_t end) {
+    split_block(block, [&](std::size_t begin, std::size_t end) {
       if (begin < end) sentences.push_back(text.substr(bytes[begin], bytes[end] - bytes[begin]));
     });
   }

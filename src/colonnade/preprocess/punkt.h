@@ -1,5 +1,5 @@
-// Sentences of a text by Punkt (Kiss and Strunk, "Unsupervised Multilingual Sentence Boundary Detection",
-// Computational Linguistics 32, 2006), with a model in the files of NLTK's punkt_tab.
+// Sentence splitting with Punkt (Kiss and Strunk, "Unsupervised Multilingual Sentence Boundary Detection",
+// Computational Linguistics 32, 2006), with a model in NLTK's punkt_tab format.
 #pragma once
 
 #include <cstddef>
@@ -17,13 +17,12 @@ namespace colonnade::preprocess {
 class Punkt {
  public:
   /// `folder` holds abbrev_types.txt, collocations.tab, sent_starters.txt and ortho_context.tab. Throws
-  /// DataError when one is missing or a line of it is not what it must be. `keep_newlines`: white space
-  /// behind a sentence belongs to it, as with Megatron's --keep-newlines.
+  /// DataError if one is missing or malformed. With `keep_newlines` sentences include their trailing white
+  /// space, as with Megatron's --keep-newlines.
   Punkt(const std::filesystem::path& folder, bool keep_newlines);
 
-  /// The sentences of NLTK 3.10's PunktSentenceTokenizer, of each million characters by themselves as
-  /// Megatron's preprocess_data.py gives them to it. Parts of `text`, which is UTF-8. Safe to call from many
-  /// threads.
+  /// The sentences of NLTK 3.10's PunktSentenceTokenizer as views into `text` (UTF-8), applied to blocks of a
+  /// million characters as in Megatron's preprocess_data.py. Thread-safe.
   [[nodiscard]] std::vector<std::string_view> split(std::string_view text) const;
 
  private:
@@ -38,14 +37,14 @@ class Punkt {
   static Break break_at(std::u32string_view text, std::size_t begin, std::size_t end, std::size_t after,
                         std::size_t next);
   static std::size_t closing_marks(std::u32string_view text, const Slice& next);
-  void split_piece(std::u32string_view text, const std::function<void(std::size_t, std::size_t)>& add) const;
+  void split_block(std::u32string_view text, const std::function<void(std::size_t, std::size_t)>& add) const;
   [[nodiscard]] bool contains_break(std::u32string_view context) const;
-  [[nodiscard]] Token token(std::u32string_view text) const;
-  void reconsider(Token& token, const Token& next) const;
+  [[nodiscard]] Token annotate(std::u32string_view text) const;
+  void annotate_with_next(Token& token, const Token& next) const;
   [[nodiscard]] std::uint32_t cases_of(const std::string& type) const;
 
   bool keep_newlines_;
-  std::unordered_set<std::string> abbreviations_, starters_, collocations_;  // "first\tsecond" of the last
+  std::unordered_set<std::string> abbreviations_, starters_, collocations_;  // collocations: "first\tsecond"
   std::unordered_map<std::string, std::uint32_t> cases_;
 };
 

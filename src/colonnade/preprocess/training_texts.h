@@ -1,4 +1,4 @@
-// The texts of files, for the training of a tokenizer.
+// Texts of files for tokenizer training.
 #pragma once
 
 #include <filesystem>
@@ -9,10 +9,10 @@
 
 namespace colonnade::preprocess {
 
-/// All texts of the inputs: of .jsonl files (also .jsonl.gz, .jsonl.zst) the strings under `json_key`, of
-/// Parquet those of the column, of other files each line. Holds about 1 MB of them, or one line, which has at
-/// most 256 MB. The function throws DataError that names the file and line of the first line that cannot be
-/// used, Error when the system cannot read a file.
+/// Iterates over all texts of the inputs: the strings under `json_key` of .jsonl files (also .jsonl.gz,
+/// .jsonl.zst), those of that column of Parquet files, and each line of other files. Holds about 1 MB of
+/// them, or one line of at most 256 MB. The returned function throws DataError with file and line of the
+/// first unusable line, and Error if the system cannot read a file.
 tokenizers::NextText read_texts(const std::vector<std::filesystem::path>& inputs,
                                 const std::string& json_key);
 

@@ -14,13 +14,13 @@
 
 namespace colonnade::record {
 
-void keep_aside(const std::filesystem::path& path) {
+void back_up_existing(const std::filesystem::path& path) {
   std::error_code absent;
   if (const auto size = std::filesystem::file_size(path, absent); absent || size == 0) return;
   std::filesystem::path free = path.string() + ".1";
   for (int n = 2; std::filesystem::exists(free); ++n) free = fmt::format("{}.{}", path.string(), n);
   std::filesystem::rename(path, free);
-  log::info("{}: of an earlier run; kept as {}", path.string(), free.string());
+  log::info("{} is from an earlier run; renamed to {}", path.string(), free.string());
 }
 
 AppendFile::AppendFile(std::filesystem::path path)
@@ -40,8 +40,8 @@ void AppendFile::append(std::string_view record) {
   const int reason = written < 0 ? errno : ENOSPC;
   const bool undone = written <= 0 || ::ftruncate(fd_, before) == 0;
   if (!warned_)
-    log::warning("{}: a record could not be written; {}, {}{}; the run goes on without it", path_.string(),
-                 std::strerror(reason), free_space_text(path_), undone ? "" : " (a part of it stayed)");
+    log::warning("{}: a record could not be written; {}, {}{}; the run continues without it", path_.string(),
+                 std::strerror(reason), free_space_text(path_), undone ? "" : " (a partial record remains)");
   warned_ = true;
 }
 

@@ -1,4 +1,4 @@
-// A file that grows by whole records and survives a full disk: what metrics and event files share.
+// An append-only file of complete records that survives a full disk, for metrics and event files.
 #pragma once
 
 #include <filesystem>
@@ -6,20 +6,21 @@
 
 namespace colonnade::record {
 
-/// Gives the file of an earlier run another name, `path`.1 (.2, ... when that is taken), and a line says so.
-/// None, or an empty one, stays.
-void keep_aside(const std::filesystem::path& path);
+/// Renames the file of an earlier run to `path`.1 (.2, ... when that exists) and logs it. A missing or empty
+/// file is left as it is.
+void back_up_existing(const std::filesystem::path& path);
 
 class AppendFile {
  public:
-  /// Opens `path` for appending, making it when it is not there. Throws Error with the system's reason.
+  /// Opens `path` for appending, and creates it when it does not exist. Throws Error with the system's
+  /// reason.
   explicit AppendFile(std::filesystem::path path);
   ~AppendFile();
   AppendFile(const AppendFile&) = delete;
   AppendFile& operator=(const AppendFile&) = delete;
 
-  /// Adds `record` in one write. When the disk refuses (full, gone), the record is dropped whole, one
-  /// warning is printed, and the run goes on: what watches a run must not end it.
+  /// Appends `record` in one write. When the write fails (disk full or gone), the record is dropped
+  /// completely, one warning is logged, and the run continues: monitoring must not end a run.
   void append(std::string_view record);
 
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }

@@ -12,12 +12,12 @@
 namespace colonnade::record {
 namespace {
 
-/// To four digits behind the point, which are all that anybody reads.
+/// Rounds to four decimal places.
 double rounded(double x) { return std::round(x * 1e4) / 1e4; }
 
 double sum(const std::vector<double>& x) { return std::accumulate(x.begin(), x.end(), 0.0); }
 
-/// The names of what `prefix` counts, those of layers by their number and of further tokens behind them.
+/// Names of the routers counted under `prefix`: decoder layers by number, then MTP layers.
 std::vector<std::string> routers(const std::map<std::string, std::vector<double>>& counts,
                                  std::string_view prefix) {
   std::vector<std::string> names;

@@ -1,4 +1,4 @@
-// How evenly experts are used, out of the counts of a step.
+// Load balance of experts, from the counts of a step.
 #pragma once
 
 #include <cstdint>
@@ -9,16 +9,16 @@
 
 namespace colonnade::record {
 
-/// Numbers of a step, one for each layer with experts, in the order of the layers:
-///   "expert_balance"   tokens of the busiest expert over the mean of all
-///   "expert_least"     tokens of the idlest expert over that mean
-///   "dropped_tokens"   share of the chosen pairs of token and expert that were dropped; with a capacity only
-/// `counts` are those of job::StepReport; none for a model without experts. Source: what Megatron's expert
-/// bias and losses look at, tokens before any is dropped.
+/// Load of a step, one number per MoE layer in layer order:
+///   "expert_balance"   tokens of the most loaded expert / mean over experts
+///   "expert_least"     tokens of the least loaded expert / mean over experts
+///   "dropped_tokens"   share of the (token, expert) pairs that were dropped; only with a capacity
+/// `counts` are those of job::StepReport; empty for a model without experts. Tokens are counted before any is
+/// dropped, as for Megatron's expert bias and losses.
 std::vector<std::pair<std::string, std::vector<double>>> expert_load(
     const std::map<std::string, std::vector<double>>& counts);
 
-/// The tokens that chose each expert, for each layer with experts in the order of the layers.
+/// Tokens routed to each expert, per MoE layer in layer order.
 std::vector<std::vector<std::int64_t>> tokens_per_expert(
     const std::map<std::string, std::vector<double>>& counts);
 

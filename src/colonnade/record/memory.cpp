@@ -22,7 +22,7 @@ void MemoryPeaks::raise(MemoryPhase phase, std::uint64_t peak) {
   known = std::max(known, peak);
 }
 
-std::uint64_t MemoryPeaks::most() const { return *std::max_element(bytes.begin(), bytes.end()); }
+std::uint64_t MemoryPeaks::largest() const { return *std::max_element(bytes.begin(), bytes.end()); }
 
 MemoryPeaks planned_peaks(const cost::StageMemory& plan) {
   const auto bytes = [](std::int64_t value) { return static_cast<std::uint64_t>(value); };
@@ -41,8 +41,8 @@ std::vector<MemoryPeaks> gather_peaks(const MemoryPeaks& mine, const comm::Group
   std::copy(mine.bytes.begin(), mine.bytes.end(), host.mutable_data_ptr<std::int64_t>());
   const at::Tensor all = at::empty({kCount * world.size()}, options.dtype(at::kLong));
   world.all_gather(all, host.to(options.device()), "memory by phase").wait();
-  const at::Tensor told = all.cpu();
-  const auto* numbers = told.const_data_ptr<std::int64_t>();
+  const at::Tensor gathered = all.cpu();
+  const auto* numbers = gathered.const_data_ptr<std::int64_t>();
   std::vector<MemoryPeaks> peaks(static_cast<std::size_t>(world.size()));
   for (MemoryPeaks& one : peaks)
     for (std::uint64_t& bytes : one.bytes) bytes = static_cast<std::uint64_t>(*numbers++);
@@ -52,7 +52,7 @@ std::vector<MemoryPeaks> gather_peaks(const MemoryPeaks& mine, const comm::Group
 std::string memory_line(const std::vector<MemoryPeaks>& measured, const std::vector<MemoryPeaks>& planned) {
   const auto fullest =
       std::max_element(measured.begin(), measured.end(),
-                       [](const MemoryPeaks& a, const MemoryPeaks& b) { return a.most() < b.most(); });
+                       [](const MemoryPeaks& a, const MemoryPeaks& b) { return a.largest() < b.largest(); });
   const auto rank = static_cast<std::size_t>(fullest - measured.begin());
   std::vector<std::string> parts;
   for (std::size_t i = 0; i < kMemoryPhases; ++i) {
@@ -62,7 +62,7 @@ std::string memory_line(const std::vector<MemoryPeaks>& measured, const std::vec
     if (planned[rank].bytes[i] > 0)
       parts.back() += fmt::format(" (planned {})", short_bytes(planned[rank].bytes[i]));
   }
-  return fmt::format("memory: rank {} needs most; {}", rank, fmt::join(parts, ", "));
+  return fmt::format("memory: rank {} has the highest peak; {}", rank, fmt::join(parts, ", "));
 }
 
 }  // namespace colonnade::record

@@ -83,10 +83,12 @@ std::vector<std::string_view> split_lines(std::string_view text) {
   return lines;
 }
 
-std::string read_if_there(const fs::path& path) { return fs::exists(path) ? read_file(path) : std::string(); }
+std::string read_if_present(const fs::path& path) {
+  return fs::exists(path) ? read_file(path) : std::string();
+}
 
-/// The whole lines of a file as JSON objects with an iteration; damaged ones at the end are left out.
-/// `visit(text, object)` may throw json::exception to call a line damaged.
+/// Calls visit(text, object) for each line of a file, a JSON object with an iteration; damaged lines at the
+/// end are skipped. `visit` may throw json::exception to mark a line as damaged.
 template <typename Visit>
 void for_each_line(const fs::path& path, std::string_view text, Visit visit) {
   std::size_t number = 0, damaged = 0;
@@ -101,16 +103,16 @@ void for_each_line(const fs::path& path, std::string_view text, Visit visit) {
       continue;
     }
     if (damaged != 0)
-      throw DataError(fmt::format(
-          "{}: each line must be a record in JSON; got another thing in line {}; mend or move the file away",
-          path.string(), damaged));
+      throw DataError(
+          fmt::format("{}:{}: each line must be a record in JSON; got something else; fix or move the file",
+                      path.string(), damaged));
   }
 }
 
 template <typename Record>
 std::vector<Record> read_records(const fs::path& path, Record (*convert)(const json&)) {
   std::vector<Record> records;
-  const std::string text = read_if_there(path);
+  const std::string text = read_if_present(path);
   for_each_line(path, text,
                 [&](std::string_view, const json& object) { records.push_back(convert(object)); });
   return records;
@@ -154,7 +156,7 @@ std::vector<EvalRecord> read_evals(const fs::path& path) { return read_records<E
 
 std::optional<StepRecord> last_step(const fs::path& path) {
   constexpr std::uintmax_t kTail = std::uintmax_t{1}
-                                   << 22;  // a line has some hundred bytes, or one number an expert
+                                   << 22;  // a line has a few hundred bytes, or one number per expert
   std::error_code absent;
   const auto size = fs::file_size(path, absent);
   if (absent) return std::nullopt;
@@ -167,15 +169,15 @@ std::optional<StepRecord> last_step(const fs::path& path) {
     try {
       return to_step(json::parse(*line));
     } catch (const json::exception&) {
-      continue;  // cut short
+      continue;  // truncated
     }
   }
   return std::nullopt;
 }
 
 MetricsFile::MetricsFile(const fs::path& path, std::int64_t loaded_step) {
-  if (loaded_step == 0) keep_aside(path);
-  const std::string text = read_if_there(path);
+  if (loaded_step == 0) back_up_existing(path);
+  const std::string text = read_if_present(path);
   std::string kept;
   for_each_line(path, text, [&](std::string_view line, const json& object) {
     if (object["iteration"].get<std::int64_t>() <= loaded_step) kept.append(line).push_back('\n');

@@ -1,5 +1,5 @@
-// The numbers of a run as lines of JSON: metrics.jsonl (one per step) and validation.jsonl (one per
-// evaluation). Written by rank 0 only; all values are global, never those of one rank.
+// Metrics of a run as lines of JSON: metrics.jsonl (one per step) and validation.jsonl (one per evaluation).
+// Written by rank 0 only; all values are global.
 #pragma once
 
 #include <cstdint>
@@ -13,27 +13,27 @@
 
 namespace colonnade::record {
 
-/// One step. Written with these names as keys, in this order; further losses follow under their own.
+/// One step. The keys are these names, in this order, followed by further losses.
 struct StepRecord {
   std::int64_t iteration = 0;         ///< 1 for the first step of the run
   std::int64_t consumed_samples = 0;  ///< after the step, skipped ones included
   std::int64_t consumed_tokens = 0;
   double lm_loss = 0;                     ///< mean over the tokens of the global batch, before the update
   double grad_norm = 0;                   ///< global L2 norm before clipping
-  double learning_rate = 0;               ///< the one the step used
-  double loss_scale = 1;                  ///< the one the step used
+  double learning_rate = 0;               ///< used in this step
+  double loss_scale = 1;                  ///< used in this step
   std::optional<std::int64_t> num_zeros;  ///< zero elements of the gradient; empty: not counted
-  bool skipped = false;                   ///< the gradient was not finite, nothing was updated
+  bool skipped = false;                   ///< the gradient was not finite; no update
   double step_ms = 0;                     ///< wall time of the slowest rank
-  double tokens_per_second = 0;           ///< of the whole job
+  double tokens_per_second = 0;           ///< of the full job
   double tflops_per_device = 0;           ///< model FLOPs / (time * devices) / 1e12
-  std::optional<double> mfu;              ///< share of the device's peak; empty where it is not known: on CPU
-  std::uint64_t peak_memory_bytes = 0;    ///< of the step, on the rank that has most; tensor allocator
+  std::optional<double> mfu;              ///< share of the device's peak; empty where unknown (CPU)
+  std::uint64_t peak_memory_bytes = 0;    ///< peak of the step, maximum over ranks; tensor allocator
   int peak_memory_rank = 0;
   std::vector<std::pair<std::string, double>> extra_losses;  ///< "load_balancing_loss", "mtp_loss", ...
-  /// "expert_balance", ... (expert_load.h): a number for each layer with experts, written as arrays.
+  /// "expert_balance", ... (expert_load.h): arrays with one number per MoE layer.
   std::vector<std::pair<std::string, std::vector<double>>> expert_load;
-  /// Of each layer with experts how many tokens chose each; on the steps whose line is shown.
+  /// Tokens routed to each expert, per MoE layer; only on steps with a log line.
   std::vector<std::vector<std::int64_t>> tokens_per_expert;
 
   friend bool operator==(const StepRecord&, const StepRecord&) = default;
@@ -46,36 +46,36 @@ struct EvalRecord {
   std::string set = "validation";  ///< "validation", "validation-0" or another of several sets, or "test"
   double loss = 0;                 ///< mean over tokens
   double seconds = 0;
-  std::optional<double> sop_loss;  ///< of the order of sentences, mean over samples; empty: no such head
+  std::optional<double> sop_loss;  ///< sentence-order loss, mean over samples; empty without this head
 
-  [[nodiscard]] double perplexity() const;  ///< exp(min(20, loss)), as Megatron prints it
+  [[nodiscard]] double perplexity() const;  ///< exp(min(20, loss)), as in Megatron
   friend bool operator==(const EvalRecord&, const EvalRecord&) = default;
 };
 
-/// One line without its end. NaN and infinity have no JSON number: they are written as null and read
+/// One line without its newline. NaN and infinity, which JSON does not have, are written as null and read
 /// back as NaN.
 std::string to_json_line(const StepRecord& record);
 std::string to_json_line(const EvalRecord& record);
 
-/// Reads a file of such lines. A missing file is an empty one; damaged lines at the end (a torn write)
-/// are left out. Throws DataError naming the line when one in the middle is damaged.
+/// Reads a file of such lines. A missing file is empty; damaged lines at the end (a torn write) are left out.
+/// Throws DataError with the line number when one in the middle is damaged.
 std::vector<StepRecord> read_steps(const std::filesystem::path& path);
 std::vector<EvalRecord> read_evals(const std::filesystem::path& path);
 
-/// The last whole line of a file of steps, from its end; none without one.
+/// The last complete line of a file of steps, read from its end; none without one.
 std::optional<StepRecord> last_step(const std::filesystem::path& path);
 
-/// A file of records that only grows. Each line reaches the system at once, so that others can follow
-/// the file and a killed process loses nothing.
+/// An append-only file of records. Each line is written at once, so that others can follow the file and a
+/// killed process loses nothing.
 class MetricsFile {
  public:
-  /// Opens `path` for a run that continues after `loaded_step`: lines of later steps are cut off, in
-  /// one rename, so that a crash here leaves the old or the new file. 0 is a new run: what another one
-  /// left there is kept as `path`.1 (.2, ... when that is taken), and a line says so. Throws DataError
-  /// when the file of a run that continues is damaged, Error when it cannot be written.
+  /// Opens `path` for a run that resumes after `loaded_step`: lines of later steps are removed in one rename,
+  /// so that a crash here leaves the old or the new file. 0 is a new run: an existing file of another run is
+  /// renamed to `path`.1 (.2, ... when that exists) and logged. Throws DataError when the file of a resumed
+  /// run is damaged, Error when it cannot be written.
   MetricsFile(const std::filesystem::path& path, std::int64_t loaded_step);
 
-  /// Adds a line; see AppendFile::append for a full disk.
+  /// Appends a line; see AppendFile::append for a full disk.
   void append(const StepRecord& record) { file_->append(to_json_line(record) + '\n'); }
   void append(const EvalRecord& record) { file_->append(to_json_line(record) + '\n'); }
 

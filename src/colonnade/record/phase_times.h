@@ -1,4 +1,4 @@
-// Where the time of a run goes, on this rank.
+// Time of a run by phase, on this rank.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@ namespace colonnade::record {
 
 enum class Phase { kData, kForwardBackward, kCommunication, kOptimizer, kCheckpoint, kEvaluate };
 inline constexpr std::size_t kPhases = 6;
-/// Those that every step has.
+/// Phases of every step.
 inline constexpr std::array kStepPhases{Phase::kData, Phase::kForwardBackward, Phase::kCommunication,
                                         Phase::kOptimizer};
 

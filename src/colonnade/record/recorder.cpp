@@ -9,7 +9,7 @@
 #include "colonnade/base/files.h"
 #include "colonnade/base/log.h"
 #include "colonnade/config/dump.h"
-#include "colonnade/job/continued.h"
+#include "colonnade/job/resume_policy.h"
 #include "colonnade/record/sessions.h"
 #include "colonnade/record/step_line.h"
 
@@ -17,7 +17,7 @@ namespace colonnade::record {
 
 namespace {
 
-/// The sessions that the run goes on from; a damaged file costs the report its past, not the run.
+/// Earlier sessions of the resumed run. A damaged file only removes them from the report.
 std::vector<RunSummary> earlier_sessions(const RunFolder& folder, std::int64_t loaded_step) {
   try {
     return sessions_until(read_sessions(folder.sessions()), loaded_step);
@@ -27,20 +27,19 @@ std::vector<RunSummary> earlier_sessions(const RunFolder& folder, std::int64_t l
   }
 }
 
-/// The settings with which the run goes on after its newest checkpoint, or begins as it does now while it has
-/// none of its own.
-config::Run going_on(config::Run run, const RunFolder& folder, bool has_saved) {
+/// Settings that resume the run from its newest checkpoint, or start it as now while it has none of its own.
+config::Run resumable_settings(config::Run run, const RunFolder& folder, bool has_saved) {
   run.checkpoint.save = folder.root.string();
   run = job::with_absolute_paths(std::move(run));
   config::Checkpoint& c = run.checkpoint;
-  const bool from_elsewhere = !c.load.empty() && (c.load != c.save || c.finetune || c.no_load_optim);
-  if (!has_saved && (from_elsewhere || c.ckpt_step || c.override_ckpt_iteration)) return run;
+  const bool starts_elsewhere = !c.load.empty() && (c.load != c.save || c.finetune || c.no_load_optim);
+  if (!has_saved && (starts_elsewhere || c.ckpt_step || c.override_ckpt_iteration)) return run;
   if (c.load.empty()) c.exit_on_missing_checkpoint = false;
   c.load = c.save;
   c.ckpt_step.reset();
   c.override_ckpt_iteration.reset();
   c.finetune = c.no_load_optim = false;
-  c.use_checkpoint_args = c.use_mp_args_from_checkpoint_args = false;  // the file has what they took
+  c.use_checkpoint_args = c.use_mp_args_from_checkpoint_args = false;  // the file has the adopted values
   return run;
 }
 
@@ -49,22 +48,22 @@ config::Run going_on(config::Run run, const RunFolder& folder, bool has_saved) {
 void Recorder::write_config() const {
   write_file_atomically(
       folder_.config(),
-      "# The run of this folder: it goes on after its newest checkpoint, or begins where there is none.\n"
-      "# For another run with these settings give --save and --load another folder.\n" +
-          config::dump(going_on(run_, folder_, has_saved_)));
+      "# The run of this folder: it resumes from its newest checkpoint, or starts where there is none.\n"
+      "# For another run with these settings, set --save and --load to another folder.\n" +
+          config::dump(resumable_settings(run_, folder_, has_saved_)));
 }
 
-void Recorder::saved() {
+void Recorder::checkpoint_saved() {
   if (!active_ || std::exchange(has_saved_, true)) return;
   try {
     write_config();
   } catch (const std::exception& e) {
-    log::warning("config.yaml still begins the run anew: {}", e.what());
+    log::warning("config.yaml still starts the run from scratch: {}", e.what());
   }
 }
 
-Recorder::Recorder(const RunFolder& folder, const config::Run& run, const Loaded& loaded, bool active,
-                   const std::optional<Loaded>& saved)
+Recorder::Recorder(const RunFolder& folder, const config::Run& run, const ResumePoint& loaded, bool active,
+                   const std::optional<ResumePoint>& saved)
     : folder_(folder),
       run_(run),
       active_(active),
@@ -73,55 +72,57 @@ Recorder::Recorder(const RunFolder& folder, const config::Run& run, const Loaded
       began_(local_time("%Y-%m-%d %H:%M")) {
   if (!active_) return;
   make_run_folder(folder_);
-  visits_ = run_.training.skip_train && std::filesystem::exists(folder_.config());
-  constexpr Loaded kAll{std::numeric_limits<std::int64_t>::max(), std::numeric_limits<std::int64_t>::max()};
-  const Loaded first =
-      saved ? Loaded{std::min(saved->step, loaded.step), std::min(saved->samples, loaded.samples)} : loaded;
-  const Loaded kept = visits_ ? kAll : first;
+  evaluates_only_ = run_.training.skip_train && std::filesystem::exists(folder_.config());
+  constexpr ResumePoint kAll{std::numeric_limits<std::int64_t>::max(),
+                             std::numeric_limits<std::int64_t>::max()};
+  const ResumePoint first =
+      saved ? ResumePoint{std::min(saved->step, loaded.step), std::min(saved->samples, loaded.samples)}
+            : loaded;
+  const ResumePoint kept = evaluates_only_ ? kAll : first;
   earlier_ = earlier_sessions(folder_, kept.step);
   steps_.emplace(folder_.metrics(), kept.step);
   evaluations_.emplace(folder_.validation(), kept.step);
   const std::string& events = run_.logging.tensorboard_dir;
   events_.emplace(events.empty() ? folder_.tensorboard() : std::filesystem::path(events), kept);
-  if (visits_) return;
+  if (evaluates_only_) return;
   write_config();
   events_->text("arguments", "```yaml\n" + config::dump(run_) + "```", loaded.step);
 }
 
-bool Recorder::shows(std::int64_t iteration, std::int64_t last_iteration) const {
+bool Recorder::logs_step(std::int64_t iteration, std::int64_t last_iteration) const {
   return iteration % run_.logging.log_interval == 0 || iteration == last_iteration;
 }
 
 void Recorder::step(const StepRecord& record, const PhaseTimes& phases, std::int64_t last_iteration) {
   if (!active_) return;
-  if (!left_) left_.emplace(last_iteration);
-  left_->add(record.iteration, record.step_ms);
+  if (!time_left_) time_left_.emplace(last_iteration);
+  time_left_->add(record.iteration, record.step_ms);
   last_step_ = record.iteration;
   steps_->append(record);
   if (record.iteration % run_.logging.tensorboard_log_interval == 0)
     write_step(*events_, record, phases, run_.training.global_batch_size, run_.logging);
-  if (!shows(record.iteration, last_iteration)) return;
+  if (!logs_step(record.iteration, last_iteration)) return;
   StepLineOptions options;
   options.last_iteration = last_iteration;
-  options.seconds_left = left_->seconds();
+  options.seconds_left = time_left_->seconds();
   options.show_loss_scale = run_.model.params_dtype == config::ParamsDtype::kFloat16;
-  options.color = stdout_takes_color();
-  print_at_once(step_line(record, options) + "\n");
+  options.color = stdout_has_color();
+  print_flushed(step_line(record, options) + "\n");
 }
 
 void Recorder::evaluation(const EvalRecord& record) {
   if (!active_) return;
   evaluations_->append(record);
   write_eval(*events_, record, run_.logging);
-  print_at_once(eval_line(record, stdout_takes_color()) + "\n");
+  print_flushed(eval_line(record, stdout_has_color()) + "\n");
 }
 
-void Recorder::time(Phase phase, double seconds, std::int64_t step) {
+void Recorder::phase_time(Phase phase, double seconds, std::int64_t step) {
   if (active_) write_time(*events_, phase, seconds, step, run_.logging);
 }
 
 void Recorder::report(RunSummary summary, const PhaseTimes& total, double wall_seconds) {
-  if (!active_ || visits_) return;
+  if (!active_ || evaluates_only_) return;
   summary.times = total;
   summary.wall_seconds = wall_seconds;
   summary.settings = config::dump(run_);

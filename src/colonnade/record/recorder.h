@@ -1,4 +1,4 @@
-// What a run leaves behind on rank 0: lines, metrics, events, report.
+// Output files of a run on rank 0: log lines, metrics, events, report.
 #pragma once
 
 #include <memory>
@@ -16,25 +16,25 @@
 
 namespace colonnade::record {
 
-/// Writes for rank 0; on other ranks every call does nothing.
+/// Writes the records of a run on rank 0; on other ranks every call has no effect.
 class Recorder {
  public:
-  /// Makes the run folder and its files; what they hold of steps after `loaded` is cut off. A validation
-  /// alone (--skip-train) in the folder of a run adds its result and leaves everything else as it is. Throws
-  /// ConfigError when the folder cannot be written. `saved`: what the loaded checkpoint had come to, where
-  /// --override-ckpt-iteration says another number; then what is later than either is cut off.
-  Recorder(const RunFolder& folder, const config::Run& run, const Loaded& loaded, bool active,
-           const std::optional<Loaded>& saved = std::nullopt);
+  /// Creates the run folder and its files, and removes records of steps after `loaded`. An evaluation only
+  /// (--skip-train) in the folder of a run adds its result and changes nothing else. Throws ConfigError when
+  /// the folder cannot be written. `saved`: the loaded checkpoint's own counters where
+  /// --override-ckpt-iteration differs; then records later than either are removed.
+  Recorder(const RunFolder& folder, const config::Run& run, const ResumePoint& loaded, bool active,
+           const std::optional<ResumePoint>& saved = std::nullopt);
 
-  /// The first checkpoint of this process is in the run folder: config.yaml goes on from there.
-  void saved();
+  /// Reports that this process has saved a checkpoint in the run folder: config.yaml now resumes from it.
+  void checkpoint_saved();
   void step(const StepRecord& record, const PhaseTimes& phases, std::int64_t last_iteration);
-  /// Whether a step's line is shown: every --log-interval steps, and of the last.
-  [[nodiscard]] bool shows(std::int64_t iteration, std::int64_t last_iteration) const;
+  /// Whether a step gets a log line: every --log-interval steps, and the last one.
+  [[nodiscard]] bool logs_step(std::int64_t iteration, std::int64_t last_iteration) const;
   void evaluation(const EvalRecord& record);
-  /// Seconds of a phase that not every step has, after step `step`.
-  void time(Phase phase, double seconds, std::int64_t step);
-  /// sessions.json and report.html anew; a failure is a warning.
+  /// Seconds of a phase outside of steps, after step `step`.
+  void phase_time(Phase phase, double seconds, std::int64_t step);
+  /// Rewrites sessions.json and report.html; a failure is a warning.
   void report(RunSummary summary, const PhaseTimes& total, double wall_seconds);
 
  private:
@@ -43,14 +43,14 @@ class Recorder {
   RunFolder folder_;
   config::Run run_;
   bool active_;
-  bool visits_ = false;  ///< the folder belongs to a run that this process does not train
+  bool evaluates_only_ = false;  ///< the folder belongs to a run that this process does not train
   bool has_saved_ = false;
-  std::vector<RunSummary> earlier_;  ///< sessions of the run before this one
+  std::vector<RunSummary> earlier_;  ///< earlier sessions of the run
   std::int64_t first_step_, last_step_;
   std::string began_;
   std::optional<MetricsFile> steps_, evaluations_;
   std::optional<EventFile> events_;
-  std::optional<TimeLeft> left_;
+  std::optional<TimeLeft> time_left_;
 };
 
 }  // namespace colonnade::record

@@ -25,7 +25,7 @@ Series over_steps(std::string name, int color, const Steps& steps,
   return series;
 }
 
-/// The names of what was evaluated, each once: the validation's sets, then the test.
+/// Names of the evaluated sets, each once: validation sets, then the test.
 std::vector<std::string> sets_of(const Evals& evals) {
   std::vector<std::string> sets;
   for (const auto& r : evals)
@@ -34,10 +34,10 @@ std::vector<std::string> sets_of(const Evals& evals) {
   return sets;
 }
 
-/// A line for each set of the validation.
+/// One line for each validation set.
 std::vector<Series> over_evals(const Evals& evals,
                                const std::function<std::optional<double>(const EvalRecord&)>& value) {
-  constexpr int kColors = 5;  // besides that of the training
+  constexpr int kColors = 5;  // in addition to that of training
   std::vector<Series> lines;
   for (const std::string& set : sets_of(evals)) {
     if (set == "test") continue;
@@ -50,19 +50,19 @@ std::vector<Series> over_evals(const Evals& evals,
   return lines;
 }
 
-/// The training's line in front of those of the validation.
-std::vector<Series> beside(Series training, std::vector<Series> validation) {
+/// The training line followed by those of the validation.
+std::vector<Series> with_training(Series training, std::vector<Series> validation) {
   validation.insert(validation.begin(), std::move(training));
   return validation;
 }
 
-/// Of a BERT's order of sentences, in training and validation; without points where there is none.
-std::vector<Series> order_losses(const Steps& steps, const Evals& evals) {
+/// BERT's sentence-order losses in training and validation; without points where there are none.
+std::vector<Series> sentence_order_losses(const Steps& steps, const Evals& evals) {
   Series training{"training", 1, {}};
   for (const auto& r : steps)
     for (const auto& [name, value] : r.extra_losses)
       if (name == "sop_loss") training.points.emplace_back(static_cast<double>(r.iteration), value);
-  return beside(std::move(training), over_evals(evals, [](const auto& r) { return r.sop_loss; }));
+  return with_training(std::move(training), over_evals(evals, [](const auto& r) { return r.sop_loss; }));
 }
 
 std::string charts(const Sessions& sessions, const Steps& steps, const Evals& evals) {
@@ -75,15 +75,15 @@ std::string charts(const Sessions& sessions, const Steps& steps, const Evals& ev
     html += draw_chart(chart);
   };
   draw({.title = "Loss",
-        .series = beside(over_steps("training", 1, steps, [](const auto& r) { return r.lm_loss; }),
-                         over_evals(evals, [](const auto& r) { return r.loss; }))});
-  if (auto order = order_losses(steps, evals);
+        .series = with_training(over_steps("training", 1, steps, [](const auto& r) { return r.lm_loss; }),
+                                over_evals(evals, [](const auto& r) { return r.loss; }))});
+  if (auto order = sentence_order_losses(steps, evals);
       std::ranges::any_of(order, [](const Series& line) { return !line.points.empty(); }))
-    draw({.title = "Loss of the order of sentences", .series = std::move(order)});
+    draw({.title = "Sentence-order loss", .series = std::move(order)});
   draw({.title = "Tokens per second",
         .series = {over_steps("tokens/s", 1, steps, [](const auto& r) { return r.tokens_per_second; })},
         .from_zero = true});
-  draw({.title = "Peak memory of the fullest rank, GB",
+  draw({.title = "Peak memory (max over ranks), GB",
         .series = {over_steps("GB", 1, steps,
                               [](const auto& r) { return static_cast<double>(r.peak_memory_bytes) / 1e9; })},
         .from_zero = true});
@@ -105,7 +105,7 @@ std::string tiles(const Steps& steps, const Evals& evals) {
   if (steps.empty()) return "";
   const StepRecord& last = steps.back();
   std::string html = "<div class=\"tiles\">\n" + tile("steps", fmt::format("{}", last.iteration)) +
-                     tile("tokens trained on", short_number(static_cast<double>(last.consumed_tokens))) +
+                     tile("tokens trained", short_number(static_cast<double>(last.consumed_tokens))) +
                      tile("training loss", fmt::format("{:.4f}", last.lm_loss));
   for (const std::string& set : sets_of(evals)) {
     const auto found =
@@ -113,10 +113,10 @@ std::string tiles(const Steps& steps, const Evals& evals) {
     html += tile(fmt::format("{} loss", set), fmt::format("{:.4f}", found->loss)) +
             tile(fmt::format("{} perplexity", set), fmt::format("{:.4g}", found->perplexity()));
     if (found->sop_loss)
-      html += tile(fmt::format("{} loss of the order", set), fmt::format("{:.4f}", *found->sop_loss));
+      html += tile(fmt::format("{} sentence-order loss", set), fmt::format("{:.4f}", *found->sop_loss));
   }
   html += tile("tokens per second", short_number(last.tokens_per_second));
-  if (last.mfu) html += tile("of the peak FLOP/s", fmt::format("{:.1f}%", *last.mfu * 100));
+  if (last.mfu) html += tile("MFU", fmt::format("{:.1f}%", *last.mfu * 100));
   html +=
       tile(fmt::format("peak memory, rank {}", last.peak_memory_rank), short_bytes(last.peak_memory_bytes));
   const auto skipped = std::count_if(steps.begin(), steps.end(), [](const auto& r) { return r.skipped; });
@@ -124,16 +124,16 @@ std::string tiles(const Steps& steps, const Evals& evals) {
   return html + "</div>\n";
 }
 
-/// One phase's part of a session's time.
-struct Share {
+/// A phase's share of a session's time.
+struct PhaseShare {
   std::string_view name;
   std::string color;
   double seconds, share;
 };
 
-/// All phases; what none claims is "other".
-std::vector<Share> shares(const RunSummary& session) {
-  std::vector<Share> all;
+/// Shares of all phases; the remaining time is "other".
+std::vector<PhaseShare> shares(const RunSummary& session) {
+  std::vector<PhaseShare> all;
   const auto add = [&](std::string_view name, std::string color, double seconds) {
     all.push_back({name, std::move(color), seconds, std::max(seconds, 0.0) / session.wall_seconds});
   };
@@ -143,10 +143,10 @@ std::vector<Share> shares(const RunSummary& session) {
   return all;
 }
 
-/// The phases as one bar.
+/// The phases as one stacked bar.
 std::string time_bar(const RunSummary& session) {
   std::string parts;
-  for (const Share& s : shares(session))
+  for (const PhaseShare& s : shares(session))
     parts += fmt::format("<i style=\"flex:{:.5f};background:var(--{})\" title=\"{} {:.1f}%\"></i>", s.share,
                          s.color, s.name, s.share * 100);
   return "<div class=\"split\">" + parts + "</div>";
@@ -155,13 +155,13 @@ std::string time_bar(const RunSummary& session) {
 std::string time_split(const RunSummary& session) {
   if (session.wall_seconds <= 0) return "";
   std::string rows;
-  for (const Share& s : shares(session))
+  for (const PhaseShare& s : shares(session))
     rows += fmt::format(
         "<tr><td><span class=\"legend\"><i style=\"background:var(--{})\"></i></span>{}</td><td "
         "class=\"n\">{:.1f} s</td><td class=\"n\">{:.1f}%</td></tr>",
         s.color, s.name, s.seconds, s.share * 100);
   return fmt::format(
-      "<h2>Where the time went</h2><div class=\"card\">{}<table><tr><th>phase (rank 0)</th>"
+      "<h2>Time by phase</h2><div class=\"card\">{}<table><tr><th>phase (rank 0)</th>"
       "<th class=\"n\">time</th><th class=\"n\">share</th></tr>{}</table></div>\n",
       time_bar(session), rows);
 }
@@ -171,38 +171,38 @@ std::string layout(const std::vector<RankSummary>& ranks) {
   std::string rows;
   for (const auto& r : ranks)
     rows += fmt::format("<tr><td class=\"n\">{}</td><td>{}</td><td>{}</td><td class=\"n\">{}</td></tr>\n",
-                        r.rank, escape_html(r.place), escape_html(r.owns),
+                        r.rank, escape_html(r.coordinates), escape_html(r.blocks),
                         short_number(static_cast<double>(r.parameters)));
   return fmt::format(
-      "<h2>Layout</h2><div class=\"card wide\"><table><tr><th class=\"n\">rank</th><th>place</th>"
-      "<th>owns</th><th class=\"n\">parameters</th></tr>\n{}</table></div>\n",
+      "<h2>Layout</h2><div class=\"card wide\"><table><tr><th class=\"n\">rank</th><th>coordinates</th>"
+      "<th>blocks</th><th class=\"n\">parameters</th></tr>\n{}</table></div>\n",
       rows);
 }
 
 std::string bytes_or_dash(std::uint64_t bytes) { return bytes > 0 ? short_bytes(bytes) : "-"; }
 
-/// Two lines for each rank, measured and planned, a column for each phase, and a bar of the largest.
+/// Two rows for each rank, measured and planned, with a column for each phase and a bar for the largest.
 std::string memory(const std::vector<RankSummary>& ranks) {
   if (ranks.empty()) return "";
   std::string titles;
   for (std::size_t i = 0; i < kMemoryPhases; ++i)
     titles += fmt::format("<th class=\"n\">{}</th>", memory_phase_name(static_cast<MemoryPhase>(i)));
-  std::uint64_t most = 1;
-  for (const auto& r : ranks) most = std::max({most, r.measured.most(), r.planned.most()});
+  std::uint64_t largest = 1;
+  for (const auto& r : ranks) largest = std::max({largest, r.measured.largest(), r.planned.largest()});
   std::string rows;
   const auto add = [&](const std::string& rank, std::string_view what, const MemoryPeaks& peaks) {
     rows += fmt::format("<tr><td class=\"n\">{}</td><td>{}</td>", rank, what);
     for (const std::uint64_t bytes : peaks.bytes)
       rows += fmt::format("<td class=\"n\">{}</td>", bytes_or_dash(bytes));
     rows += fmt::format("<td class=\"bar {}\"><i style=\"width:{:.1f}%\"></i></td></tr>\n", what,
-                        100.0 * static_cast<double>(peaks.most()) / static_cast<double>(most));
+                        100.0 * static_cast<double>(peaks.largest()) / static_cast<double>(largest));
   };
   for (const auto& r : ranks) {
     add(fmt::format("{}", r.rank), "measured", r.measured);
     add("", "planned", r.planned);
   }
   return fmt::format(
-      "<h2>Peak memory of each rank and phase</h2><div class=\"card wide\"><table><tr><th class=\"n\">rank"
+      "<h2>Peak memory by rank and phase</h2><div class=\"card wide\"><table><tr><th class=\"n\">rank"
       "</th><th></th>{}<th></th></tr>\n{}</table></div>\n",
       titles, rows);
 }
@@ -220,17 +220,17 @@ std::string layout_of(const RunSummary& session) {
   return session.title;
 }
 
-/// "steps 1 to 120", and which of them a later session did again.
+/// "steps 1 to 120", with the first step that a later session repeats.
 std::string steps_of(const Sessions& sessions, std::size_t i) {
   const RunSummary& session = sessions[i];
   if (session.last_step < session.first_step) return "no steps";
   std::string text = fmt::format("steps {} to {}", session.first_step, session.last_step);
   if (i + 1 < sessions.size() && sessions[i + 1].first_step <= session.last_step)
-    text += fmt::format(", those from {} again later", sessions[i + 1].first_step);
+    text += fmt::format(", repeated later from step {}", sessions[i + 1].first_step);
   return text;
 }
 
-/// Of a resumed run: a line for each session.
+/// Table of sessions of a resumed run; "" for a single one.
 std::string overview(const Sessions& sessions) {
   if (sessions.size() < 2) return "";
   std::string rows;
@@ -243,29 +243,29 @@ std::string overview(const Sessions& sessions) {
         s.wall_seconds, s.wall_seconds > 0 ? time_bar(s) : "");
   }
   return fmt::format(
-      "<h2>Sessions</h2><div class=\"card wide\"><table><tr><th class=\"n\">session</th><th>began</th>"
+      "<h2>Sessions</h2><div class=\"card wide\"><table><tr><th class=\"n\">session</th><th>started</th>"
       "<th>steps</th><th>layout</th><th class=\"n\">ranks</th><th class=\"n\">time</th><th></th></tr>\n{}"
       "</table></div>\n",
       rows);
 }
 
 /// Time, pipeline, layout and memory of one session.
-std::string parts(const RunSummary& session) {
+std::string session_details(const RunSummary& session) {
   std::string html = time_split(session);
   if (!session.pipeline_svg.empty())
     html += "<h2>Pipeline of one step</h2><div class=\"card wide\">" + session.pipeline_svg + "</div>\n";
   return html + layout(session.ranks) + memory(session.ranks);
 }
 
-/// Each session of a resumed run may be folded away; the last three are open at first.
-std::string all_parts(const Sessions& sessions) {
-  if (sessions.size() == 1) return parts(sessions[0]);
+/// Details of all sessions. Those of a resumed run can be collapsed; the last three are open at first.
+std::string all_details(const Sessions& sessions) {
+  if (sessions.size() == 1) return session_details(sessions[0]);
   std::string html;
   for (std::size_t i = 0; i < sessions.size(); ++i)
     html +=
         fmt::format("<details class=\"session\"{}><summary>Session {}, {}: {}</summary>\n{}{}</details>\n",
                     i + 3 >= sessions.size() ? " open" : "", i + 1, steps_of(sessions, i),
-                    escape_html(layout_of(sessions[i])), facts(sessions[i]), parts(sessions[i]));
+                    escape_html(layout_of(sessions[i])), facts(sessions[i]), session_details(sessions[i]));
   return html;
 }
 
@@ -281,7 +281,7 @@ std::string make_report(const Sessions& sessions, const Steps& steps, const Eval
   page += fmt::format("</style></head>\n<body><main>\n<h1>{}</h1>\n", escape_html(last.title));
   if (sessions.size() == 1) page += facts(last);
   page += tiles(steps, evals) + charts(sessions, steps, evals);
-  page += overview(sessions) + all_parts(sessions);
+  page += overview(sessions) + all_details(sessions);
   if (!last.settings.empty())
     page += fmt::format(
         "<h2>Settings</h2><details class=\"card\"><summary>config.yaml</summary><pre>{}</pre></details>\n",

@@ -1,4 +1,4 @@
-// report.html: one page that shows a run to a person, opened without a network, light or dark.
+// report.html: one page with the results of a run; opens without a network, in light or dark mode.
 #pragma once
 
 #include <cstdint>
@@ -13,32 +13,32 @@
 
 namespace colonnade::record {
 
-/// What one rank owns and needs.
+/// Placement and memory of one rank.
 struct RankSummary {
   int rank = 0;
-  std::string place;  ///< "tp 0, pp 1, dp 0"
-  std::string owns;   ///< "layers 4-7, final norm, output"
+  std::string coordinates;  ///< "tp 0, pp 1, dp 0"
+  std::string blocks;       ///< "layers 4-7, final norm, output"
   std::int64_t parameters = 0;
   MemoryPeaks planned;
-  MemoryPeaks measured;  ///< since this process began
+  MemoryPeaks measured;  ///< since this process started
 };
 
-/// What the page needs of one session of the run (one start of the program), beside the run's own files.
+/// Data of one session of the run (one start of the program) for the page, besides the run's own files.
 struct RunSummary {
   std::string title;                                       ///< "gpt, 12.4 M parameters on 4 ranks"
-  std::vector<std::pair<std::string, std::string>> facts;  ///< a line each under the title
+  std::vector<std::pair<std::string, std::string>> facts;  ///< lines under the title
   std::vector<RankSummary> ranks;
-  std::string pipeline_svg;  ///< schedule::paint_svg; "" without a pipeline
-  PhaseTimes times;          ///< of rank 0, since this process began to train
-  double wall_seconds = 0;   ///< of the same span
+  std::string pipeline_svg;  ///< schedule::render_svg; "" without a pipeline
+  PhaseTimes times;          ///< of rank 0, since this process started training
+  double wall_seconds = 0;   ///< duration of the same period
   std::string settings;      ///< config.yaml
   std::int64_t first_step = 1;
-  std::int64_t last_step = 0;  ///< before first_step: the session has not trained
+  std::int64_t last_step = 0;  ///< below first_step: the session trained no step
   std::string began;           ///< local time, "2026-11-21 13:04"
 };
 
-/// The page as text. `sessions` in the order in which they ran, at least one; the curves hold the steps
-/// of all, and with more than one the page shows layout, times and memory of each.
+/// The page as text. `sessions` are in chronological order, at least one; the curves show the steps of all
+/// sessions, and with more than one the page shows layout, times and memory of each.
 std::string make_report(const std::vector<RunSummary>& sessions, const std::vector<StepRecord>& steps,
                         const std::vector<EvalRecord>& evals);
 

@@ -35,7 +35,7 @@ std::string number(double value) {
   return fmt::format("{:.4g}", value);
 }
 
-/// The box of all points, never empty in either direction.
+/// Bounding box of all points, never empty in either direction.
 ChartFrame frame_of(const Chart& chart, const std::vector<Points>& lines) {
   constexpr double kInf = std::numeric_limits<double>::infinity();
   ChartFrame f{kInf, -kInf, kInf, -kInf};
@@ -48,10 +48,10 @@ ChartFrame frame_of(const Chart& chart, const std::vector<Points>& lines) {
     }
   if (chart.from_zero) f.y_low = std::min(0.0, f.y_low);
   if (f.x_low == f.x_high) f.x_high += 1;
-  const double room =
+  const double margin =
       f.y_high > f.y_low ? (f.y_high - f.y_low) * 0.05 : std::max(std::abs(f.y_high) * 0.05, 1e-12);
-  f.y_high += room;
-  if (!chart.from_zero) f.y_low -= room;
+  f.y_high += margin;
+  if (!chart.from_zero) f.y_low -= margin;
   return f;
 }
 
@@ -90,7 +90,7 @@ std::string draw_line(const ChartFrame& f, const Points& line, int color) {
   return fmt::format("<polyline points='{}' style='stroke:var(--s{})'/>", points, color);
 }
 
-/// What the hover script reads: per line its name and [x pixel, y pixel, x text, y text] of each point.
+/// Data of the hover script: per line its name and [x pixel, y pixel, x text, y text] of each point.
 std::string hover_data(const ChartFrame& f, const Chart& chart, const std::vector<Points>& lines) {
   std::string json = "[";
   for (std::size_t i = 0; i < lines.size(); ++i) {

@@ -1,4 +1,4 @@
-// The unchanging parts of report.html: style sheet and hover script.
+// The constant parts of report.html: style sheet and hover script.
 #pragma once
 
 #include <string_view>
@@ -42,7 +42,7 @@ pre{margin:0;white-space:pre-wrap;font:13px/1.4 ui-monospace,monospace}summary{c
 .session .facts{margin:8px 0 0}.session h2{font-size:15px;margin:18px 0 8px}.bar .split{margin:0;height:14px}.bar .split i{height:auto;border-radius:3px}
 )css";
 
-/// Pointing at a chart draws a vertical line at the nearest point and names the values there.
+/// Hovering over a chart draws a vertical line at the nearest point and shows the values there.
 inline constexpr std::string_view kReportScript = R"js(
 for (const svg of document.querySelectorAll('svg.chart')) {
   const lines = JSON.parse(svg.dataset.lines);

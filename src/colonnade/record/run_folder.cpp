@@ -31,7 +31,7 @@ std::string local_time(const char* format, std::time_t when) {
 
 namespace {
 
-/// Runs `make`, which makes folders for `folder` and returns why that failed, or nothing.
+/// Runs `make`, which creates folders for `folder` and returns why that failed, or "".
 template <typename Make>
 void require_writable(const fs::path& folder, const Make& make) {
   std::string reason;
@@ -72,7 +72,7 @@ void make_run_folder(const RunFolder& folder) {
 
 OwnedFolder::OwnedFolder(const std::string& save, const std::optional<std::vector<std::int64_t>>& steps_seen,
                          OwnerLockOptions options)
-    : made_(save.empty() || !fs::exists(save)), folder_(choose_run_folder(save)) {
+    : created_(save.empty() || !fs::exists(save)), folder_(choose_run_folder(save)) {
   options.thing = "--save";
   options.fix = "wait for that run, stop it, or choose another folder";
   try {
@@ -93,7 +93,7 @@ OwnedFolder::~OwnedFolder() {
   remove_empty();
 }
 
-/// Another run may have owned the folder and ended between this run's first look and now.
+/// Detects another run that owned the folder and ended after this run read its settings.
 void OwnedFolder::require_steps(const std::vector<std::int64_t>& seen) const {
   const std::vector<std::int64_t> now = checkpoint::saved_steps(folder_.checkpoints());
   if (now == seen) return;
@@ -101,8 +101,8 @@ void OwnedFolder::require_steps(const std::vector<std::int64_t>& seen) const {
     return steps.empty() ? "no checkpoint" : fmt::format("checkpoints up to step {}", steps.back());
   };
   throw ConfigError(fmt::format(
-      "--save: the checkpoints must not change while a run starts; got {} with {} now, and {} when the settings "
-      "were read: another run has written them; start the command again",
+      "--save: the checkpoints must not change while a run starts; got {} with {} now, and {} when the settings were "
+      "read, because another run has written them; start the command again",
       folder_.root.string(), text(now), text(seen)));
 }
 
@@ -111,8 +111,8 @@ void OwnedFolder::remove_empty() const {
   const auto is_other = [&](const fs::directory_entry& entry) {
     return entry.path() != folder_.checkpoints();
   };
-  if (!made_ || std::any_of(fs::directory_iterator(folder_.root, kept), {}, is_other)) return;
-  fs::remove(folder_.checkpoints(), kept);  // fails where something is in it
+  if (!created_ || std::any_of(fs::directory_iterator(folder_.root, kept), {}, is_other)) return;
+  fs::remove(folder_.checkpoints(), kept);  // fails when it is not empty
   fs::remove(folder_.root, kept);
 }
 

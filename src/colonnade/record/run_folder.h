@@ -1,4 +1,4 @@
-// The layout of a run folder: where everything lies that a run leaves behind.
+// The layout of a run folder: paths of all output files of a run.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@
 
 namespace colonnade::record {
 
-/// RUN/config.yaml        all settings; as it is it begins the run, or goes on after its newest checkpoint
-/// RUN/metrics.jsonl      one line per step; metrics.jsonl.1, ...: of earlier runs that saved nothing here
-/// RUN/validation.jsonl   one line per evaluation; validation.jsonl.1, ... as above
-/// RUN/ledger.jsonl       one line per start of the program that trains: what decides its samples
-/// RUN/sessions.json      layout, times and memory of each start of the program for this run
+/// RUN/config.yaml        all settings; used unchanged it starts the run, or resumes from its newest
+/// checkpoint RUN/metrics.jsonl      one line per step; metrics.jsonl.1, ...: of earlier runs that saved
+/// nothing here RUN/validation.jsonl   one line per evaluation; validation.jsonl.1, ... as above
+/// RUN/ledger.jsonl       one line per training session: the facts that decide its samples
+/// RUN/sessions.json      layout, times and memory of each session
 /// RUN/tensorboard/       event files
 /// RUN/report.html        curves, layout, pipeline picture; opens without a network
 /// RUN/checkpoints/       step_00000100/ ..., latest
-/// RUN/owner.txt          the process that writes the folder now (base/owner_lock.h)
+/// RUN/owner.txt          the process that currently writes the folder (base/owner_lock.h)
 struct RunFolder {
   std::filesystem::path root;
 
@@ -36,26 +36,26 @@ struct RunFolder {
   [[nodiscard]] std::filesystem::path owner() const { return root / "owner.txt"; }
 };
 
-/// Now on this machine's clock, as strftime writes `format`.
+/// Current local time in strftime's `format`.
 std::string local_time(const char* format);
-/// Another time on it.
+/// A given time in local time.
 std::string local_time(const char* format, std::time_t when);
 
-/// `save`, or for "" a folder runs/<local time> (2026-11-21_13-04-08, with -2, -3, ... when it is taken),
-/// which is made: two runs of one second never choose the same. Throws as make_run_folder.
+/// `save`, or for "" a new folder runs/<local time> (2026-11-21_13-04-08, with -2, -3, ... when it exists):
+/// two runs of one second never choose the same. Throws as make_run_folder.
 RunFolder choose_run_folder(const std::string& save);
 
-/// Makes the folder and its checkpoints/ and finds out that it can be written. Throws ConfigError with
-/// the system's reason.
+/// Creates the folder and its checkpoints/ and checks that it is writable. Throws ConfigError with the
+/// system's reason.
 void make_run_folder(const RunFolder& folder);
 
-/// A run folder that this process owns: nobody else writes any file of it. At the end of its life the lock is
-/// released; a folder that was made for it and holds nothing is removed.
+/// A run folder owned by this process: no other process writes to it. The destructor releases the lock, and
+/// removes a folder that was created here and is empty.
 class OwnedFolder {
  public:
-  /// Makes the folder and takes RUN/owner.txt. `steps_seen` are the steps of its checkpoints when the
-  /// settings were read; nothing: not known. Throws ConfigError with the owner when another process writes
-  /// the folder, and when its checkpoints are others by now.
+  /// Creates the folder and locks RUN/owner.txt. `steps_seen` are the steps of its checkpoints when the
+  /// settings were read; nothing: unknown. Throws ConfigError with the owner when another process writes the
+  /// folder, and when its checkpoints have changed.
   OwnedFolder(const std::string& save, const std::optional<std::vector<std::int64_t>>& steps_seen,
               OwnerLockOptions options = {});
   ~OwnedFolder();
@@ -63,14 +63,14 @@ class OwnedFolder {
   OwnedFolder& operator=(const OwnedFolder&) = delete;
 
   [[nodiscard]] const RunFolder& folder() const { return folder_; }
-  /// Before a checkpoint is written: ends the process where another one owns the folder by now.
+  /// Called before a checkpoint is written: ends the process when another one owns the folder by now.
   void confirm() const { lock_->confirm(); }
 
  private:
   void require_steps(const std::vector<std::int64_t>& seen) const;
   void remove_empty() const;
 
-  bool made_;  ///< the folder was not there before
+  bool created_;  ///< the folder did not exist before
   RunFolder folder_;
   std::unique_ptr<OwnerLock> lock_;
 };

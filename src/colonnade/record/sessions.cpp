@@ -34,8 +34,8 @@ using Bytes = decltype(MemoryPeaks::bytes);
 
 json summary_json(const RankSummary& r) {
   return {{"rank", r.rank},
-          {"place", r.place},
-          {"owns", r.owns},
+          {"place", r.coordinates},
+          {"owns", r.blocks},
           {"parameters", r.parameters},
           {"planned_bytes", by_name(r.planned.bytes, memory_name)},
           {"measured_bytes", by_name(r.measured.bytes, memory_name)}};
@@ -43,8 +43,8 @@ json summary_json(const RankSummary& r) {
 
 RankSummary to_rank(const json& r) {
   return {.rank = r.at("rank").get<int>(),
-          .place = r.at("place").get<std::string>(),
-          .owns = r.at("owns").get<std::string>(),
+          .coordinates = r.at("place").get<std::string>(),
+          .blocks = r.at("owns").get<std::string>(),
           .parameters = r.at("parameters").get<std::int64_t>(),
           .planned = {from_names<Bytes>(r.at("planned_bytes"), memory_name)},
           .measured = {from_names<Bytes>(r.at("measured_bytes"), memory_name)}};

@@ -87,11 +87,11 @@ std::string eval_line(const EvalRecord& r, bool color) {
   return painted(text, kCyan, color);
 }
 
-void print_at_once(const std::string& text) {
+void print_flushed(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
   std::fflush(stdout);
 }
 
-bool stdout_takes_color() { return ::isatty(STDOUT_FILENO) == 1 && std::getenv("NO_COLOR") == nullptr; }
+bool stdout_has_color() { return ::isatty(STDOUT_FILENO) == 1 && std::getenv("NO_COLOR") == nullptr; }
 
 }  // namespace colonnade::record

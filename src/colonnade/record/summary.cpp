@@ -45,7 +45,7 @@ RunSummary summarize(job::Job& job) {
   const int cp = mesh.size(Axis::kCp);
   const std::string context = cp > 1 ? fmt::format("context {} x ", cp) : "";
   const int instances = run.parallel.num_distributed_optimizer_instances;
-  const std::string optimizer = !job.buffers().distributed(layout::Family::kDense) ? ""
+  const std::string optimizer = !job.buffers().distributed(layout::ParamGroup::kDense) ? ""
                                 : instances > 1 ? fmt::format(", {} distributed optimizers", instances)
                                                 : ", distributed optimizer";
   summary.facts = {
@@ -62,7 +62,7 @@ RunSummary summarize(job::Job& job) {
                                                    1e12)},
       {"exports to", models::hf::export_text(run.model)}};
   if (run.parallel.hybrid_context_parallel)
-    summary.facts.emplace_back("groups by length", layout::hybrid_text(run));
+    summary.facts.emplace_back("groups by length", layout::hybrid_context_text(run));
   if (run.parallel.deterministic_mode)
     summary.facts.emplace_back("deterministic mode", cost::determinism_text(run));
   const auto counts = job.ranks.world().all_gather_text(std::to_string(mine), "parameters of every rank");
@@ -71,30 +71,31 @@ RunSummary summarize(job::Job& job) {
     const int stage = mesh.coord(rank, Axis::kPp);
     summary.ranks.push_back(
         {.rank = rank,
-         .place = fmt::format("tp {}, {}pp {}, dp {}", mesh.coord(rank, Axis::kTp),
-                              cp > 1 ? fmt::format("cp {}, ", mesh.coord(rank, Axis::kCp)) : "", stage,
-                              mesh.coord(rank, Axis::kDp)),
-         .owns = owned_blocks(run, stage),
+         .coordinates = fmt::format("tp {}, {}pp {}, dp {}", mesh.coord(rank, Axis::kTp),
+                                    cp > 1 ? fmt::format("cp {}, ", mesh.coord(rank, Axis::kCp)) : "", stage,
+                                    mesh.coord(rank, Axis::kDp)),
+         .blocks = owned_blocks(run, stage),
          .parameters = std::stoll(counts[static_cast<std::size_t>(rank)]),
          .planned = planned_peaks(memory[static_cast<std::size_t>(stage)])});
   }
   const schedule::Schedule& schedule = job.executor().schedule();
   if (schedule.ranks > 1)
-    summary.pipeline_svg = schedule::paint_svg(schedule::simulate(schedule, cost::kRelativeCosts), schedule);
+    summary.pipeline_svg = schedule::render_svg(schedule::simulate(schedule, cost::kRelativeCosts), schedule);
   return summary;
 }
 
-void warn_of_slow_attention(const config::Model& m, bool cuda) {
+void warn_about_slow_attention(const config::Model& m, bool cuda) {
   const bool sinks = m.softmax_type != config::SoftmaxType::kVanilla && cuda;
   const bool relative = m.position_embedding == config::PositionEmbedding::kRelative;
   if (m.attention_dropout == 0 && m.attn_logit_softcapping == 0 && !sinks && !relative) return;
-  const char* what =
-      relative ? "--position-embedding-type relative: it writes all scores to memory; another one"
-      : m.attention_dropout > 0 ? "--attention-dropout: it writes all scores to memory; --attention-dropout 0"
+  const char* reason =
+      relative ? "--position-embedding-type relative: it writes all scores to memory; use another one"
+      : m.attention_dropout > 0
+          ? "--attention-dropout: it writes all scores to memory; set --attention-dropout 0"
       : m.attn_logit_softcapping > 0
-          ? "--attn-logit-softcapping: it writes all scores to memory; only a model without it"
-          : "--softmax-type: it writes all scores to memory; only a model without sinks";
-  log::warning("{} takes the fast kernels", what);
+          ? "--attn-logit-softcapping: it writes all scores to memory; use a model without it"
+          : "--softmax-type: it writes all scores to memory; use a model without sinks";
+  log::warning("{} for the fast kernels", reason);
 }
 
 }  // namespace colonnade::record

@@ -1,4 +1,4 @@
-// What the log and the report say of a run before its first step: sizes, layout, pipeline picture.
+// Summary of a run before its first step, for log and report: sizes, layout, pipeline picture.
 #pragma once
 
 #include <string>
@@ -10,10 +10,10 @@
 
 namespace colonnade::record {
 
-/// Title, facts, every rank's place and parameters, the schedule's picture. Collective over the world.
+/// Title, facts, every rank's coordinates and parameters, picture of the schedule. Collective over the world.
 RunSummary summarize(job::Job& job);
 
-/// A warning where attention takes no fast kernel, with what does.
-void warn_of_slow_attention(const config::Model& m, bool cuda);
+/// Warns when attention does not use the fast kernels, with the fix.
+void warn_about_slow_attention(const config::Model& m, bool cuda);
 
 }  // namespace colonnade::record

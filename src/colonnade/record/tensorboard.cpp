@@ -41,7 +41,7 @@ std::string little_endian(std::uint64_t value, std::size_t bytes) {
   return text;
 }
 
-/// Makes the common part of an event and lets `fill` add the rest.
+/// Serializes an event: the common fields, and the rest by `fill`.
 template <typename Fill>
 std::string make_event(std::int64_t step, Fill fill) {
   std::string bytes;
@@ -68,15 +68,16 @@ std::string host_name() {
   return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
 }
 
-/// Makes `folder`, cuts what is there; the name is what TensorBoard looks for.
-fs::path cut_and_new_file(const fs::path& folder, const Loaded& loaded) {
+/// Creates `folder` and truncates existing event files. Returns the path of a new one, named as TensorBoard
+/// expects.
+fs::path prepare_event_file(const fs::path& folder, const ResumePoint& loaded) {
   std::error_code reason;
   fs::create_directories(folder, reason);
   if (reason)
     throw Error(
         fmt::format("{}: the folder of event files must be writable; {}; choose another --tensorboard-dir",
                     folder.string(), reason.message()));
-  if (loaded.step > 0) cut_events(folder, loaded);
+  if (loaded.step > 0) truncate_events(folder, loaded);
   const auto now = std::chrono::system_clock::now().time_since_epoch();
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(now).count();
   return folder / fmt::format("events.out.tfevents.{}.{}.{}.0", seconds, host_name(), ::getpid());
@@ -94,7 +95,8 @@ std::string masked_crc(std::string_view bytes) {
   return little_endian(std::rotr(crc32c(bytes), 15) + 0xa282ead8u, 4);
 }
 
-EventFile::EventFile(const fs::path& folder, const Loaded& loaded) : file_(cut_and_new_file(folder, loaded)) {
+EventFile::EventFile(const fs::path& folder, const ResumePoint& loaded)
+    : file_(prepare_event_file(folder, loaded)) {
   write_record(make_event(0, [](pbf_writer& event) { event.add_string(kFileVersion, "brain.Event:2"); }));
 }
 
@@ -124,7 +126,7 @@ void EventFile::write_record(const std::string& event) {
 
 namespace {
 
-std::string megatrons_tag(const std::string& name) {
+std::string megatron_tag(const std::string& name) {
   if (name == "params_norm") return "params-norm";
   return name == "sop_loss" ? "sop loss" : name;
 }
@@ -143,9 +145,8 @@ void write_step(EventFile& file, const StepRecord& r, const PhaseTimes& phases, 
   over_steps_and_samples(file, "batch-size", static_cast<double>(batch_size), r);
   over_steps_and_samples(file, "grad-norm", r.grad_norm, r);
   over_steps_and_samples(file, "loss-scale", r.loss_scale, r);
-  for (const auto& [name, value] : r.extra_losses)
-    over_steps_and_samples(file, megatrons_tag(name), value, r);
-  for (const auto& [name, layers] : r.expert_load) {  // of the layer that is farthest off
+  for (const auto& [name, value] : r.extra_losses) over_steps_and_samples(file, megatron_tag(name), value, r);
+  for (const auto& [name, layers] : r.expert_load) {  // value of the least balanced layer
     const auto [low, high] = std::ranges::minmax_element(layers);
     file.scalar("moe/" + name, name == "expert_least" ? *low : *high, r.iteration);
   }
@@ -170,7 +171,7 @@ void write_eval(EventFile& file, const EvalRecord& r, const config::Logging& set
   file.scalar(tag, r.loss, r.iteration);
   file.scalar(fmt::format("{}{}", tag, kVersusSamples), r.loss, r.consumed_samples);
   if (r.sop_loss) {
-    const std::string order = fmt::format("{} {}", megatrons_tag("sop_loss"), r.set);
+    const std::string order = fmt::format("{} {}", megatron_tag("sop_loss"), r.set);
     file.scalar(order, *r.sop_loss, r.iteration);
     file.scalar(fmt::format("{}{}", order, kVersusSamples), *r.sop_loss, r.consumed_samples);
   }

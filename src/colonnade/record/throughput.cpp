@@ -8,7 +8,7 @@ namespace colonnade::record {
 namespace {
 
 struct Gpu {
-  std::string_view name;  ///< a part of CUDA's name; the first row that fits counts
+  std::string_view name;  ///< part of the name in CUDA; the first matching row counts
   double half, full;      ///< TFLOP/s
 };
 
@@ -20,7 +20,7 @@ constexpr Gpu kGpus[] = {{"A100", 312, 19.5},   {"H100 PCIe", 756, 51}, {"H100 8
 }  // namespace
 
 std::optional<double> peak_tflops(std::string_view device_name, config::ParamsDtype dtype) {
-  if (device_name.find(" MIG ") != std::string_view::npos) return std::nullopt;  // a part of a GPU
+  if (device_name.find(" MIG ") != std::string_view::npos) return std::nullopt;  // a slice of a GPU
   for (const Gpu& gpu : kGpus)
     if (device_name.find(gpu.name) != std::string_view::npos)
       return dtype == config::ParamsDtype::kFloat32 ? gpu.full : gpu.half;
@@ -35,7 +35,7 @@ double tflops_per_device(double flops_per_batch, double step_ms, int devices) {
   return step_ms > 0 && devices > 0 ? flops_per_batch / (step_ms * 1e-3 * devices) / 1e12 : 0.0;
 }
 
-std::optional<double> model_flops_utilisation(double tflops_per_device, std::optional<double> peak_tflops) {
+std::optional<double> model_flops_utilization(double tflops_per_device, std::optional<double> peak_tflops) {
   if (!peak_tflops || *peak_tflops <= 0) return std::nullopt;
   return tflops_per_device / *peak_tflops;
 }

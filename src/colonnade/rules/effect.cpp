@@ -1,501 +1,81 @@
-// Settings that were given and have no effect in this run: notes, for Megatron takes them too and the numbers
-// are the same; and the one rule about a file that nothing would read.
-#include <algorithm>
+// Given settings that would change the model or leave a file unread if they were ignored; the notes on
+// harmless ones are in no_effect.cpp.
 #include <array>
-#include <bit>
 
 #include "colonnade/config/parse.h"
 #include "colonnade/config/schema.h"
-#include "colonnade/config/words_of_data.h"
-#include "colonnade/layout/buckets.h"
-#include "colonnade/layout/params/gpt.h"
-#include "colonnade/rules/no_effect.h"
 #include "colonnade/rules/table.h"
 
 namespace colonnade::rules {
-
 namespace {
 
 using config::Run;
 using Broken = std::optional<Finding>;
 
-/// Settings that have an effect only beside another one.
-struct Companions {
-  std::array<const char*, 7> keys;  ///< up to seven
-  const char* other;                ///< key of the other one
-  const char* words;                ///< what is needed, as a user writes it
-  bool (*work)(const Run&);
-};
+constexpr std::array kTokenizerKeys{"tokenizer_model",
+                                    "vocab_file",
+                                    "merge_file",
+                                    "tiktoken_pattern",
+                                    "tiktoken_num_special_tokens",
+                                    "tokenizer_hf_include_special_tokens",
+                                    "allow_ambiguous_pad_tokens"};
 
-/// Those of `kinds` that were given beside nothing that makes them work.
-std::vector<const config::Setting*> alone(const Run& r, const Companions& kinds) {
-  std::vector<const config::Setting*> found;
-  if (kinds.work(r) || r.at_fault.contains(kinds.other)) return found;
-  for (const char* key : kinds.keys) {
-    if (key == nullptr) break;
+/// With NullTokenizer they are a note.
+Broken tokenizer_options_without_type(const Run& r) {
+  constexpr const char* kType = "a --tokenizer-type that reads a file";
+  if (!r.data.tokenizer_type.empty() || r.invalid_keys.contains("tokenizer_type")) return std::nullopt;
+  Finding found{"", fmt::format("must be given with {}", kType), "", {}, ""};
+  for (const char* key : kTokenizerKeys) {
     const config::Setting& s = config::setting(key);
-    if (gives_idle(r, s, kinds.other)) found.push_back(&s);
+    if (is_given_without_effect(r, s, "tokenizer_type"))
+      found.add(s, config::text_of(r, s), s.default_text());
   }
-  return found;
-}
-
-bool has_rope(const Run& r) { return r.model.rotary(); }
-
-bool has_warmup(const Run& r) {
-  const auto& s = r.schedule;
-  return s.lr_warmup_iters > 0 || s.lr_warmup_samples > 0 || s.lr_warmup_fraction.value_or(0) > 0;
-}
-
-bool is_interleaved(const Run& r) {
-  const auto& p = r.parallel;
-  if (p.pipeline_schedule != "auto") return p.pipeline_schedule == "interleaved";
-  return p.num_virtual_stages_per_pipeline_rank > 1 || p.num_layers_per_virtual_pipeline_stage > 0 ||
-         !p.pipeline_model_parallel_layout.empty();
-}
-
-bool fills_in(const Run& r) { return r.data.fim.enabled; }
-
-bool context_ranks(const Run& r) {
-  return r.parallel.context_parallel_size > 1 || r.parallel.hybrid_context_parallel;
-}
-
-constexpr Companions kCompanions[] = {
-    {{"rope_scaling_factor", "rope_low_freq_factor", "rope_high_freq_factor",
-      "rope_original_max_position_embeddings"},
-     "use_rope_scaling",
-     "--use-rope-scaling",
-     [](const Run& r) { return r.model.use_rope_scaling; }},
-    {{"rotary_base", "rotary_percent", "rotary_interleaved", "rotary_seq_len_interpolation_factor"},
-     "position_embedding_type",
-     "--position-embedding-type rope",
-     has_rope},
-    {{"yarn_original_max_position_embeddings", "yarn_beta_fast", "yarn_beta_slow",
-      "yarn_correction_range_round_to_int"},
-     "position_embedding_type",
-     "--position-embedding-type yarn",
-     [](const Run& r) { return r.model.yarn() || r.model.latent.enabled; }},
-    {{"q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim"},
-     "multi_latent_attention",
-     "--multi-latent-attention",
-     [](const Run& r) { return r.model.latent.enabled; }},
-    {{"mtp_loss_scaling_factor"},
-     "mtp_num_layers",
-     "--mtp-num-layers",
-     [](const Run& r) { return r.model.mtp_num_layers > 0; }},
-    {{"relative_attention_num_buckets", "relative_attention_max_distance"},
-     "position_embedding_type",
-     "--position-embedding-type relative",
-     [](const Run& r) { return r.model.position_embedding == config::PositionEmbedding::kRelative; }},
-    {{"mask_prob", "short_seq_prob"},
-     "model",
-     "--model t5 or bert",
-     [](const Run& r) { return r.family == "t5" || r.family == "bert"; }},
-    {{"fim_rate", "fim_spm_rate", "fim_split_sample", "fim_no_prefix"}, "fim_data", "--fim-data", fills_in},
-    {{"fim_prefix_token", "fim_middle_token", "fim_suffix_token", "fim_pad_token", "fim_eod_token"},
-     "fim_data",
-     "--fim-data",
-     fills_in},
-    {{"fim_fragment_rate"},
-     "fim_split_sample",
-     "--fim-split-sample",
-     [](const Run& r) { return !r.data.fim.split_sample.empty(); }},
-    {{"vocab_extra_ids"}, "model", "--model t5", [](const Run& r) { return r.family != "gpt"; }},
-    {{"glu_linear_offset", "activation_func_clamp_value"},
-     "activation",
-     "an activation with a gate",
-     [](const Run& r) { return r.model.gated(); }},
-    {{"window_attn_skip_freq", "rotary_base_local"},
-     "window_size",
-     "--window-size",
-     [](const Run& r) { return r.model.window_size > 0; }},
-    {{"rotary_base_local"}, "position_embedding_type", "--position-embedding-type rope", has_rope},
-    {{"apply_wd_to_qk_layernorm"},
-     "qk_layernorm",
-     "--qk-layernorm",
-     [](const Run& r) {
-       return r.model.qk_layernorm && (!r.model.latent.enabled || r.model.latent.q_lora_rank > 0);
-     }},
-    {{"adam_beta1", "adam_beta2", "adam_eps"},
-     "optimizer",
-     "--optimizer adam",
-     [](const Run& r) { return r.optimizer.optimizer == config::OptimizerKind::kAdam; }},
-    {{"sgd_momentum"},
-     "optimizer",
-     "--optimizer sgd",
-     [](const Run& r) { return r.optimizer.optimizer == config::OptimizerKind::kSgd; }},
-    {{"lr_warmup_init"}, "lr_warmup_iters", "--lr-warmup-iters", has_warmup},
-    {{"microbatch_group_size_per_virtual_pipeline_stage"},
-     "num_virtual_stages_per_pipeline_rank",
-     "--num-virtual-stages-per-pipeline-rank",
-     is_interleaved},
-    {{"cp_comm_type", "hierarchical_context_parallel_sizes"},
-     "context_parallel_size",
-     "--context-parallel-size above 1",
-     context_ranks},
-    {{"max_seqlen_per_dp_cp_rank"},
-     "hybrid_context_parallel",
-     "--hybrid-context-parallel",
-     [](const Run& r) { return r.parallel.hybrid_context_parallel; }},
-    {{"torch_fsdp2_reshard_after_forward"},
-     "use_megatron_fsdp",
-     "--use-megatron-fsdp that shards parameters (optim_grads_params)",
-     [](const Run& r) { return layout::sharding_of(r.parallel) == layout::Sharding::kParameters; }},
-    {{"hierarchical_context_parallel_sizes"},
-     "cp_comm_type",
-     "--cp-comm-type a2a+p2p",
-     [](const Run& r) {
-       const auto& kinds = r.parallel.cp_comm_type;
-       return !context_ranks(r) || std::ranges::find(kinds, "a2a+p2p") != kinds.end();
-     }},
-    {{"no_load_optim", "override_ckpt_iteration"},
-     "load",
-     "--load",
-     [](const Run& r) { return !r.checkpoint.load.empty(); }},
-    {{"sft_tokenizer_prompt_format", "chat_template"},
-     "sft",
-     "--sft",
-     [](const Run& r) { return r.data.sft; }},
-    {{"full_validation", "multiple_validation_sets", "validation_set_names"},
-     "eval_interval",
-     "--eval-interval or --skip-train",
-     [](const Run& r) { return r.training.eval_interval || r.training.skip_train; }},
-    {{"lr_wsd_decay_style"},
-     "lr_decay_style",
-     "--lr-decay-style WSD",
-     [](const Run& r) { return r.schedule.lr_decay_style == config::LrDecayStyle::kWsd; }},
-
-    {{"data_parallel_sharding_strategy"},
-     "use_megatron_fsdp",
-     "--use-megatron-fsdp",
-     [](const Run& r) { return r.parallel.use_megatron_fsdp; }},
-    {{"outer_dp_sharding_strategy"},
-     "num_distributed_optimizer_instances",
-     "--num-distributed-optimizer-instances above 1",
-     [](const Run& r) { return r.parallel.num_distributed_optimizer_instances > 1; }},
-    {{"ddp_reduce_scatter_with_fp32_accumulation"},
-     "grad_reduce_in_bf16",
-     "--grad-reduce-in-bf16 and --use-distributed-optimizer",
-     [](const Run& r) {
-       return r.parallel.grad_reduce_in_bf16 &&
-              layout::sharding_of(r.parallel) >= layout::Sharding::kOptimizer;
-     }},
-    {{"recompute_method", "recompute_num_layers", "distribute_saved_activations"},
-     "recompute_granularity",
-     "--recompute-granularity full",
-     [](const Run& r) { return r.recompute.full(); }},
-    {{"recompute_modules"},
-     "recompute_granularity",
-     "--recompute-granularity selective",
-     [](const Run& r) { return r.recompute.granularity == "selective"; }},
-};
-
-constexpr Companions kTokenizer{
-    {"tokenizer_model", "vocab_file", "merge_file", "tiktoken_pattern", "tiktoken_num_special_tokens",
-     "tokenizer_hf_include_special_tokens", "allow_ambiguous_pad_tokens"},
-    "tokenizer_type",
-    "a --tokenizer-type that reads a file",
-    [](const Run& r) {
-      return !r.data.tokenizer_type.empty();  // beside NullTokenizer it is a habit
-    }};
-
-Broken file_without_tokenizer(const Run& r) {
-  Finding found{"", fmt::format("does nothing without {}", kTokenizer.words), "", {}, ""};
-  for (const config::Setting* s : alone(r, kTokenizer))
-    found.add(*s, config::text_of(r, *s), s->default_text());
   if (found.edits.empty()) return std::nullopt;
-  found.fix = fmt::format("leave it out, or add {}", kTokenizer.words);
+  found.fix = fmt::format("{}, or add {}", removal(found), kType);
   return found;
 }
 
-/// Megatron clamps, and shifts, the factors of every gated unit.
-Broken other_gates(const Run& r) {
+/// Megatron clamps and shifts the factors of every gated unit.
+Broken glu_clamp_or_offset(const Run& r) {
   const auto& m = r.model;
-  if (!m.gated() || m.activation == config::Activation::kQuickGeglu) return std::nullopt;
-  Finding found{
-      "", "this version has no clamped or shifted gated unit but --quick-geglu", "", {}, "leave it out"};
+  if (!m.is_gated() || m.activation == config::Activation::kQuickGeglu) return std::nullopt;
+  Finding found{"", "must be used with --quick-geglu", "", {}, ""};
   for (const char* key : {"glu_linear_offset", "activation_func_clamp_value"}) {
     const config::Setting& s = config::setting(key);
     if (config::text_of(r, s) != s.default_text()) found.add(s, config::text_of(r, s), s.default_text());
   }
+  found.fix = removal(found);
   return found.edits.empty() ? Broken{} : found;
 }
 
-/// Megatron's BERT tokenizer puts them behind its vocabulary, so that the model has more rows.
-Broken sentinels_of_bert(const Run& r) {
+/// Megatron's BERT tokenizer appends them to its vocabulary, so that the embedding has more rows.
+Broken bert_extra_ids(const Run& r) {
   if (r.family != "bert" || r.data.vocab_extra_ids == 0) return std::nullopt;
   return Finding{"--vocab-extra-ids",
-                 "needs --model t5",
+                 "requires --model t5",
                  text(r.data.vocab_extra_ids),
                  {{"vocab_extra_ids", "0"}},
-                 "leave it out; --vocab-size sets the rows of the embedding"};
+                 "remove the flag; --vocab-size sets the rows of the embedding"};
 }
 
 constexpr Rule kEffect[] = {
-    {"gate-bounds", false, other_gates, "activation=swiglu; glu_linear_offset=1",
-     "Without them another model would be trained than Megatron's.", "activation"},
-    {"bert-sentinels", false, sentinels_of_bert, "model=bert; vocab_extra_ids=10; bert_binary_head=false",
-     "The vocabulary would have another size than Megatron's.", "model"},
-    {"idle-tokenizer-model", false, file_without_tokenizer, "tokenizer_model=books.model",
-     "Nothing says how the file is read."},
+    {"gate-bounds", false, glu_clamp_or_offset, "activation=swiglu; glu_linear_offset=1",
+     "Other gated units are not clamped or shifted here; ignoring the flag would change the model.",
+     "activation"},
+    {"bert-sentinels", false, bert_extra_ids, "model=bert; vocab_extra_ids=10; bert_binary_head=false",
+     "Megatron appends the extra ids to BERT's vocabulary; ignoring the flag would change its size.",
+     "model"},
+    {"idle-tokenizer-model", false, tokenizer_options_without_type, "tokenizer_model=books.model",
+     "The tokenizer type decides how the file is read."},
 };
-
-/// Settings that Megatron's scripts give whether they do something or not.
-struct Habit {
-  std::array<const char*, 4> keys;
-  const char* because;
-  bool (*idle)(const Run&);
-};
-
-constexpr std::array<const char*, 4> kDynamicScale{"initial_loss_scale", "min_loss_scale",
-                                                   "loss_scale_window", "hysteresis"};
-
-/// Whether every parameter, of experts too, has one rank that holds it.
-bool no_replicas(const Run& r) {
-  const auto& p = r.parallel;
-  const int ranks = p.tensor_model_parallel_size * p.pipeline_model_parallel_size;
-  const int expert_ranks = p.expert_tensor() * p.expert_model_parallel_size * p.pipeline_model_parallel_size;
-  return p.world_size > 0 && p.world_size <= ranks &&
-         (r.model.moe.num_experts == 0 || p.world_size <= expert_ranks);
-}
-
-bool no_experts(const Run& r) { return r.model.moe.num_experts == 0; }
-
-/// Experts, of which no token is dropped for want of capacity.
-bool ample_capacity(const Run& r) {
-  const config::Moe& moe = r.model.moe;
-  return !no_experts(r) && moe.expert_capacity_factor && !moe.pad_expert_input_to_capacity &&
-         *moe.expert_capacity_factor * static_cast<double>(moe.router_topk) >=
-             static_cast<double>(moe.num_experts);
-}
-
-bool null_tokenizer(const Run& r) { return r.data.tokenizer_type == "NullTokenizer"; }
-
-bool has_test_data(const config::Data& d) {
-  if (d.mock_data || !d.test_data_path.empty() || !d.per_split_data_args_path.empty()) return true;
-  const std::vector<double> shares = config::read_split(d.split).parts;
-  return !d.data_path.empty() && shares.size() > 2 && shares[2] > 0;
-}
-
-bool has_plain_latents(const Run& r) { return r.model.latent.enabled && !r.model.yarn(); }
-
-constexpr Habit kHabits[] = {
-    {{"split", "data_cache_path", "mid_level_dataset_surplus"},
-     "with --mock-data",
-     [](const Run& r) { return r.data.mock_data; }},
-    {{"rope_type"},
-     "without --multi-latent-attention",
-     [](const Run& r) { return !r.model.latent.enabled && r.model.rope_type == config::RopeType::kRope; }},
-    {{"rotary_scaling_factor", "mscale", "mscale_all_dim"},
-     "without --multi-latent-attention or --position-embedding-type yarn",
-     [](const Run& r) { return !r.model.latent.enabled && !r.model.yarn(); }},
-    {{"mscale", "yarn_beta_fast", "yarn_beta_slow", "yarn_original_max_position_embeddings"},
-     "with --rope-type rope",
-     has_plain_latents},
-    {{"yarn_correction_range_round_to_int"}, "with --rope-type rope", has_plain_latents},
-    {{"rotary_scaling_factor", "mscale_all_dim"},
-     "with --rope-type rope, unless both together scale the scores",
-     [](const Run& r) {
-       return has_plain_latents(r) && (r.model.rotary_scaling_factor <= 1 || r.model.mscale_all_dim == 0);
-     }},
-    {{"rotary_percent"},
-     "with --multi-latent-attention, unless --rope-type is rope",
-     [](const Run& r) { return r.model.latent.enabled && r.model.yarn(); }},
-    {{"add_qkv_bias", "rotary_seq_len_interpolation_factor", "use_rope_scaling", "rope_scaling_factor"},
-     "with --multi-latent-attention",
-     [](const Run& r) { return r.model.latent.enabled; }},
-    {{"split"},
-     "with --train-data-path and its kin",
-     [](const Run& r) {
-       const auto& d = r.data;
-       return !d.per_split_data_args_path.empty() || !d.train_data_path.empty() ||
-              !d.valid_data_path.empty() || !d.test_data_path.empty();
-     }},
-    {{"min_lr"},
-     "with --lr-decay-style constant",
-     [](const Run& r) { return r.schedule.lr_decay_style == config::LrDecayStyle::kConstant; }},
-    {{"lr_decay_iters", "lr_decay_samples"},
-     "with --lr-decay-style constant",
-     [](const Run& r) {
-       return r.schedule.lr_decay_style == config::LrDecayStyle::kConstant && !r.schedule.lr_warmup_fraction;
-     }},
-    {{"weight_decay"},
-     "with --weight-decay-incr-style, whose ramp has a start and an end of its own",
-     [](const Run& r) {
-       return r.schedule.weight_decay_incr_style != config::WeightDecayIncrStyle::kConstant;
-     }},
-    {{"override_opt_param_scheduler", "use_checkpoint_opt_param_scheduler"},
-     "without --load",
-     [](const Run& r) { return r.checkpoint.load.empty(); }},
-    {kDynamicScale, "with a constant --loss-scale",
-     [](const Run& r) { return r.optimizer.loss_scale.has_value(); }},
-    {kDynamicScale, "without --fp16",
-     [](const Run& r) {
-       return r.model.params_dtype != config::ParamsDtype::kFloat16 && !r.optimizer.loss_scale;
-     }},
-    {{"tokenizer_model", "vocab_file", "merge_file"}, "with --tokenizer-type NullTokenizer", null_tokenizer},
-    {{"tiktoken_pattern", "tiktoken_num_special_tokens", "allow_ambiguous_pad_tokens"},
-     "with --tokenizer-type NullTokenizer",
-     null_tokenizer},
-    {{"eval_interval"}, "with --eval-iters 0", [](const Run& r) { return !r.training.reads_validation(); }},
-    {{"eval_iters"},
-     "with --full-validation and no test data",
-     [](const Run& r) { return r.training.full_validation && !has_test_data(r.data); }},
-    {{"eval_iters", "log_validation_ppl_to_tensorboard"},
-     "without --eval-interval",
-     [](const Run& r) {
-       return !r.training.eval_interval && !r.training.skip_train && r.training.eval_iters > 0;
-     }},
-    {{"use_distributed_optimizer", "use_megatron_fsdp"},
-     "where every data rank is an instance of --num-distributed-optimizer-instances, unless "
-     "--outer-dp-sharding-strategy is optim",
-     [](const Run& r) {
-       const auto& p = r.parallel;
-       const int data = p.data_parallel_size() * p.context_parallel_size;
-       return data > 1 && p.num_distributed_optimizer_instances == data &&
-              p.outer_dp_sharding_strategy != "optim";
-     }},
-    {{"use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather"},
-     "where one rank holds each parameter",
-     no_replicas},
-    {{"ffn_hidden_size"},
-     "where every layer has experts, whose size is --moe-ffn-hidden-size",
-     [](const Run& r) {
-       return r.model.moe.num_experts > 0 && r.given.contains("moe_ffn_hidden_size") &&
-              std::ranges::count(layout::layers_with_experts(r.model), false) == 0;
-     }},
-    {{"expert_tensor_parallel_size", "moe_layer_freq", "moe_ffn_hidden_size", "moe_token_dispatcher_type"},
-     "without --num-experts",
-     no_experts},
-    {{"moe_shared_expert_intermediate_size", "moe_shared_expert_gate", "moe_shared_expert_overlap"},
-     "without --num-experts",
-     no_experts},
-    {{"moe_router_topk", "moe_router_score_function", "moe_router_pre_softmax",
-      "moe_router_topk_scaling_factor"},
-     "without --num-experts",
-     no_experts},
-    {{"moe_router_num_groups", "moe_router_group_topk", "moe_router_group_best"},
-     "without --num-experts",
-     no_experts},
-    {{"moe_router_enable_expert_bias", "moe_router_bias_update_rate", "moe_input_jitter_eps",
-      "moe_router_force_load_balancing"},
-     "without --num-experts",
-     no_experts},
-    {{"moe_router_load_balancing_type", "moe_aux_loss_coeff", "moe_z_loss_coeff"},
-     "without --num-experts",
-     no_experts},
-    {{"moe_expert_capacity_factor", "moe_pad_expert_input_to_capacity", "moe_token_drop_policy"},
-     "without --num-experts",
-     no_experts},
-    {{"moe_shared_expert_gate", "moe_shared_expert_overlap"},
-     "without --moe-shared-expert-intermediate-size",
-     [](const Run& r) { return !no_experts(r) && r.model.moe.shared_expert_intermediate_size == 0; }},
-    {{"moe_router_score_function", "moe_router_pre_softmax", "moe_router_topk_scaling_factor"},
-     "with --moe-router-load-balancing-type sinkhorn",
-     [](const Run& r) { return !no_experts(r) && r.model.moe.sinkhorn(); }},
-    {{"moe_router_num_groups", "moe_router_group_topk", "moe_router_group_best"},
-     "with --moe-router-load-balancing-type sinkhorn",
-     [](const Run& r) { return !no_experts(r) && r.model.moe.sinkhorn(); }},
-    {{"moe_router_pre_softmax"},
-     "with a --moe-router-score-function other than softmax",
-     [](const Run& r) {
-       const config::Moe& moe = r.model.moe;
-       return !no_experts(r) && !moe.sinkhorn() && moe.router_score_function != config::RouterScore::kSoftmax;
-     }},
-    {{"moe_router_num_groups"},
-     "without --moe-router-group-topk",
-     [](const Run& r) {
-       return !no_experts(r) && !r.model.moe.sinkhorn() && r.model.moe.router_group_topk == 0;
-     }},
-    {{"moe_router_bias_update_rate"},
-     "without --moe-router-enable-expert-bias",
-     [](const Run& r) { return !no_experts(r) && !r.model.moe.router_enable_expert_bias; }},
-    {{"moe_router_bias_update_rate"},
-     "with --moe-pad-expert-input-to-capacity, which gives all experts equally many rows",
-     [](const Run& r) {
-       return !no_experts(r) && r.model.moe.router_enable_expert_bias &&
-              r.model.moe.pad_expert_input_to_capacity;
-     }},
-    {{"moe_router_enable_expert_bias"},
-     "with --moe-pad-expert-input-to-capacity, which gives all experts equally many rows",
-     [](const Run& r) { return !no_experts(r) && r.model.moe.pad_expert_input_to_capacity; }},
-    {{"moe_aux_loss_coeff"},
-     "with --moe-router-load-balancing-type none",
-     [](const Run& r) {
-       return !no_experts(r) && r.model.moe.router_load_balancing_type == config::Words{"none"};
-     }},
-    {{"moe_router_load_balancing_type"},
-     "with --moe-aux-loss-coeff 0",
-     [](const Run& r) {
-       const config::Moe& moe = r.model.moe;
-       return !no_experts(r) && !moe.sinkhorn() && moe.router_load_balancing_type != config::Words{"none"} &&
-              std::ranges::all_of(moe.aux_loss_coeff, [](double c) { return c == 0; });
-     }},
-    {{"moe_token_drop_policy"},
-     "without --moe-expert-capacity-factor",
-     [](const Run& r) { return !no_experts(r) && !r.model.moe.expert_capacity_factor; }},
-    {{"moe_expert_capacity_factor", "moe_token_drop_policy"},
-     "where every expert may take every token",
-     ample_capacity},
-    {{"account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "pipeline_schedule"},
-     "with one pipeline rank",
-     [](const Run& r) { return r.parallel.pipeline_model_parallel_size == 1; }},
-};
-
-/// Numbers of YaRN that count in multi-latent attention, where no flag of Megatron's reaches them.
-void note_yarn_of_latents(const Run& run, std::vector<std::string>& notes) {
-  if (!run.model.latent.enabled || !run.model.yarn()) return;
-  for (const char* key : {"yarn_original_max_position_embeddings", "yarn_beta_fast", "yarn_beta_slow",
-                          "yarn_correction_range_round_to_int"}) {
-    const config::Setting& s = config::setting(key);
-    if (config::typed(run, s.key) && config::text_of(run, s) != s.default_text())
-      notes.push_back(fmt::format("{}: counts here; with --multi-latent-attention Megatron keeps {}; got {}",
-                                  s.flag, s.default_text(), config::text_of(run, s)));
-  }
-}
 
 }  // namespace
 
 std::span<const Rule> effect_rules() { return kEffect; }
 
-bool gives_idle(const Run& r, const config::Setting& s, const char* other) {
+bool is_given_without_effect(const Run& r, const config::Setting& s, const char* other) {
   if (!r.given.contains(s.key) || config::text_of(r, s) == s.default_text()) return false;
-  return config::typed(r, s.key) || !config::typed(r, other);
-}
-
-std::vector<NoEffect> without_companions(const Run& run) {
-  std::vector<NoEffect> found;
-  for (const Companions& kinds : kCompanions)
-    for (const config::Setting* s : alone(run, kinds))
-      found.push_back({s, fmt::format("does nothing without {}", kinds.words)});
-  return found;
-}
-
-std::vector<std::string> idle_habits(const Run& run) {
-  std::vector<std::string> notes;
-  const int data_ranks = run.parallel.data_parallel_size();
-  if (run.parallel.deterministic_mode && data_ranks > 0 &&
-      !std::has_single_bit(static_cast<unsigned>(data_ranks)))
-    notes.push_back(fmt::format(
-        "--deterministic-mode: equal bits hold among numbers of data ranks that are powers of two; "
-        "got {}",
-        data_ranks));
-  for (const auto& [setting, why] : without_companions(run))
-    notes.push_back(fmt::format("{}: {}; got {}", setting->flag, why, config::text_of(run, *setting)));
-  note_yarn_of_latents(run, notes);
-  if (!no_experts(run) && run.model.moe.router_force_load_balancing)
-    notes.emplace_back(
-        "--moe-router-force-load-balancing: tokens go to random experts, for benchmarks; the losses mean nothing");
-  for (const Habit& habit : kHabits) {
-    if (!habit.idle(run)) continue;
-    for (const char* key : habit.keys) {
-      if (key == nullptr) break;
-      const config::Setting& s = config::setting(key);
-      if (!run.given.contains(s.key) || run.at_fault.contains(s.key)) continue;
-      if (const std::string value = config::text_of(run, s); value != s.default_text())
-        notes.push_back(fmt::format("{}: does nothing {}; got {}", s.flag, habit.because, value));
-    }
-  }
-  return notes;
+  return config::is_from_command_line(r, s.key) || !config::is_from_command_line(r, other);
 }
 
 }  // namespace colonnade::rules

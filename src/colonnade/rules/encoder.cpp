@@ -1,4 +1,4 @@
-// Rules of models with an encoder (T5).
+// Rules for encoder-decoder models (T5).
 #include <algorithm>
 
 #include "colonnade/config/schema.h"
@@ -11,22 +11,22 @@ namespace {
 using config::Run;
 using Broken = std::optional<Finding>;
 
-bool t5(const Run& r) { return r.family == "t5"; }
+bool is_t5(const Run& r) { return r.family == "t5"; }
 
-/// A checkpoint or a file may bring an encoder to `pretrain gpt`.
-Broken family(const Run& r) {
-  if (t5(r) == r.model.has_encoder() || (t5(r) && r.model.num_layers == 0)) return std::nullopt;
+/// A checkpoint or config file can set encoder layers for `pretrain gpt`.
+Broken encoder_model(const Run& r) {
+  if (is_t5(r) == r.model.has_encoder() || (is_t5(r) && r.model.num_layers == 0)) return std::nullopt;
   return Finding{"--encoder-num-layers",
-                 "belongs to t5",
+                 "must be 0 without a T5 model and above 0 with one",
                  fmt::format("{} with {}", r.model.encoder_num_layers, r.family),
                  {{"model", "t5"},
                   {"decoder_seq_length", text(std::max<std::int64_t>(r.training.seq_length / 2, 1))},
                   {"vocab_extra_ids", text(std::clamp<std::int64_t>(r.model.vocab_size / 4, 1, 100))}},
-                 "write `pretrain t5`, or leave it out"};
+                 "write `pretrain t5`, or remove the flag"};
 }
 
 Broken decoder_length(const Run& r) {
-  if (!t5(r) || r.training.decoder_seq_length > 0) return std::nullopt;
+  if (!is_t5(r) || r.training.decoder_seq_length > 0) return std::nullopt;
   return Finding{"--decoder-seq-length",
                  "must be at least 1 with t5",
                  text(r.training.decoder_seq_length),
@@ -35,20 +35,20 @@ Broken decoder_length(const Run& r) {
                  true};
 }
 
-Broken decoder_family(const Run& r) {
-  if (t5(r) || r.training.decoder_seq_length == 0) return std::nullopt;
+Broken decoder_length_model(const Run& r) {
+  if (is_t5(r) || r.training.decoder_seq_length == 0) return std::nullopt;
   return Finding{"--decoder-seq-length",
-                 "belongs to t5",
+                 "requires a T5 model",
                  fmt::format("{} with {}", r.training.decoder_seq_length, r.family),
                  {{"decoder_seq_length", "0"}},
-                 "leave it out"};
+                 "remove the flag"};
 }
 
-Broken positions(const Run& r) {
+Broken relative_positions(const Run& r) {
   const bool relative = r.model.position_embedding == config::PositionEmbedding::kRelative;
-  if (!relative || t5(r)) return std::nullopt;
+  if (!relative || is_t5(r)) return std::nullopt;
   return Finding{"--position-embedding-type",
-                 "relative belongs to t5",
+                 "relative requires a T5 model",
                  fmt::format("relative with {}", r.family),
                  {{"position_embedding_type", "rope"}},
                  "choose rope or learned_absolute"};
@@ -58,21 +58,21 @@ Broken buckets(const Run& r) {
   const config::Model& m = r.model;
   if (m.position_embedding != config::PositionEmbedding::kRelative) return std::nullopt;
   const std::int64_t buckets = m.relative_attention_num_buckets;
-  // The decoder counts half of its buckets one by one, the encoder half of each direction's.
+  // The decoder has one bucket per distance in half of its buckets, the encoder in half of each direction's.
   if (buckets % 4 == 0 && m.relative_attention_max_distance > buckets / 2) return std::nullopt;
-  const std::int64_t mended = round_up(std::max<std::int64_t>(buckets, 4), 4);
-  return Finding{"--relative-attention-num-buckets",
-                 "must be a multiple of 4, and less than twice --relative-attention-max-distance",
-                 fmt::format("{} and {}", buckets, m.relative_attention_max_distance),
-                 {{"relative_attention_num_buckets", text(mended)},
-                  {"relative_attention_max_distance",
-                   text(std::max(m.relative_attention_max_distance, mended / 2 + 1))}},
-                 ""};
+  const std::int64_t fixed = round_up(std::max<std::int64_t>(buckets, 4), 4);
+  return Finding{
+      "--relative-attention-num-buckets",
+      "must be a multiple of 4 and less than twice --relative-attention-max-distance",
+      fmt::format("{} and {}", buckets, m.relative_attention_max_distance),
+      {{"relative_attention_num_buckets", text(fixed)},
+       {"relative_attention_max_distance", text(std::max(m.relative_attention_max_distance, fixed / 2 + 1))}},
+      ""};
 }
 
-Broken learned_positions(const Run& r) {
+Broken decoder_positions(const Run& r) {
   const std::int64_t longest = std::max(r.training.seq_length, r.training.decoder_seq_length);
-  if (!t5(r) || r.model.position_embedding != config::PositionEmbedding::kLearnedAbsolute ||
+  if (!is_t5(r) || r.model.position_embedding != config::PositionEmbedding::kLearnedAbsolute ||
       r.training.decoder_seq_length <= r.model.max_position_embeddings)
     return std::nullopt;
   return Finding{"--max-position-embeddings",
@@ -84,7 +84,7 @@ Broken learned_positions(const Run& r) {
 
 Broken decoder_tensor(const Run& r) {
   const std::int64_t tp = r.parallel.tensor_model_parallel_size, length = r.training.decoder_seq_length;
-  if (!t5(r) || !r.parallel.sequence_parallel || tp < 2 || length % tp == 0) return std::nullopt;
+  if (!is_t5(r) || !r.parallel.sequence_parallel || tp < 2 || length % tp == 0) return std::nullopt;
   return Finding{
       "--decoder-seq-length",
       "must be a multiple of --tensor-model-parallel-size with --sequence-parallel",
@@ -94,100 +94,103 @@ Broken decoder_tensor(const Run& r) {
       ""};
 }
 
-Broken groups(const Run& r) {
+Broken query_groups_of_t5(const Run& r) {
   const config::Model& m = r.model;
-  if (!t5(r) || m.num_query_groups == m.num_attention_heads || m.num_attention_heads == 0)
+  if (!is_t5(r) || m.num_query_groups == m.num_attention_heads || m.num_attention_heads == 0)
     return std::nullopt;
   return Finding{"--num-query-groups",
-                 "must be the number of heads with t5",
-                 fmt::format("{} of {} heads", m.num_query_groups, m.num_attention_heads),
+                 "must equal --num-attention-heads with t5",
+                 fmt::format("{} and {} heads", m.num_query_groups, m.num_attention_heads),
                  {{"num_query_groups", text(m.num_attention_heads)}},
-                 "leave out --group-query-attention"};
+                 "remove --group-query-attention"};
 }
 
-Broken parts(const Run& r) {
-  if (!t5(r)) return std::nullopt;
-  Finding found = parts_of_one_way(r);
+Broken unsupported_by_t5(const Run& r) {
+  if (!is_t5(r)) return std::nullopt;
+  Finding found = causal_only_features(r);
   const config::Parallel& p = r.parallel;
-  found.refuse(r, p.decoder_first_pipeline_num_layers > 0, "decoder_first_pipeline_num_layers", "0");
-  found.refuse(r, p.decoder_last_pipeline_num_layers > 0, "decoder_last_pipeline_num_layers", "0");
+  found.add_if(r, p.decoder_first_pipeline_num_layers > 0, "decoder_first_pipeline_num_layers", "0");
+  found.add_if(r, p.decoder_last_pipeline_num_layers > 0, "decoder_last_pipeline_num_layers", "0");
+  found.fix = removal(found);
   return found.edits.empty() ? Broken{} : found;
 }
 
 Broken sentinels(const Run& r) {
-  const bool of_file = !r.data.tokenizer_type.empty() && r.data.tokenizer_type != "NullTokenizer";
+  const bool reads_file = !r.data.tokenizer_type.empty() && r.data.tokenizer_type != "NullTokenizer";
   const std::int64_t most =
       r.model.vocab_size > 0 ? std::max<std::int64_t>(r.model.vocab_size - 2, 1) : r.data.vocab_extra_ids;
-  if (!t5(r) || of_file || (r.data.vocab_extra_ids > 0 && r.data.vocab_extra_ids <= most))
+  if (!is_t5(r) || reads_file || (r.data.vocab_extra_ids > 0 && r.data.vocab_extra_ids <= most))
     return std::nullopt;
-  return Finding{
-      "--vocab-extra-ids",
-      "must be above 0 with t5, the last ids of a --vocab-size with two others at least, unless the "
-      "tokenizer's file has sentinels",
-      fmt::format("{} of {}", r.data.vocab_extra_ids, r.model.vocab_size),
-      {{"vocab_extra_ids", text(std::clamp<std::int64_t>(r.model.vocab_size / 4, 1, 100))}},
-      "",
-      r.data.vocab_extra_ids == 0};
+  return Finding{"--vocab-extra-ids",
+                 "must be between 1 and --vocab-size - 2 with t5, unless the tokenizer file has sentinels",
+                 fmt::format("{} of {}", r.data.vocab_extra_ids, r.model.vocab_size),
+                 {{"vocab_extra_ids", text(std::clamp<std::int64_t>(r.model.vocab_size / 4, 1, 100))}},
+                 "",
+                 r.data.vocab_extra_ids == 0};
 }
 
-/// Readers of a table lie on several stages, or are made again together: their gradients add up in another
-/// order.
-Broken deterministic(const Run& r) {
+/// Layers that share the bias table may be on several stages or be recomputed together, which changes the
+/// order of their gradient sums.
+Broken deterministic_relative_bias(const Run& r) {
   if (!r.parallel.deterministic_mode || r.model.position_embedding != config::PositionEmbedding::kRelative)
     return std::nullopt;
   return Finding{"--deterministic-mode",
-                 "must not meet --position-embedding-type relative",
+                 "is not supported with --position-embedding-type relative",
                  "both",
                  {{"deterministic_mode", "false"}},
-                 "leave one of them out"};
+                 "remove one of them"};
 }
 
 constexpr Rule kEncoder[] = {
-    {"encoder-family", false, family, "model=gpt; decoder_seq_length=0; vocab_extra_ids=0",
-     "A GPT has no encoder, and a T5 has one.", "num_layers"},
+    {"encoder-family", false, encoder_model, "model=gpt; decoder_seq_length=0; vocab_extra_ids=0",
+     "T5 has an encoder; GPT and BERT have none.", "num_layers"},
     {"decoder-length", true, decoder_length, "decoder_seq_length=0",
-     "The decoder's sequences have a length of their own.", "model"},
-    {"decoder-family", false, decoder_family, "model=gpt; encoder_num_layers=0; vocab_extra_ids=0",
-     "Only a T5 has a second sequence.", "model"},
-    {"relative-positions", false, positions,
-     "model=gpt; encoder_num_layers=0; decoder_seq_length=0; vocab_extra_ids=0; position_embedding_type=relative",
-     "Biases of distances lie beside the layers of a T5.", "model"},
+     "Decoder sequences have their own length.", "model"},
+    {"decoder-family", false, decoder_length_model, "model=gpt; encoder_num_layers=0; vocab_extra_ids=0",
+     "Only T5 has decoder sequences besides --seq-length.", "model"},
+    {"relative-positions", false, relative_positions,
+     "model=gpt; encoder_num_layers=0; decoder_seq_length=0; vocab_extra_ids=0; "
+     "position_embedding_type=relative",
+     "Relative position biases are implemented for T5 layers.", "model"},
     {"relative-buckets", false, buckets,
      "position_embedding_type=relative; relative_attention_num_buckets=30",
-     "Near distances have half of the buckets of a direction, further ones the others by their logarithm.",
+     "Half of a direction's buckets hold one near distance each, the other half logarithmic ranges of far "
+     "distances.",
      "position_embedding_type"},
-    {"decoder-positions", false, learned_positions, "decoder_seq_length=64", "Every token needs a position.",
-     "model seq_length position_embedding_type"},
+    {"decoder-positions", false, decoder_positions, "decoder_seq_length=64",
+     "Every token needs a position embedding.", "model seq_length position_embedding_type"},
     {"decoder-tensor", true, decoder_tensor, "sequence_parallel=true; decoder_seq_length=15",
-     "Tensor ranks share both sequences evenly.", "model tensor_model_parallel_size sequence_parallel"},
-    {"encoder-groups", false, groups, "num_query_groups=4",
-     "Attention to the encoder has as many heads of keys as of queries.", "model num_attention_heads"},
-    {"encoder-alone", false, parts, "window_size=4,0",
-     "Layers of an encoder see both ways, and those of a decoder have a second attention.", "model"},
-    {"sentinels", true, sentinels, "vocab_extra_ids=0", "Every masked span is told by an id of its own.",
-     "model tokenizer_type vocab_size"},
-    {"encoder-deterministic", true, deterministic,
+     "Sequence parallelism shards both sequences evenly over tensor-parallel ranks.",
+     "model tensor_model_parallel_size sequence_parallel"},
+    {"encoder-groups", false, query_groups_of_t5, "num_query_groups=4",
+     "Cross-attention has one key/value head per query head.", "model num_attention_heads"},
+    {"encoder-alone", false, unsupported_by_t5, "window_size=4,0",
+     "T5 has bidirectional encoder layers and decoder layers with cross-attention, which lack these "
+     "features.",
+     "model"},
+    {"sentinels", true, sentinels, "vocab_extra_ids=0",
+     "Every masked span is replaced by its own sentinel id.", "model tokenizer_type vocab_size"},
+    {"encoder-deterministic", true, deterministic_relative_bias,
      "position_embedding_type=relative; deterministic_mode=true; use_distributed_optimizer=true",
-     "All layers add to the gradient of one table of distances, in an order that stages and recomputation "
-     "change.",
+     "All layers add to the gradient of one bias table, in an order that stages and recomputation change.",
      "position_embedding_type"},
 };
 
 }  // namespace
 
-Finding parts_of_one_way(const Run& r) {
+Finding causal_only_features(const Run& r) {
   const config::Model& m = r.model;
-  Finding found{"", "must be left out with " + r.family, "", {}, "leave out what is named, or train `gpt`"};
-  found.refuse(r, m.moe.num_experts > 0, "num_experts", "0");
-  found.refuse(r, m.latent.enabled, "multi_latent_attention", "false");
-  found.refuse(r, m.mtp_num_layers > 0, "mtp_num_layers", "0");
-  found.refuse(r, m.window_size > 0, "window_size", "0,0");
-  found.refuse(r, m.softmax_type != config::SoftmaxType::kVanilla, "softmax_type", "vanilla");
-  found.refuse(r, r.parallel.context_parallel_size > 1, "context_parallel_size", "1");
-  found.refuse(r, r.parallel.hybrid_context_parallel, "hybrid_context_parallel", "false");
-  found.refuse(r, r.data.reset_position_ids, "reset_position_ids", "false");
-  found.refuse(r, r.data.reset_attention_mask, "reset_attention_mask", "false");
-  found.refuse(r, r.data.eod_mask_loss, "eod_mask_loss", "false");
+  Finding found{"", "must not be set with " + r.family, "", {}, ""};
+  found.add_if(r, m.moe.num_experts > 0, "num_experts", "0");
+  found.add_if(r, m.latent.enabled, "multi_latent_attention", "false");
+  found.add_if(r, m.mtp_num_layers > 0, "mtp_num_layers", "0");
+  found.add_if(r, m.window_size > 0, "window_size", "0,0");
+  found.add_if(r, m.softmax_type != config::SoftmaxType::kVanilla, "softmax_type", "vanilla");
+  found.add_if(r, r.parallel.context_parallel_size > 1, "context_parallel_size", "1");
+  found.add_if(r, r.parallel.hybrid_context_parallel, "hybrid_context_parallel", "false");
+  found.add_if(r, r.data.reset_position_ids, "reset_position_ids", "false");
+  found.add_if(r, r.data.reset_attention_mask, "reset_attention_mask", "false");
+  found.add_if(r, r.data.eod_mask_loss, "eod_mask_loss", "false");
   return found;
 }
 

@@ -1,4 +1,4 @@
-// Rules of --hybrid-context-parallel: ranks for each sequence by its length.
+// Rules for --hybrid-context-parallel: context-parallel groups sized by sequence length.
 #include <algorithm>
 #include <bit>
 #include <numeric>
@@ -17,12 +17,15 @@ using Broken = std::optional<Finding>;
 
 constexpr const char* kFlag = "--hybrid-context-parallel";
 
-bool hybrid(const Run& r) { return r.parallel.hybrid_context_parallel; }
+bool is_hybrid(const Run& r) { return r.parallel.hybrid_context_parallel; }
 
 Broken documents(const Run& r) {
-  if (!hybrid(r)) return std::nullopt;
-  Finding found{
-      kFlag, "needs documents that do not see each other and tokens that weigh the same", "", {}, ""};
+  if (!is_hybrid(r)) return std::nullopt;
+  Finding found{kFlag,
+                "requires --reset-position-ids, --reset-attention-mask and --calculate-per-token-loss",
+                "",
+                {},
+                ""};
   for (const char* key : {"reset_position_ids", "reset_attention_mask", "calculate_per_token_loss"}) {
     const config::Setting& s = config::setting(key);
     if (config::text_of(r, s) == "true") continue;
@@ -33,7 +36,7 @@ Broken documents(const Run& r) {
 }
 
 Broken micro_batch(const Run& r) {
-  if (!hybrid(r) || r.training.micro_batch_size <= 1) return std::nullopt;
+  if (!is_hybrid(r) || r.training.micro_batch_size <= 1) return std::nullopt;
   return Finding{"--micro-batch-size",
                  "must be 1 with --hybrid-context-parallel",
                  text(r.training.micro_batch_size),
@@ -41,58 +44,60 @@ Broken micro_batch(const Run& r) {
                  ""};
 }
 
-Finding refused(const char* rule, std::string got) {
+Finding unsupported(const char* rule, std::string got) {
   return {kFlag,
           rule,
           std::move(got),
           {{"hybrid_context_parallel", "false"}, {"max_seqlen_per_dp_cp_rank", "0"}},
-          "leave it out"};
+          "remove the flag"};
 }
 
 Broken ranks(const Run& r) {
   const int all = layout::hybrid_ranks(r.parallel);
-  if (!hybrid(r) || all < 1 || std::has_single_bit(static_cast<unsigned>(all))) return std::nullopt;
-  return refused("data size x context size must be a power of two",
-                 fmt::format("{} x {}", r.parallel.data_parallel_size(), r.parallel.context_parallel_size));
+  if (!is_hybrid(r) || all < 1 || std::has_single_bit(static_cast<unsigned>(all))) return std::nullopt;
+  return unsupported(
+      "requires data x context parallel size to be a power of two",
+      fmt::format("{} x {}", r.parallel.data_parallel_size(), r.parallel.context_parallel_size));
 }
 
-/// What a rank's part of a shared sequence is a multiple of: two chunks, equal parts of the tensor ranks.
-std::int64_t step_of(const Run& r) {
-  const std::int64_t parts = std::max(layout::sequence_parts(r.parallel), 1);
-  return layout::hybrid_ranks(r.parallel) > 1 ? std::lcm(std::int64_t{2}, parts) : parts;
+/// Multiple that a rank's share of a split sequence must have: two chunks, each sharded over tensor ranks.
+std::int64_t tokens_multiple(const Run& r) {
+  const std::int64_t shards = std::max(layout::sequence_shards(r.parallel), 1);
+  return layout::hybrid_ranks(r.parallel) > 1 ? std::lcm(std::int64_t{2}, shards) : shards;
 }
 
 Broken tokens(const Run& r) {
-  const std::int64_t all = layout::hybrid_ranks(r.parallel), step = step_of(r), seq = r.training.seq_length;
+  const std::int64_t all = layout::hybrid_ranks(r.parallel), step = tokens_multiple(r),
+                     seq = r.training.seq_length;
   const std::int64_t most = r.parallel.max_seqlen_per_dp_cp_rank;
-  if (!hybrid(r) || all < 1 || seq < 1 || ranks(r)) return std::nullopt;
+  if (!is_hybrid(r) || all < 1 || seq < 1 || ranks(r)) return std::nullopt;
   if (most > 0 && most % step == 0 && most * all >= seq) return std::nullopt;
   return Finding{"--max-seqlen-per-dp-cp-rank",
-                 "must be a multiple of 2, with --sequence-parallel of the tensor size too, and hold "
-                 "--seq-length on all data and context ranks together",
-                 fmt::format("{} for {} on {}", most, seq, all),
+                 "must be a multiple of 2 (with --sequence-parallel also of the tensor size) and fit "
+                 "--seq-length on all data x context ranks",
+                 fmt::format("{} for {} tokens on {} ranks", most, seq, all),
                  {{"max_seqlen_per_dp_cp_rank", text(round_up(std::max(most, (seq + all - 1) / all), step))}},
                  ""};
 }
 
 Broken sequence(const Run& r) {
   const std::int64_t all = layout::hybrid_ranks(r.parallel), seq = r.training.seq_length;
-  if (!hybrid(r) || all < 1 || seq < 1 || ranks(r)) return std::nullopt;
-  const std::int64_t step = step_of(r) * all;
+  if (!is_hybrid(r) || all < 1 || seq < 1 || ranks(r)) return std::nullopt;
+  const std::int64_t step = tokens_multiple(r) * all;
   if (seq % step == 0) return std::nullopt;
   return Finding{
       "--seq-length",
-      "must be a multiple of twice the data and context ranks, and of these x tensor size with "
-      "--sequence-parallel, with --hybrid-context-parallel",
-      fmt::format("{} and {}", seq, step),
+      "must be a multiple of 2 x data x context size (with --sequence-parallel also x tensor size) with "
+      "--hybrid-context-parallel",
+      fmt::format("{}, no multiple of {}", seq, step),
       {{"seq_length", text(round_up(seq, step))},
        {"max_position_embeddings", text(std::max(round_up(seq, step), r.model.max_position_embeddings))}},
       ""};
 }
 
-Broken levels(const Run& r) {
+Broken hierarchical(const Run& r) {
   const auto& kinds = r.parallel.cp_comm_type;
-  if (!hybrid(r) || std::ranges::find(kinds, "a2a+p2p") == kinds.end()) return std::nullopt;
+  if (!is_hybrid(r) || std::ranges::find(kinds, "a2a+p2p") == kinds.end()) return std::nullopt;
   return Finding{"--cp-comm-type",
                  "must be p2p, all_gather or a2a with --hybrid-context-parallel",
                  fmt::format("{}", fmt::join(kinds, " ")),
@@ -100,40 +105,40 @@ Broken levels(const Run& r) {
                  "set --cp-comm-type p2p or all_gather"};
 }
 
-Broken order_of_sums(const Run& r) {
-  if (!hybrid(r) || !r.parallel.deterministic_mode) return std::nullopt;
+Broken deterministic(const Run& r) {
+  if (!is_hybrid(r) || !r.parallel.deterministic_mode) return std::nullopt;
   return Finding{"--deterministic-mode",
-                 "must be false with --hybrid-context-parallel",
+                 "is not supported with --hybrid-context-parallel",
                  "true",
                  {{"deterministic_mode", "false"}},
                  ""};
 }
 
-Broken gathered_tokens(const Run& r) {
+Broken allgather_dispatcher(const Run& r) {
   const config::Moe& moe = r.model.moe;
-  const int sharing = r.parallel.expert_model_parallel_size * r.parallel.expert_tensor();
-  if (!hybrid(r) || moe.num_experts == 0 || sharing <= 1) return std::nullopt;
+  const int expert_ranks = r.parallel.expert_model_parallel_size * r.parallel.expert_tensor_size();
+  if (!is_hybrid(r) || moe.num_experts == 0 || expert_ranks <= 1) return std::nullopt;
   if (moe.token_dispatcher_type != config::TokenDispatcher::kAllGather) return std::nullopt;
   return Finding{"--moe-token-dispatcher-type",
-                 "must be alltoall with --hybrid-context-parallel where ranks share experts",
+                 "must be alltoall with --hybrid-context-parallel and sharded experts",
                  "allgather",
                  {{"moe_token_dispatcher_type", "alltoall"}},
                  ""};
 }
 
-Broken capacity(const Run& r) {
+Broken expert_capacity(const Run& r) {
   const auto& factor = r.model.moe.expert_capacity_factor;
-  if (!hybrid(r) || r.model.moe.num_experts == 0 || !factor) return std::nullopt;
+  if (!is_hybrid(r) || r.model.moe.num_experts == 0 || !factor) return std::nullopt;
   return Finding{"--moe-expert-capacity-factor",
-                 "must be unset with --hybrid-context-parallel",
+                 "is not supported with --hybrid-context-parallel",
                  text(*factor),
                  {{"moe_expert_capacity_factor", "unset"}, {"moe_pad_expert_input_to_capacity", "false"}},
-                 "leave it out"};
+                 "remove the flag"};
 }
 
-Broken loss_of_a_step(const Run& r) {
+Broken global_aux_loss(const Run& r) {
   const auto& kinds = r.model.moe.router_load_balancing_type;
-  if (!hybrid(r) || r.model.moe.num_experts == 0 ||
+  if (!is_hybrid(r) || r.model.moe.num_experts == 0 ||
       std::ranges::find(kinds, "global_aux_loss") == kinds.end())
     return std::nullopt;
   std::vector<std::string> others = kinds;
@@ -147,36 +152,38 @@ Broken loss_of_a_step(const Run& r) {
 
 constexpr Rule kHybrid[] = {
     {"hybrid-documents", true, documents, "reset_attention_mask=false",
-     "Sequences are what lies between ends of documents: each is computed by itself, and weighs as its tokens.",
+     "Samples are split into documents that are computed separately; their losses must be weighted by "
+     "tokens.",
      "reset_position_ids calculate_per_token_loss"},
-    {"hybrid-micro-batch", true, micro_batch, "micro_batch_size=2", "Every sequence is a micro-batch."},
+    {"hybrid-micro-batch", true, micro_batch, "micro_batch_size=2", "Every sequence is its own micro-batch."},
     {"hybrid-ranks", true, ranks, "world_size=12; global_batch_size=24",
-     "Groups of ranks are halved and doubled, so that each lies within a larger one.",
+     "Group sizes are powers of two, so that every group lies within a larger one.",
      "context_parallel_size tensor_model_parallel_size pipeline_model_parallel_size"},
     {"hybrid-tokens", true, tokens, "max_seqlen_per_dp_cp_rank=8",
-     "A sequence is filled up to two equal chunks for each of its ranks, and the longest is a whole sample.",
+     "Sequences are padded to two equal chunks per rank, and the longest sequence is a full sample.",
      "seq_length context_parallel_size tensor_model_parallel_size"},
     {"hybrid-sequence", true, sequence, "seq_length=30",
-     "A sample without an end of document may be shared by all of them.",
+     "A sample without a document boundary may be split over all ranks.",
      "context_parallel_size tensor_model_parallel_size"},
-    {"hybrid-levels", true, levels, "cp_comm_type=a2a+p2p; hierarchical_context_parallel_sizes=1 2",
-     "Two levels would be other ones for each size of a group."},
-    {"hybrid-order", true, order_of_sums, "deterministic_mode=true",
-     "It promises equal bits for every number of data ranks; here that number decides how sequences are divided, and "
-     "so how sums are."},
-    {"hybrid-gathered", true, gathered_tokens,
+    {"hybrid-levels", true, hierarchical, "cp_comm_type=a2a+p2p; hierarchical_context_parallel_sizes=1 2",
+     "Hierarchical sizes would differ for every group size."},
+    {"hybrid-order", true, deterministic, "deterministic_mode=true",
+     "Deterministic results must not depend on the data-parallel size, which here decides how sequences are "
+     "split and gradients are summed."},
+    {"hybrid-gathered", true, allgather_dispatcher,
      "num_experts=8; add_bias_linear=false; sequence_parallel=true; expert_model_parallel_size=2",
-     "Ranks hold different numbers of tokens at once, of which it gathers equally many.",
+     "The all-gather dispatcher needs the same number of tokens on every rank.",
      "num_experts expert_model_parallel_size expert_tensor_parallel_size tensor_model_parallel_size"},
-    {"hybrid-capacity", true, capacity,
+    {"hybrid-capacity", true, expert_capacity,
      "num_experts=8; add_bias_linear=false; sequence_parallel=true; moe_token_dispatcher_type=alltoall; "
      "moe_expert_capacity_factor=1",
-     "It is a share of what one rank has of a micro-batch: of a short sequence a token or none.",
+     "Capacity is relative to a rank's tokens of a micro-batch, which may be one or none for a short "
+     "sequence.",
      "num_experts"},
-    {"hybrid-balance", true, loss_of_a_step,
+    {"hybrid-balance", true, global_aux_loss,
      "num_experts=8; add_bias_linear=false; sequence_parallel=true; moe_token_dispatcher_type=alltoall; "
      "moe_router_load_balancing_type=global_aux_loss; moe_aux_loss_coeff=0.01",
-     "It looks at what all data ranks do in the same micro-batch, and here that is another sequence on each.",
+     "The global loss averages a micro-batch over data-parallel ranks, which here hold unrelated sequences.",
      "num_experts"},
 };
 

@@ -1,4 +1,4 @@
-// Rules of multi-latent attention and of multi-token prediction.
+// Rules for multi-latent attention and multi-token prediction.
 #include "colonnade/config/schema.h"
 #include "colonnade/rules/table.h"
 
@@ -9,31 +9,32 @@ namespace {
 using config::Run;
 using Broken = std::optional<Finding>;
 
-bool latent(const Run& r) { return r.model.latent.enabled; }
+bool has_latent_attention(const Run& r) { return r.model.latent.enabled; }
 
-Broken groups(const Run& r) {
+Broken query_groups(const Run& r) {
   const auto& m = r.model;
-  if (!latent(r) || m.num_query_groups == m.num_attention_heads) return std::nullopt;
+  if (!has_latent_attention(r) || m.num_query_groups == m.num_attention_heads) return std::nullopt;
   return Finding{"--num-query-groups",
-                 "must be as many as heads with --multi-latent-attention",
+                 "must equal --num-attention-heads with --multi-latent-attention",
                  fmt::format("{} and {} heads", m.num_query_groups, m.num_attention_heads),
                  {{"num_query_groups", text(m.num_attention_heads)}},
-                 "leave out --group-query-attention"};
+                 "remove --group-query-attention"};
 }
 
-Broken yarn_named_twice(const Run& r) {
+Broken yarn_conflict(const Run& r) {
   const auto& m = r.model;
-  if (!latent(r) || m.position_embedding != config::PositionEmbedding::kYarn || m.yarn()) return std::nullopt;
+  if (!has_latent_attention(r) || m.position_embedding != config::PositionEmbedding::kYarn || m.uses_yarn())
+    return std::nullopt;
   return Finding{"--rope-type",
-                 "must agree with --position-embedding-type, which says yarn",
+                 "must be yarn with --position-embedding-type yarn",
                  "rope",
                  {{"position_embedding_type", "rope"}},
                  "remove one of them"};
 }
 
-Broken yarn_of_other_attention(const Run& r) {
+Broken yarn_without_latents(const Run& r) {
   const bool given = r.given.contains("rope_type") && r.model.rope_type == config::RopeType::kYarn;
-  if (latent(r) || !given) return std::nullopt;
+  if (has_latent_attention(r) || !given) return std::nullopt;
   return Finding{"--rope-type",
                  "must be rope without --multi-latent-attention",
                  "yarn",
@@ -41,9 +42,9 @@ Broken yarn_of_other_attention(const Run& r) {
                  "use --position-embedding-type yarn"};
 }
 
-Broken turned(const Run& r) {
+Broken rotated_channels(const Run& r) {
   const std::int64_t channels = r.model.latent.qk_pos_emb_head_dim;
-  if (!latent(r) || channels % 2 == 0) return std::nullopt;
+  if (!has_latent_attention(r) || channels % 2 == 0) return std::nullopt;
   return Finding{"--qk-pos-emb-head-dim",
                  "must be even",
                  text(channels),
@@ -51,19 +52,20 @@ Broken turned(const Run& r) {
                  fmt::format("set --qk-pos-emb-head-dim {}", channels + 1)};
 }
 
-/// Settings of other attention that this one has not. Megatron rejects the first; the second is ours alone.
-Broken idle_beside_latent(const Run& r) {
-  if (!latent(r)) return std::nullopt;
-  Finding found{"", "is not supported with --multi-latent-attention", "", {}, "remove it"};
+/// Settings of standard attention. Megatron rejects the first; the second exists only here.
+Broken unsupported_with_latents(const Run& r) {
+  if (!has_latent_attention(r)) return std::nullopt;
+  Finding found{"", "must not be set with --multi-latent-attention", "", {}, ""};
   for (const char* key : {"rotary_interleaved", "query_pre_attn_scalar"}) {
     const config::Setting& s = config::setting(key);
     if (config::text_of(r, s) != s.default_text()) found.add(s, config::text_of(r, s), s.default_text());
   }
+  found.fix = removal(found);
   return found.edits.empty() ? Broken{} : found;
 }
 
 Broken sinks(const Run& r) {
-  if (!latent(r) || r.model.softmax_type == config::SoftmaxType::kVanilla) return std::nullopt;
+  if (!has_latent_attention(r) || r.model.softmax_type == config::SoftmaxType::kVanilla) return std::nullopt;
   return Finding{"--softmax-type",
                  "must be vanilla with --multi-latent-attention",
                  config::text_of(r, config::setting("softmax_type")),
@@ -71,40 +73,40 @@ Broken sinks(const Run& r) {
                  ""};
 }
 
-Broken prediction_positions(const Run& r) {
+Broken mtp_positions(const Run& r) {
   if (r.model.mtp_num_layers == 0 ||
       r.model.position_embedding != config::PositionEmbedding::kLearnedAbsolute)
     return std::nullopt;
   return Finding{"--mtp-num-layers",
-                 "needs positions without a table of their own",
+                 "is not supported with learned position embeddings",
                  "--position-embedding-type learned_absolute",
                  {{"position_embedding_type", "rope"}},
                  ""};
 }
 
 constexpr Rule kLatent[] = {
-    {"latent-groups", false, groups, "num_query_groups=4",
-     "Keys and values of every head are made of one narrow vector: no heads share them.",
-     "num_attention_heads"},
-    {"latent-yarn", false, yarn_named_twice, "position_embedding_type=yarn; rope_type=rope",
-     "--position-embedding-type yarn means YaRN with multi-latent attention too.",
+    {"latent-groups", false, query_groups, "num_query_groups=4",
+     "Every head projects its own keys and values from the shared latent.", "num_attention_heads"},
+    {"latent-yarn", false, yarn_conflict, "position_embedding_type=yarn; rope_type=rope",
+     "--position-embedding-type yarn selects YaRN for multi-latent attention too.",
      "multi_latent_attention rope_type"},
-    {"rope-type", false, yarn_of_other_attention,
+    {"rope-type", false, yarn_without_latents,
      "multi_latent_attention=false; rope_type=yarn; qk_head_dim=128; "
      "qk_pos_emb_head_dim=64; v_head_dim=128; kv_lora_rank=32",
      "As in Megatron, --rope-type chooses the rotary embedding of multi-latent attention.",
      "multi_latent_attention"},
-    {"latent-turned", false, turned, "qk_pos_emb_head_dim=5", "Rotation turns channels in pairs."},
-    {"latent-idle", false, idle_beside_latent, "rotary_interleaved=true",
-     "Multi-latent attention scales scores by the root of its own head size, and rotates pairs of neighbours always.",
+    {"latent-turned", false, rotated_channels, "qk_pos_emb_head_dim=5", "RoPE rotates channels in pairs."},
+    {"latent-idle", false, unsupported_with_latents, "rotary_interleaved=true",
+     "Multi-latent attention scales scores by the root of its own head size and always rotates adjacent "
+     "channels.",
      "multi_latent_attention"},
     {"latent-sinks", false, sinks, "softmax_type=off-by-one; attention_dropout=0",
-     "Heads made of narrow vectors have no sinks.", "multi_latent_attention"},
-    {"prediction-positions", false, prediction_positions,
+     "Attention sinks are not implemented for multi-latent attention.", "multi_latent_attention"},
+    {"prediction-positions", false, mtp_positions,
      "multi_latent_attention=false; mtp_num_layers=1; position_embedding_type=learned_absolute; "
      "qk_head_dim=128; qk_pos_emb_head_dim=64; v_head_dim=128; kv_lora_rank=32",
-     "The layers behind the model read word embeddings again, on the last pipeline rank, and would need the table of "
-     "positions there too."},
+     "MTP layers look up word embeddings on the last pipeline rank and would need the position embeddings "
+     "there too."},
 };
 
 }  // namespace

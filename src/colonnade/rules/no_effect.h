@@ -1,4 +1,4 @@
-// Settings that have no effect in a run, or less than they say: accepted and reported.
+// Settings that have no or limited effect in a run: accepted and reported.
 #pragma once
 
 #include <string>
@@ -9,17 +9,18 @@
 
 namespace colonnade::rules {
 
-/// A given setting without effect: "--fim-rate" "does nothing without --fim-data".
+/// A given setting without effect: "--fim-rate" "has no effect without --fim-data".
 struct NoEffect {
   const config::Setting* setting = nullptr;
   std::string why;
 };
 
-/// The given settings that have an effect only beside another one, which is not there.
-std::vector<NoEffect> without_companions(const config::Run& run);
+/// Given settings whose prerequisite setting is missing.
+std::vector<NoEffect> without_prerequisites(const config::Run& run);
 
-/// One line for each given setting that has no effect in training, such as --min-lr beside a constant rate,
-/// and one where --deterministic-mode holds less. Megatron takes them too; rank 0 reports them once.
-std::vector<std::string> idle_habits(const config::Run& run);
+/// One line for each given setting that has no effect in training, such as --min-lr with a constant learning
+/// rate, and one if --deterministic-mode is limited. Megatron accepts these settings too; rank 0 reports them
+/// once.
+std::vector<std::string> no_effect_notes(const config::Run& run);
 
 }  // namespace colonnade::rules

@@ -1,4 +1,4 @@
-// Rules of what the backward pass makes again.
+// Rules for activation recomputation.
 #include <algorithm>
 
 #include "colonnade/config/parse.h"
@@ -12,32 +12,32 @@ namespace {
 using config::Run;
 using Broken = std::optional<Finding>;
 
-bool selective(const Run& r) { return r.recompute.granularity == "selective"; }
+bool is_selective(const Run& r) { return r.recompute.granularity == "selective"; }
 
-Broken full_needs(const Run& r) {
+Broken full_recompute(const Run& r) {
   const auto& c = r.recompute;
-  if (!c.full() || (c.method && c.num_layers)) return std::nullopt;
+  if (!c.is_full() || (c.method && c.num_layers)) return std::nullopt;
   return Finding{"--recompute-granularity",
-                 "full needs --recompute-method and --recompute-num-layers",
+                 "full requires --recompute-method and --recompute-num-layers",
                  fmt::format("{} and {}", c.method.value_or("no method"),
-                             c.num_layers ? text(std::int64_t{*c.num_layers}) : "no layers"),
+                             c.num_layers ? text(std::int64_t{*c.num_layers}) : "no number"),
                  {{"recompute_method", c.method.value_or("uniform")},
                   {"recompute_num_layers", text(std::int64_t{c.num_layers.value_or(1)})}},
                  ""};
 }
 
-Broken distributed(const Run& r) {
-  if (!r.recompute.full() || !r.recompute.distribute_saved) return std::nullopt;
+Broken distributed_activations(const Run& r) {
+  if (!r.recompute.is_full() || !r.recompute.distribute_saved_activations) return std::nullopt;
   return Finding{
       "--distribute-saved-activations",
-      "is not part of this version",
+      "is not supported",
       "true",
       {{"distribute_saved_activations", "false"}},
-      "leave it out; with --sequence-parallel tensor ranks keep a part each, and gather no more for it"};
+      "remove the flag; --sequence-parallel shards saved activations without further communication"};
 }
 
-/// Whether the model has parts of this name.
-bool has_part(const Run& r, const std::string& module) {
+/// Whether the model has modules of this name.
+bool has_module(const Run& r, const std::string& module) {
   const auto kinds = layout::layers_with_experts(r.model);
   const bool experts = std::ranges::find(kinds, true) != kinds.end();
   if (module == "mla_up_proj") return r.model.latent.enabled;
@@ -47,51 +47,52 @@ bool has_part(const Run& r, const std::string& module) {
   return true;
 }
 
-/// The modules without those that `out` names.
-std::string without(const Run& r, const std::vector<std::string>& out) {
+/// Selected modules except `removed`.
+std::string modules_without(const Run& r, const std::vector<std::string>& removed) {
   std::vector<std::string> left;
   for (const std::string& module : r.recompute.modules)
-    if (std::ranges::find(out, module) == out.end()) left.push_back(module);
+    if (std::ranges::find(removed, module) == removed.end()) left.push_back(module);
   return left.empty() ? "core_attn" : fmt::format("{}", fmt::join(left, " "));
 }
 
-Broken missing_parts(const Run& r) {
-  if (!selective(r) || r.model.num_layers < 1) return std::nullopt;
+Broken missing_modules(const Run& r) {
+  if (!is_selective(r) || r.model.num_layers < 1) return std::nullopt;
   std::vector<std::string> missing;
   for (const std::string& module : r.recompute.modules)
-    if (!has_part(r, module)) missing.push_back(module);
+    if (!has_module(r, module)) missing.push_back(module);
   if (missing.empty()) return std::nullopt;
   return Finding{"--recompute-modules",
-                 "must be parts of this model's layers",
+                 "must name modules of this model",
                  fmt::format("{}", fmt::join(missing, " ")),
-                 {{"recompute_modules", without(r, missing)}},
-                 "leave them out"};
+                 {{"recompute_modules", modules_without(r, missing)}},
+                 "remove these modules"};
 }
 
-Broken nested(const Run& r) {
+Broken nested_modules(const Run& r) {
   const auto& c = r.recompute;
-  if (!c.selects("moe") || !(c.selects("moe_act") || c.selects("shared_experts"))) return std::nullopt;
+  if (!c.recomputes("moe") || !(c.recomputes("moe_act") || c.recomputes("shared_experts")))
+    return std::nullopt;
   return Finding{"--recompute-modules",
-                 "moe makes moe_act and shared_experts again too",
+                 "must not name moe_act or shared_experts with moe, which includes them",
                  fmt::format("{}", fmt::join(c.modules, " ")),
-                 {{"recompute_modules", without(r, {"moe_act", "shared_experts"})}},
-                 "leave them out"};
+                 {{"recompute_modules", modules_without(r, {"moe_act", "shared_experts"})}},
+                 "remove these modules"};
 }
 
 constexpr Rule kRecompute[] = {
-    {"recompute-full", true, full_needs, "recompute_granularity=full",
-     "How many layers are made again together decides what is kept."},
-    {"recompute-distributed", true, distributed,
+    {"recompute-full", true, full_recompute, "recompute_granularity=full",
+     "Method and number of layers decide which layer inputs are saved."},
+    {"recompute-distributed", true, distributed_activations,
      "recompute_granularity=full; recompute_method=uniform; recompute_num_layers=1; "
      "distribute_saved_activations=true",
-     "Nothing cuts the kept inputs yet.", "recompute_granularity"},
-    {"recompute-modules", true, missing_parts, "recompute_granularity=selective; recompute_modules=moe",
-     "What is not there cannot be made again.",
+     "Sharding saved layer inputs over tensor-parallel ranks is not implemented.", "recompute_granularity"},
+    {"recompute-modules", true, missing_modules, "recompute_granularity=selective; recompute_modules=moe",
+     "A module that the model does not have cannot be recomputed.",
      "recompute_granularity num_experts moe_layer_freq num_layers"},
-    {"recompute-nested", true, nested,
+    {"recompute-nested", true, nested_modules,
      "num_experts=8; add_bias_linear=false; sequence_parallel=true; recompute_granularity=selective; "
      "recompute_modules=moe moe_act",
-     "What is made again as a whole keeps nothing of its parts.", "recompute_granularity"},
+     "Recomputing the MoE layer recomputes its submodules.", "recompute_granularity"},
 };
 
 }  // namespace

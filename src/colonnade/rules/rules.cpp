@@ -1,4 +1,4 @@
-// Runs the table of rules and words what it finds.
+// Evaluates the rule table and formats the messages.
 #include "colonnade/rules/rules.h"
 
 #include <algorithm>
@@ -17,84 +17,85 @@ constexpr const char* kRange = "range";
 
 std::vector<Rule> all_rules() {
   std::vector<Rule> rules;
-  for (const Area& area : areas()) rules.insert(rules.end(), area.rules.begin(), area.rules.end());
+  for (const RuleGroup& group : rule_groups())
+    rules.insert(rules.end(), group.rules.begin(), group.rules.end());
   return rules;
 }
 
-/// Whether the edit gives a setting the value that it has, or leaves out what is not there.
-bool changes_nothing(const config::Run& run, const Edit& edit) {
+/// Whether the setting already has the edit's value.
+bool is_no_op(const config::Run& run, const Edit& edit) {
   return edit.key != "world_size" && config::text_of(run, config::setting(edit.key)) == edit.value;
 }
 
-std::string one_edit(const Edit& edit) {
+std::string edit_text(const Edit& edit) {
   if (edit.key == "world_size") return fmt::format("start {} ranks", edit.value);
   const config::Setting& s = config::setting(edit.key);
   if (s.kind == config::Kind::kSwitch)
     return fmt::format("add {}", edit.value == "true" ? s.flag : s.off_flag());
-  if (edit.value.empty() || edit.value == "unset") return fmt::format("leave out {}", s.flag);
+  if (edit.value.empty() || edit.value == "unset") return fmt::format("remove {}", s.flag);
   return fmt::format("set {} {}", s.flag, edit.value);
 }
 
-std::string worded(const config::Run& run, const Finding& f) {
+std::string message(const config::Run& run, const Finding& f) {
   std::string fix = f.fix;
   for (const Edit& edit : f.edits) {
-    if (!f.fix.empty() || changes_nothing(run, edit)) continue;
-    fix += (fix.empty() ? "" : " and ") + one_edit(edit);
+    if (!f.fix.empty() || is_no_op(run, edit)) continue;
+    fix += (fix.empty() ? "" : " and ") + edit_text(edit);
   }
   if (f.rule.empty()) return fmt::format("{}; {}", f.thing, fix);
   return fmt::format("{} {}; got {}; {}", f.thing, f.rule, f.got, fix);
 }
 
-/// Whether the finding is about what decides the samples of a run alone.
-bool about_samples(const Finding& found) {
+/// Whether every setting of the finding determines the samples of a run.
+bool concerns_samples_only(const Finding& found) {
   return std::ranges::all_of(found.edits, [](const Edit& edit) {
     return edit.key != "world_size" && config::reads(config::Use::kInspect, config::setting(edit.key));
   });
 }
 
-/// Whether the finding is no matter of `purpose`.
-bool left_out(const Rule& rule, const Finding& found, Purpose purpose) {
-  if (purpose == Purpose::kData) return (found.missing && !found.of_data) || !about_samples(found);
+/// Whether `purpose` does not check for the finding.
+bool is_out_of_scope(const Rule& rule, const Finding& found, Purpose purpose) {
+  if (purpose == Purpose::kData) return (found.missing && !found.of_data) || !concerns_samples_only(found);
   return purpose == Purpose::kPlan && found.missing && (rule.training || found.of_data);
 }
 
-/// Whether the words of a setting that the finding is about could not be read: that fault is told already.
-bool told_already(const config::Run& run, const Rule& rule, const Finding& found) {
+/// Whether a setting of the finding could not be parsed, which is reported already.
+bool has_parse_fault(const config::Run& run, const Rule& rule, const Finding& found) {
   for (const Edit& edit : found.edits)
-    if (run.at_fault.contains(edit.key)) return true;
-  std::istringstream keys(rule.judges);
+    if (run.invalid_keys.contains(edit.key)) return true;
+  std::istringstream keys(rule.inputs);
   for (std::string key; keys >> key;)
-    if (run.at_fault.contains(key)) return true;
+    if (run.invalid_keys.contains(key)) return true;
   return false;
 }
 
 }  // namespace
 
-std::span<const Area> areas() {
-  static const Area kAreas[] = {
-      {"Sizes of model, ranks and batch", shape_rules()},
-      {"Experts", moe_rules(), "num_experts=8; add_bias_linear=false; sequence_parallel=true"},
+std::span<const RuleGroup> rule_groups() {
+  static const RuleGroup kGroups[] = {
+      {"Model, rank and batch sizes", shape_rules()},
+      {"Mixture of experts", moe_rules(), "num_experts=8; add_bias_linear=false; sequence_parallel=true"},
       {"Multi-latent attention and multi-token prediction", latent_rules(),
-       "multi_latent_attention=true; position_embedding_type=rope; qk_head_dim=8; qk_pos_emb_head_dim=4; v_head_dim=8; "
-       "kv_lora_rank=16"},
-      {"Encoder and decoder", encoder_rules(),
+       "multi_latent_attention=true; position_embedding_type=rope; qk_head_dim=8; qk_pos_emb_head_dim=4; "
+       "v_head_dim=8; kv_lora_rank=16"},
+      {"Encoder-decoder models (T5)", encoder_rules(),
        "model=t5; encoder_num_layers=8; decoder_seq_length=16; vocab_extra_ids=10"},
       {"BERT", bert_rules(), "model=bert; calculate_per_token_loss=false"},
       {"Context parallelism", context_rules(), "context_parallel_size=2"},
-      {"Context groups by length", hybrid_rules(),
+      {"Hybrid context parallelism", hybrid_rules(),
        "hybrid_context_parallel=true; reset_position_ids=true; reset_attention_mask=true; "
        "calculate_per_token_loss=true; micro_batch_size=1"},
       {"Pipeline, data parallelism and communication", pipeline_rules()},
-      {"Sharding over data ranks", sharding_rules()},
-      {"Recomputation", recompute_rules()},
-      {"Length of the run, learning rate and optimizer", schedule_rules()},
+      {"Sharding over data-parallel ranks", sharding_rules()},
+      {"Activation recomputation", recompute_rules()},
+      {"Training length, learning rate and optimizer", schedule_rules()},
       {"Data, tokenizer and checkpoints", data_rules()},
       {"Validation", validation_rules(),
        "mock_data=false; train_data_path=a; valid_data_path=b c; eval_interval=10; full_validation=true; "
        "multiple_validation_sets=true"},
-      {"Settings that would do nothing", effect_rules()},
+      {"Settings without effect", effect_rules()},
   };
-  return kAreas;
+  return kGroups;
 }
 
 std::vector<Problem> check(const config::Run& run, Purpose purpose) {
@@ -103,16 +104,16 @@ std::vector<Problem> check(const config::Run& run, Purpose purpose) {
     const config::Setting& s = config::setting(fault.key);
     Problem problem{
         kRange,
-        fmt::format("{}: {}; got {}; default {}", s.flag, fault.rule, fault.got, s.default_text()),
+        fmt::format("{} {}; got {}; the default is {}", s.flag, fault.rule, fault.got, s.default_text()),
         {}};
     problem.edits.push_back({fault.key, s.default_text()});
     problems.push_back(std::move(problem));
   }
   for (const Rule& rule : all_rules()) {
     if (rule.training && purpose == Purpose::kModel) continue;
-    const auto found = rule.broken(run);
-    if (!found || told_already(run, rule, *found) || left_out(rule, *found, purpose)) continue;
-    problems.push_back({rule.id, worded(run, *found), found->edits});
+    const auto found = rule.check(run);
+    if (!found || has_parse_fault(run, rule, *found) || is_out_of_scope(rule, *found, purpose)) continue;
+    problems.push_back({rule.id, message(run, *found), found->edits});
   }
   return problems;
 }
@@ -121,8 +122,9 @@ std::optional<std::string> first_broken(const config::Run& run, Purpose purpose)
   static const std::vector<Rule> kRules = all_rules();
   for (const Rule& rule : kRules) {
     if (rule.training && purpose == Purpose::kModel) continue;
-    const auto found = rule.broken(run);
-    if (found && !told_already(run, rule, *found) && !left_out(rule, *found, purpose)) return rule.id;
+    const auto found = rule.check(run);
+    if (found && !has_parse_fault(run, rule, *found) && !is_out_of_scope(rule, *found, purpose))
+      return rule.id;
   }
   return std::nullopt;
 }
@@ -130,7 +132,7 @@ std::optional<std::string> first_broken(const config::Run& run, Purpose purpose)
 std::string missing_for_training(const config::Run& run) {
   std::string things;
   for (const Rule& rule : all_rules()) {
-    const auto found = rule.broken(run);
+    const auto found = rule.check(run);
     if (found && found->missing && (rule.training || found->of_data))
       things += (things.empty() ? "" : ", ") + found->thing;
   }

@@ -1,5 +1,5 @@
-// Rules between settings. Each is one row of a table: an id, a condition, the reason with the values
-// it saw and the edits that mend it. A test proves for every row that it fires and that its edits pass.
+// Rules between settings. Each rule is one row of a table: an id, a condition, a message with the values, and
+// the edits that fix it. A test checks for every row that it fires and that its edits fix the run.
 #pragma once
 
 #include <optional>
@@ -10,18 +10,18 @@
 
 namespace colonnade::rules {
 
-/// A change that mends a problem: config::set(run, key, value). The key "world_size" means the
-/// number of ranks that are started.
+/// Change that fixes a problem: config::set(run, key, value). The key "world_size" is the number of ranks to
+/// start.
 struct Edit {
   std::string key;
   std::string value;
 };
 
-/// A broken rule.
+/// Violated rule.
 struct Problem {
   std::string id;           ///< e.g. "heads-tensor"
   std::string text;         ///< "<thing> <rule>; got <values>; <fix>"
-  std::vector<Edit> edits;  ///< together they are the fix; apply them before config::derive
+  std::vector<Edit> edits;  ///< the fix, all of them together; apply before config::derive
 
   /// "<thing> <rule>; got <values>; <fix> [<id>]"
   [[nodiscard]] std::string line() const { return text + " [" + id + "]"; }
@@ -29,33 +29,33 @@ struct Problem {
 
 enum class Purpose {
   kTrain,  ///< all rules
-  kModel,  ///< only those about model and layout: evaluate, generate, convert
+  kModel,  ///< rules of model and layout: evaluate, generate, convert
   kPlan,   ///< all rules, but settings that only training needs may be missing (missing_for_training)
-  kData,   ///< only those about what decides samples (config::Use::kInspect), which may be missing: data
-           ///< inspect
+  kData,   ///< rules of settings that determine the samples (config::Use::kInspect), any of which may be
+           ///< missing: data inspect
 };
 
-/// All broken rules of a derived run (config::derive), in the order of the table; empty when the
-/// job can start. Never throws for what a user can set.
+/// All violated rules of a derived run (config::derive), in table order; empty if the job can start. Never
+/// throws for user input.
 std::vector<Problem> check(const config::Run& run, Purpose purpose = Purpose::kTrain);
-/// The id of the first rule that check would tell, ranges of settings aside; for searches, which ask it of
-/// many runs that differ in their layout.
+/// Id of the first rule that check would report, ranges of settings excepted. For searches over many
+/// layouts, where only the verdict matters.
 std::optional<std::string> first_broken(const config::Run& run, Purpose purpose);
 
-/// What training needs besides and was not given, in words: "--lr, --train-iters". Empty when nothing.
+/// Flags that training requires and that were not given: "--lr, --train-iters". Empty if none.
 std::string missing_for_training(const config::Run& run);
 
-/// The ids of all rules.
+/// Ids of all rules.
 std::vector<std::string> rule_ids();
 
 /// One line() per problem.
 std::string report(const std::vector<Problem>& problems);
 
-/// Throws ConfigError with `faults` (of config::parse_all) and all broken rules together.
+/// Throws ConfigError with `faults` (of config::parse_all) and all violated rules together.
 void require(const config::Run& run, Purpose purpose = Purpose::kTrain, std::vector<std::string> faults = {});
 
-/// Micro-batches of a step and data rank: global batch / (micro-batch * data ranks); 0 when that is
-/// not a whole number.
+/// Micro-batches per step and data-parallel rank: global batch / (micro-batch * data-parallel size); 0 if not
+/// an integer.
 std::int64_t num_microbatches(const config::Run& run);
 
 }  // namespace colonnade::rules

@@ -1,4 +1,4 @@
-// Examples of the table of rules, and the page that shows what each of them says.
+// Examples of the rule table, and the page that shows the message of each.
 #include "colonnade/rules/rules_page.h"
 
 #include <algorithm>
@@ -13,29 +13,28 @@ namespace colonnade::rules {
 
 namespace {
 
-config::Run sound_run(const Area& area) {
+config::Run valid_run(const RuleGroup& group) {
   config::Run run;
-  for (const char* settings : {kSoundRun, area.sound})
+  for (const char* settings : {kValidRun, group.valid_settings})
     for (const Edit& edit : read_edits(settings)) apply(run, edit);
   return run;
 }
 
-RuleExample example_of(const Area& area, const Rule& rule) {
-  return {rule.id, sound_run(area), read_edits(rule.example)};
+RuleExample example_of(const RuleGroup& group, const Rule& rule) {
+  return {rule.id, valid_run(group), read_edits(rule.example)};
 }
 
-/// What the rule says of its example.
-Problem told(const RuleExample& example) {
+/// Problem that the rule reports for its example.
+Problem problem_of(const RuleExample& example) {
   config::Run run = example.broken();
   config::derive(run);
   for (Problem& problem : check(run))
     if (problem.id == example.id) return std::move(problem);
-  throw Error(
-      fmt::format("rules: every example must break its rule; got {}; correct the example", example.id));
+  throw Error(fmt::format("rules: every example must break its rule; got {}; fix the example", example.id));
 }
 
-/// The flags that are named in `text`, each once, and those of `keys`.
-std::vector<std::string> flags(const std::string& text, const std::vector<std::string>& keys) {
+/// Flags named in `text` and flags of `keys`, without duplicates.
+std::vector<std::string> flags_in(const std::string& text, const std::vector<std::string>& keys) {
   std::vector<std::string> all;
   const auto add = [&](const std::string& flag) {
     if (std::ranges::find(all, flag) == all.end()) all.push_back(flag);
@@ -50,21 +49,21 @@ std::vector<std::string> flags(const std::string& text, const std::vector<std::s
   return all;
 }
 
-std::string section(const Area& area, const Rule& rule) {
-  const Problem problem = told(example_of(area, rule));
+std::string section(const RuleGroup& group, const Rule& rule) {
+  const Problem problem = problem_of(example_of(group, rule));
   std::vector<std::string> keys;
-  std::istringstream judged(rule.judges);
-  for (std::string key; judged >> key;) keys.push_back(key);
+  std::istringstream inputs(rule.inputs);
+  for (std::string key; inputs >> key;) keys.push_back(key);
   for (const Edit& edit : problem.edits) keys.push_back(edit.key);
   return fmt::format("\n### {}\n\n{}\n{}: `{}`.\n\n```\n{}\n```\n", rule.id, rule.why,
                      rule.training ? "Training only" : "Settings",
-                     fmt::join(flags(problem.text, keys), "`, `"), problem.line());
+                     fmt::join(flags_in(problem.text, keys), "`, `"), problem.line());
 }
 
 }  // namespace
 
 config::Run RuleExample::broken() const {
-  config::Run run = sound;
+  config::Run run = valid;
   for (const Edit& edit : edits) {
     apply(run, edit);
     if (edit.key != "world_size") run.given[edit.key] = "the command line";
@@ -74,8 +73,8 @@ config::Run RuleExample::broken() const {
 
 std::vector<RuleExample> rule_examples() {
   std::vector<RuleExample> examples;
-  for (const Area& area : areas())
-    for (const Rule& rule : area.rules) examples.push_back(example_of(area, rule));
+  for (const RuleGroup& group : rule_groups())
+    for (const Rule& rule : group.rules) examples.push_back(example_of(group, rule));
   return examples;
 }
 
@@ -92,8 +91,7 @@ std::vector<Edit> read_edits(std::string_view text) {
     const std::size_t end = std::min(text.find("; "), text.size());
     const std::string_view one = text.substr(0, end);
     const std::size_t equals = one.find('=');
-    COL_CHECK(equals != std::string_view::npos, "rules: an edit must be key=value; got \"{}\"; correct it",
-              one);
+    COL_CHECK(equals != std::string_view::npos, "rules: an edit must be key=value; got \"{}\"; fix it", one);
     edits.push_back({std::string(one.substr(0, equals)), std::string(one.substr(equals + 1))});
     text.remove_prefix(std::min(end + 2, text.size()));
   }
@@ -106,15 +104,15 @@ std::string rules_markdown() {
       "Made by `colonnade help --rules`; do not edit.\n\n"
       "Settings that contradict each other are reported before anything starts, all of them at once. Each "
       "message names the\n"
-      "settings, the rule, the values and a fix, and ends with the id of the rule. This page gives the reason "
-      "for each rule, the\n"
+      "settings, the rule, the values and a fix, and ends with the id of the rule. This page gives the "
+      "reason for each rule, the\n"
       "settings it checks and the message for an example. A test breaks every rule with its example, applies "
       "the fix and expects\n"
       "no error. `evaluate` and `generate` skip rules that concern training only.\n\n"
       "The rule `range` precedes all: each setting must lie in its own range ([settings.md](settings.md)).\n";
-  for (const Area& area : areas()) {
-    page += fmt::format("\n## {}\n", area.title);
-    for (const Rule& rule : area.rules) page += section(area, rule);
+  for (const RuleGroup& group : rule_groups()) {
+    page += fmt::format("\n## {}\n", group.title);
+    for (const Rule& rule : group.rules) page += section(group, rule);
   }
   return page;
 }

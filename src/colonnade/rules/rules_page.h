@@ -1,4 +1,4 @@
-// Every rule with an example that breaks it, and docs/reference/rules.md, which is made of them.
+// Every rule with an example that breaks it, and docs/reference/rules.md, which is generated from them.
 #pragma once
 
 #include <string>
@@ -8,26 +8,26 @@
 
 namespace colonnade::rules {
 
-/// Settings that break one rule and no other.
+/// Settings that break exactly one rule.
 struct RuleExample {
   std::string id;
-  config::Run sound;        ///< breaks no rule
-  std::vector<Edit> edits;  ///< made in it, they break this one
+  config::Run valid;        ///< breaks no rule
+  std::vector<Edit> edits;  ///< break this rule when applied to `valid`
 
-  /// The run with the edits, as if they were given on the command line; not derived.
+  /// `valid` with the edits applied as if given on the command line; not derived.
   [[nodiscard]] config::Run broken() const;
 };
 
-/// One for each rule of the table. That a setting must lie in its own range is no row of it.
+/// One example per table row; `range` is not a row.
 std::vector<RuleExample> rule_examples();
 
-/// Makes an edit. Throws ConfigError when the value breaks the setting's type or range.
+/// Applies an edit. Throws ConfigError if the value breaks the setting's type or range.
 void apply(config::Run& run, const Edit& edit);
 
-/// "key=value; key=value" as edits.
+/// Edits of "key=value; key=value".
 std::vector<Edit> read_edits(std::string_view text);
 
-/// docs/reference/rules.md.
+/// Text of docs/reference/rules.md.
 std::string rules_markdown();
 
 }  // namespace colonnade::rules

@@ -1,4 +1,4 @@
-// Rules of the run's length, learning rate, weight decay and optimizer.
+// Rules for training length, learning rate, weight decay and optimizer.
 #include <algorithm>
 
 #include "colonnade/rules/table.h"
@@ -10,19 +10,19 @@ namespace {
 using config::Run;
 using Broken = std::optional<Finding>;
 
-bool by_samples(const Run& r) { return r.training.train_samples.has_value(); }
+bool is_sample_based(const Run& r) { return r.training.train_samples.has_value(); }
 
-/// Length of the decay in its own unit (steps or samples); 0 when unknown.
+/// Learning rate decay length in steps or samples; 0 if unknown.
 std::int64_t decay_length(const Run& r) {
-  if (by_samples(r)) return r.schedule.lr_decay_samples.value_or(*r.training.train_samples);
+  if (is_sample_based(r)) return r.schedule.lr_decay_samples.value_or(*r.training.train_samples);
   return r.schedule.lr_decay_iters.value_or(r.training.train_iters.value_or(0));
 }
 
-Broken length_given(const Run& r) {
+Broken length_required(const Run& r) {
   if (r.training.skip_train || r.training.train_iters || r.training.train_samples) return std::nullopt;
   return Finding{"--train-iters",
-                 "the length of the run must be given",
-                 "neither --train-iters nor --train-samples",
+                 "or --train-samples must be set",
+                 "neither",
                  {{"train_iters", "1000"}, {"train_samples", "unset"}},
                  "write --train-iters N or --train-samples N",
                  true};
@@ -36,10 +36,10 @@ Broken length_above_zero(const Run& r) {
                  "must be above 0",
                  "0",
                  {{samples ? "train_samples" : "train_iters", "1000"}},
-                 "write a length, or --skip-train to evaluate only"};
+                 "set a length, or add --skip-train to evaluate only"};
 }
 
-Broken length_of_one_step(const Run& r) {
+Broken length_below_one_step(const Run& r) {
   const auto& t = r.training;
   const std::int64_t samples = t.train_samples.value_or(0);
   if (t.skip_train || samples < 1 || samples >= t.global_batch_size) return std::nullopt;
@@ -50,55 +50,55 @@ Broken length_of_one_step(const Run& r) {
                  ""};
 }
 
-Broken length_once(const Run& r) {
+Broken length_given_twice(const Run& r) {
   if (!r.training.train_iters || !r.training.train_samples) return std::nullopt;
   return Finding{"--train-iters",
-                 "must not meet --train-samples",
+                 "is not supported with --train-samples",
                  fmt::format("{} and {}", *r.training.train_iters, *r.training.train_samples),
                  {{"train_samples", "unset"}},
-                 "leave one out"};
+                 "remove one of them"};
 }
 
-Broken units_of_samples(const Run& r) {
+Broken schedule_in_samples(const Run& r) {
   const auto& s = r.schedule;
-  if (!by_samples(r) || (!s.lr_decay_iters && !s.lr_wsd_decay_iters && s.lr_warmup_iters == 0))
+  if (!is_sample_based(r) || (!s.lr_decay_iters && !s.lr_wsd_decay_iters && s.lr_warmup_iters == 0))
     return std::nullopt;
   return Finding{
       "--train-samples",
-      "the schedule must be in samples too",
+      "requires a learning rate schedule in samples",
       fmt::format("--lr-decay-iters {}, --lr-wsd-decay-iters {}, --lr-warmup-iters {} (0: unset)",
                   s.lr_decay_iters.value_or(0), s.lr_wsd_decay_iters.value_or(0), s.lr_warmup_iters),
       {{"lr_decay_iters", "unset"}, {"lr_wsd_decay_iters", "unset"}, {"lr_warmup_iters", "0"}},
       "use --lr-decay-samples, --lr-wsd-decay-samples and --lr-warmup-samples"};
 }
 
-Broken units_of_steps(const Run& r) {
+Broken schedule_in_steps(const Run& r) {
   const auto& s = r.schedule;
-  if (by_samples(r) || (!s.lr_decay_samples && !s.lr_wsd_decay_samples && s.lr_warmup_samples == 0))
+  if (is_sample_based(r) || (!s.lr_decay_samples && !s.lr_wsd_decay_samples && s.lr_warmup_samples == 0))
     return std::nullopt;
   return Finding{
       "--train-iters",
-      "the schedule must be in steps too",
+      "requires a learning rate schedule in iterations",
       fmt::format("--lr-decay-samples {}, --lr-wsd-decay-samples {}, --lr-warmup-samples {} (0: unset)",
                   s.lr_decay_samples.value_or(0), s.lr_wsd_decay_samples.value_or(0), s.lr_warmup_samples),
       {{"lr_decay_samples", "unset"}, {"lr_wsd_decay_samples", "unset"}, {"lr_warmup_samples", "0"}},
       "use --lr-decay-iters, --lr-wsd-decay-iters and --lr-warmup-iters, or --train-samples"};
 }
 
-Broken warmup_once(const Run& r) {
+Broken warmup_given_twice(const Run& r) {
   const auto& s = r.schedule;
   if (!s.lr_warmup_fraction || (s.lr_warmup_iters == 0 && s.lr_warmup_samples == 0)) return std::nullopt;
   return Finding{
       "--lr-warmup-fraction",
-      "must not meet --lr-warmup-iters or --lr-warmup-samples",
+      "is not supported with --lr-warmup-iters or --lr-warmup-samples",
       fmt::format("{} and {}", *s.lr_warmup_fraction, std::max(s.lr_warmup_iters, s.lr_warmup_samples)),
       {{"lr_warmup_fraction", "unset"}},
-      "leave one out"};
+      "remove one of them"};
 }
 
 Broken warmup_decay(const Run& r) {
   const auto& s = r.schedule;
-  const std::int64_t warmup = by_samples(r) ? s.lr_warmup_samples : s.lr_warmup_iters,
+  const std::int64_t warmup = is_sample_based(r) ? s.lr_warmup_samples : s.lr_warmup_iters,
                      decay = decay_length(r);
   const bool all_warmup = s.lr_warmup_fraction.value_or(0) >= 1;
   if (decay < 1 || (warmup < decay && !all_warmup)) return std::nullopt;
@@ -109,18 +109,18 @@ Broken warmup_decay(const Run& r) {
                    {{"lr_warmup_fraction", "0.1"}},
                    ""};
   }
-  const char* key = by_samples(r) ? "lr_warmup_samples" : "lr_warmup_iters";
-  return Finding{by_samples(r) ? "--lr-warmup-samples" : "--lr-warmup-iters",
-                 "must be below the length of the decay",
+  const char* key = is_sample_based(r) ? "lr_warmup_samples" : "lr_warmup_iters";
+  return Finding{is_sample_based(r) ? "--lr-warmup-samples" : "--lr-warmup-iters",
+                 "must be below the decay length",
                  fmt::format("{} of {}", warmup, decay),
                  {{key, text(decay / 10)}},
                  ""};
 }
 
-Broken lr_given(const Run& r) {
+Broken lr_required(const Run& r) {
   if (r.training.skip_train || r.schedule.lr > 0) return std::nullopt;
   return Finding{"--lr",
-                 "must be given and above 0",
+                 "must be set to a value above 0",
                  text(r.schedule.lr),
                  {{"lr", "0.0003"}},
                  "write --lr 3e-4 or another number",
@@ -148,13 +148,14 @@ Broken warmup_init(const Run& r) {
 Broken wsd_length(const Run& r) {
   const auto& s = r.schedule;
   const std::int64_t decay = decay_length(r);
-  const std::int64_t last = (by_samples(r) ? s.lr_wsd_decay_samples : s.lr_wsd_decay_iters).value_or(0);
-  if (s.lr_decay_style != config::LrDecayStyle::kWsd || decay < 1 || (last >= 1 && last <= decay))
+  const std::int64_t annealing =
+      (is_sample_based(r) ? s.lr_wsd_decay_samples : s.lr_wsd_decay_iters).value_or(0);
+  if (s.lr_decay_style != config::LrDecayStyle::kWsd || decay < 1 || (annealing >= 1 && annealing <= decay))
     return std::nullopt;
-  const char* key = by_samples(r) ? "lr_wsd_decay_samples" : "lr_wsd_decay_iters";
-  return Finding{by_samples(r) ? "--lr-wsd-decay-samples" : "--lr-wsd-decay-iters",
-                 "WSD needs it, from 1 to the length of the decay",
-                 fmt::format("{} of {} (0: unset)", last, decay),
+  const char* key = is_sample_based(r) ? "lr_wsd_decay_samples" : "lr_wsd_decay_iters";
+  return Finding{is_sample_based(r) ? "--lr-wsd-decay-samples" : "--lr-wsd-decay-iters",
+                 "must be between 1 and the decay length with --lr-decay-style WSD",
+                 fmt::format("{} of {} (0: unset)", annealing, decay),
                  {{key, text(std::max<std::int64_t>(decay / 10, 1))}},
                  ""};
 }
@@ -164,46 +165,46 @@ Broken wsd_style(const Run& r) {
   if (s.lr_decay_style == config::LrDecayStyle::kWsd || (!s.lr_wsd_decay_iters && !s.lr_wsd_decay_samples))
     return std::nullopt;
   return Finding{"--lr-wsd-decay-iters",
-                 "has a meaning with --lr-decay-style WSD only",
+                 "requires --lr-decay-style WSD",
                  text(s.lr_wsd_decay_iters.value_or(s.lr_wsd_decay_samples.value_or(0))),
                  {{"lr_wsd_decay_iters", "unset"}, {"lr_wsd_decay_samples", "unset"}},
-                 "leave it out"};
+                 "remove the flag"};
 }
 
-Broken decay_ramp(const Run& r) {
+Broken weight_decay_ramp(const Run& r) {
   const auto& s = r.schedule;
   if (s.weight_decay_incr_style == config::WeightDecayIncrStyle::kConstant ||
       (s.start_weight_decay && s.end_weight_decay))
     return std::nullopt;
   return Finding{"--weight-decay-incr-style",
-                 "a ramp needs --start-weight-decay and --end-weight-decay",
+                 "linear or cosine requires --start-weight-decay and --end-weight-decay",
                  "one of them or none",
                  {{"weight_decay_incr_style", "constant"},
                   {"start_weight_decay", "unset"},
                   {"end_weight_decay", "unset"}},
-                 "give both, or leave the ramp out"};
+                 "set both, or --weight-decay-incr-style constant"};
 }
 
-Broken decay_constant(const Run& r) {
+Broken weight_decay_constant(const Run& r) {
   const auto& s = r.schedule;
   if (s.weight_decay_incr_style != config::WeightDecayIncrStyle::kConstant ||
       (!s.start_weight_decay && !s.end_weight_decay))
     return std::nullopt;
   return Finding{"--start-weight-decay",
-                 "needs --weight-decay-incr-style linear or cosine",
+                 "and --end-weight-decay require --weight-decay-incr-style linear or cosine",
                  "constant",
                  {{"start_weight_decay", "unset"}, {"end_weight_decay", "unset"}},
-                 "leave out --start-weight-decay and --end-weight-decay, or name the ramp"};
+                 "remove --start-weight-decay and --end-weight-decay, or set the style"};
 }
 
-Broken whose_schedule(const Run& r) {
+Broken scheduler_source(const Run& r) {
   if (!r.schedule.override_opt_param_scheduler || !r.schedule.use_checkpoint_opt_param_scheduler)
     return std::nullopt;
   return Finding{"--override-opt-param-scheduler",
-                 "must not meet --use-checkpoint-opt-param-scheduler",
+                 "is not supported with --use-checkpoint-opt-param-scheduler",
                  "both",
                  {{"use_checkpoint_opt_param_scheduler", "false"}},
-                 "leave one out"};
+                 "remove one of them"};
 }
 
 Broken betas(const Run& r) {
@@ -211,7 +212,7 @@ Broken betas(const Run& r) {
   if (o.optimizer != config::OptimizerKind::kAdam || (o.adam_beta1 < 1 && o.adam_beta2 < 1))
     return std::nullopt;
   return Finding{"--adam-beta1",
-                 "it and --adam-beta2 must be below 1",
+                 "and --adam-beta2 must be below 1",
                  fmt::format("{} and {}", o.adam_beta1, o.adam_beta2),
                  {{"adam_beta1", "0.9"}, {"adam_beta2", "0.999"}},
                  ""};
@@ -228,46 +229,49 @@ Broken loss_scale(const Run& r) {
   if (o.min_loss_scale <= o.initial_loss_scale && o.loss_scale.value_or(1) > 0) return std::nullopt;
   return Finding{
       "--loss-scale",
-      "scales must be above 0 and --min-loss-scale at most --initial-loss-scale",
+      "must be above 0, and --min-loss-scale at most --initial-loss-scale",
       fmt::format("{}, {} and {}", o.loss_scale.value_or(1), o.min_loss_scale, o.initial_loss_scale),
       {{"loss_scale", "unset"}, {"min_loss_scale", "1"}, {"initial_loss_scale", "4294967296"}},
       ""};
 }
 
 constexpr Rule kSchedule[] = {
-    {"train-length", true, length_given, "train_iters=unset",
-     "Schedules and data are laid out for a length."},
-    {"train-length-zero", true, length_above_zero, "train_iters=0", "A run of no step trains nothing."},
-    {"train-length-one-step", true, length_of_one_step, "train_iters=unset; train_samples=15",
-     "Fewer samples than a step takes are no step.", "global_batch_size"},
-    {"train-length-once", true, length_once, "train_samples=100", "Two lengths could differ."},
-    {"units-of-samples", true, units_of_samples, "train_iters=unset; train_samples=1000; lr_warmup_iters=3",
-     "Steps and samples are not mixed."},
-    {"units-of-steps", true, units_of_steps, "lr_decay_samples=50", "Steps and samples are not mixed."},
-    {"warmup-once", true, warmup_once, "lr_warmup_iters=5; lr_warmup_fraction=0.1",
-     "Two lengths could differ."},
+    {"train-length", true, length_required, "train_iters=unset",
+     "The learning rate schedule and the data blend depend on the training length."},
+    {"train-length-zero", true, length_above_zero, "train_iters=0", "A run without steps trains nothing."},
+    {"train-length-one-step", true, length_below_one_step, "train_iters=unset; train_samples=15",
+     "Fewer samples than a global batch do not make one step.", "global_batch_size"},
+    {"train-length-once", true, length_given_twice, "train_samples=100", "The two lengths could differ."},
+    {"units-of-samples", true, schedule_in_samples,
+     "train_iters=unset; train_samples=1000; lr_warmup_iters=3",
+     "Iteration-based and sample-based settings cannot be mixed."},
+    {"units-of-steps", true, schedule_in_steps, "lr_decay_samples=50",
+     "Iteration-based and sample-based settings cannot be mixed."},
+    {"warmup-once", true, warmup_given_twice, "lr_warmup_iters=5; lr_warmup_fraction=0.1",
+     "The two lengths could differ."},
     {"warmup-decay", true, warmup_decay, "lr_warmup_iters=100",
-     "The rate would never reach --lr, or its decay would have no length.",
+     "The learning rate would never reach --lr, or would have no steps left to decay.",
      "lr_decay_iters lr_decay_samples train_iters train_samples"},
-    {"lr", true, lr_given, "lr=0", "A rate of 0 trains nothing."},
-    {"min-lr", true, min_lr, "min_lr=1", "The rate would rise where it should fall.", "lr"},
+    {"lr", true, lr_required, "lr=0", "A learning rate of 0 trains nothing."},
+    {"min-lr", true, min_lr, "min_lr=1", "The learning rate would rise during decay.", "lr"},
     {"warmup-init", true, warmup_init, "lr_warmup_init=1; lr_warmup_iters=10",
-     "The rate would fall where it should rise.", "lr"},
-    {"wsd-length", true, wsd_length, "lr_decay_style=WSD", "The last part of WSD has no length of its own.",
+     "The learning rate would fall during warm-up.", "lr"},
+    {"wsd-length", true, wsd_length, "lr_decay_style=WSD", "WSD needs the length of its final decay phase.",
      "lr_decay_iters lr_decay_samples train_iters train_samples"},
     {"wsd-style", true, wsd_style, "lr_wsd_decay_iters=10",
-     "The length of a last part that other styles do not have would do nothing.", "lr_decay_style"},
-    {"weight-decay-ramp", true, decay_ramp, "weight_decay_incr_style=linear; start_weight_decay=0.1",
-     "A ramp has a start and an end."},
-    {"weight-decay-constant", true, decay_constant, "end_weight_decay=0.1",
-     "Ends of a ramp that is not there would do nothing."},
-    {"whose-schedule", true, whose_schedule,
+     "Other decay styles have no separate final decay phase.", "lr_decay_style"},
+    {"weight-decay-ramp", true, weight_decay_ramp, "weight_decay_incr_style=linear; start_weight_decay=0.1",
+     "A ramp needs a start and an end value."},
+    {"weight-decay-constant", true, weight_decay_constant, "end_weight_decay=0.1",
+     "A constant weight decay has no start and end value."},
+    {"whose-schedule", true, scheduler_source,
      "override_opt_param_scheduler=true; use_checkpoint_opt_param_scheduler=true",
-     "One lets this run win, the other the checkpoint."},
-    {"adam-betas", true, betas, "adam_beta2=1", "A moment that keeps all of its past never begins."},
+     "One keeps the schedule of the run, the other that of the checkpoint."},
+    {"adam-betas", true, betas, "adam_beta2=1",
+     "A moment with beta 1 ignores all gradients, and its bias correction divides by 0."},
     {"adam-eps", true, adam_eps, "adam_eps=0",
-     "A weight that had no gradient yet, as of a token that was not seen, would become 0 / 0."},
-    {"loss-scale", true, loss_scale, "loss_scale=0", "Gradients are divided by it."},
+     "The update of a weight that has had no gradient yet, such as an unseen token's row, would be 0 / 0."},
+    {"loss-scale", true, loss_scale, "loss_scale=0", "Gradients are divided by the loss scale."},
 };
 
 }  // namespace

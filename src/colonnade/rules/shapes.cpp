@@ -1,4 +1,4 @@
-// Rules of sizes: model, ranks, batch.
+// Rules for sizes: model, ranks, batch.
 #include <algorithm>
 #include <numeric>
 
@@ -12,10 +12,10 @@ namespace {
 using config::Run;
 using Broken = std::optional<Finding>;
 
-Broken needed(const Run& r, const char* flag, const char* key, std::int64_t value, const char* example) {
+Broken required(const Run& r, const char* flag, const char* key, std::int64_t value, const char* example) {
   if (value >= 1) return std::nullopt;
   return Finding{flag,
-                 "must be given and at least 1",
+                 "must be set to at least 1",
                  text(value),
                  {{key, example}},
                  fmt::format("write {} {} or another number", flag, example),
@@ -29,7 +29,7 @@ Broken heads_hidden(const Run& r) {
   if (m.kv_channels != 0 && m.kv_channels != m.hidden_size / m.num_attention_heads) return std::nullopt;
   return Finding{
       "--hidden-size",
-      "must be a multiple of --num-attention-heads, or --kv-channels must say the size of a head",
+      "must be a multiple of --num-attention-heads unless --kv-channels sets the head size",
       fmt::format("{} and {}", m.hidden_size, m.num_attention_heads),
       {{"hidden_size", text(round_up(m.hidden_size, m.num_attention_heads))}, {"kv_channels", "0"}},
       fmt::format("set --hidden-size {}", round_up(m.hidden_size, m.num_attention_heads))};
@@ -65,10 +65,10 @@ Broken groups_tensor(const Run& r) {
                  ""};
 }
 
-/// Whether the MLP of some layer is no mixture of experts.
+/// Whether some layer has a dense MLP.
 bool has_dense_layers(const config::Model& m) {
   if (m.moe.num_experts == 0) return true;
-  const auto experts = config::layers_of_kind(m.moe.layer_freq, m.num_layers);
+  const auto experts = config::expand_layer_freq(m.moe.layer_freq, m.num_layers);
   return !experts || std::ranges::find(*experts, false) != experts->end();
 }
 
@@ -82,44 +82,44 @@ Broken ffn_tensor(const Run& r) {
                  ""};
 }
 
-/// Ranks that tensor, pipeline and context parallelism take together.
-std::int64_t ranks_of_a_model(const config::Parallel& p) {
+/// Ranks of one model replica: tensor x pipeline x context size.
+std::int64_t model_parallel_size(const config::Parallel& p) {
   return std::int64_t{p.tensor_model_parallel_size} * p.pipeline_model_parallel_size *
          p.context_parallel_size;
 }
 
-/// The ranks that `world` proposes; those that there are where it has nothing to say.
-std::int64_t whole_ranks(const config::Parallel& p) {
-  const std::int64_t block = ranks_of_a_model(p);
+/// World size that the rule `world` proposes: the given one rounded up to whole replicas.
+std::int64_t proposed_world_size(const config::Parallel& p) {
+  const std::int64_t block = model_parallel_size(p);
   return block < 1 ? p.world_size : round_up(std::max(p.world_size, 1), block);
 }
 
 Broken world(const Run& r) {
   const auto& p = r.parallel;
-  const std::int64_t block = ranks_of_a_model(p);
-  if (block < 1 || p.world_size == whole_ranks(p)) return std::nullopt;
-  return Finding{"ranks",
+  const std::int64_t block = model_parallel_size(p);
+  if (block < 1 || p.world_size == proposed_world_size(p)) return std::nullopt;
+  return Finding{"number of ranks",
                  "must be a multiple of tensor x pipeline x context size",
                  fmt::format("{} ranks for {} x {} x {} = {}", p.world_size, p.tensor_model_parallel_size,
                              p.pipeline_model_parallel_size, p.context_parallel_size, block),
-                 {{"world_size", text(whole_ranks(p))}},
+                 {{"world_size", text(proposed_world_size(p))}},
                  ""};
 }
 
-/// Where the number of ranks is wrong, the proposed one is judged.
+/// Checks the batch against the proposed world size where the given one is invalid.
 Broken batch(const Run& r) {
   const config::Parallel& p = r.parallel;
-  const std::int64_t block = ranks_of_a_model(p), micro = r.training.micro_batch_size;
-  const std::int64_t data_ranks = block < 1 ? 0 : whole_ranks(p) / block, step = micro * data_ranks;
+  const std::int64_t block = model_parallel_size(p), micro = r.training.micro_batch_size;
+  const std::int64_t data_ranks = block < 1 ? 0 : proposed_world_size(p) / block, step = micro * data_ranks;
   const std::int64_t global = r.training.global_batch_size;
   if (step < 1 || (global >= step && global % step == 0)) return std::nullopt;
-  const bool mended = whole_ranks(p) != p.world_size;
-  // Not given, it was made of a number of data ranks that will not be.
-  if (mended && global == micro * std::max(p.data_parallel_size(), 1)) return std::nullopt;
+  const bool fixed = proposed_world_size(p) != p.world_size;
+  // Not given, the batch size was derived from a data-parallel size that will change.
+  if (fixed && global == micro * std::max(p.data_parallel_size(), 1)) return std::nullopt;
   return Finding{"--global-batch-size",
-                 "must be micro-batch x data ranks x accumulation",
-                 fmt::format("{} for {} x {} data ranks{}", global, micro, data_ranks,
-                             mended ? fmt::format(" of {} ranks", whole_ranks(p)) : ""),
+                 "must be a multiple of micro-batch size x data-parallel size",
+                 fmt::format("{} for {} x {} data-parallel ranks{}", global, micro, data_ranks,
+                             fixed ? fmt::format(" of {} ranks", proposed_world_size(p)) : ""),
                  {{"global_batch_size", text(round_up(std::max<std::int64_t>(global, 1), step))}},
                  ""};
 }
@@ -138,34 +138,34 @@ Broken sequence_tensor(const Run& r) {
   const std::int64_t seq = r.training.seq_length, tp = r.parallel.tensor_model_parallel_size;
   if (!r.parallel.sequence_parallel || seq < 1 || tp < 1 || seq % tp == 0) return std::nullopt;
   return Finding{"--sequence-parallel",
-                 "the tensor size must divide --seq-length",
-                 fmt::format("{} and {}", tp, seq),
+                 "requires a --seq-length that --tensor-model-parallel-size divides",
+                 fmt::format("{} and {}", seq, tp),
                  {{"sequence_parallel", "false"}},
-                 fmt::format("leave it out, or set --seq-length {}", round_up(seq, tp))};
+                 fmt::format("remove the flag, or set --seq-length {}", round_up(seq, tp))};
 }
 
 Broken rotary_dims(const Run& r) {
   const auto& m = r.model;
   const std::int64_t channels = m.latent.enabled ? m.latent.qk_pos_emb_head_dim : m.kv_channels;
-  const bool whole = m.latent.enabled && (m.yarn() || m.rotary_percent == 1);
-  if (!m.rotary() || channels < 2 || whole) return std::nullopt;
+  const bool all_channels = m.latent.enabled && (m.uses_yarn() || m.rotary_percent == 1);
+  if (!m.has_rotary() || channels < 2 || all_channels) return std::nullopt;
   const auto dims = static_cast<std::int64_t>(static_cast<double>(channels) * m.rotary_percent);
   if (dims >= 2 && dims % 2 == 0) return std::nullopt;
   const double target = static_cast<double>(std::max<std::int64_t>(dims / 2 * 2, 2));
   const double percent = std::min(1.0, (target + 0.5) / static_cast<double>(channels));
   return Finding{"--rotary-percent",
-                 "must rotate an even number of each head's channels, at least 2",
+                 "must select an even number of channels per head, at least 2",
                  fmt::format("{} x {} = {}", channels, m.rotary_percent, dims),
                  {{"rotary_percent", text(percent)}},
                  ""};
 }
 
 Broken rope_scaling(const Run& r) {
-  const auto& m = r.model;  // multi-latent attention has no such scaling
+  const auto& m = r.model;  // multi-latent attention ignores the flag
   if (!m.use_rope_scaling || m.latent.enabled || m.position_embedding == config::PositionEmbedding::kRope)
     return std::nullopt;
   return Finding{"--use-rope-scaling",
-                 "needs --position-embedding-type rope",
+                 "requires --position-embedding-type rope",
                  config::text_of(r, config::setting("position_embedding_type")),
                  {{"position_embedding_type", "rope"}},
                  ""};
@@ -181,7 +181,7 @@ Broken rope_factors(const Run& r) {
                  ""};
 }
 
-bool has_yarn(const Run& r) { return r.model.yarn() && !r.model.latent.enabled; }
+bool has_yarn(const Run& r) { return r.model.uses_yarn() && !r.model.latent.enabled; }
 
 Broken yarn_factor(const Run& r) {
   if (!has_yarn(r) || r.model.rotary_scaling_factor > 1) return std::nullopt;
@@ -189,11 +189,11 @@ Broken yarn_factor(const Run& r) {
                  "must be above 1 with --position-embedding-type yarn",
                  text(r.model.rotary_scaling_factor),
                  {{"position_embedding_type", "rope"}, {"rotary_scaling_factor", "1"}},
-                 "give the factor, or use --position-embedding-type rope"};
+                 "set the factor, or use --position-embedding-type rope"};
 }
 
 Broken yarn_betas(const Run& r) {
-  if (!r.model.yarn() || r.model.yarn_beta_fast >= r.model.yarn_beta_slow) return std::nullopt;
+  if (!r.model.uses_yarn() || r.model.yarn_beta_fast >= r.model.yarn_beta_slow) return std::nullopt;
   return Finding{"--yarn-beta-fast",
                  "must be at least --yarn-beta-slow",
                  fmt::format("{} and {}", r.model.yarn_beta_fast, r.model.yarn_beta_slow),
@@ -207,26 +207,26 @@ Broken yarn_once(const Run& r) {
                  "must be 1 with --position-embedding-type yarn",
                  text(r.model.rotary_seq_len_interpolation_factor),
                  {{"rotary_seq_len_interpolation_factor", "1"}},
-                 "leave it out"};
+                 "remove the flag"};
 }
 
 Broken window_layers(const Run& r) {
   const auto& m = r.model;
   if (m.window_attn_skip_freq.empty() || m.window_size == 0 || m.num_layers < 1 ||
-      config::layers_but_each(m.window_attn_skip_freq, m.num_layers))
+      config::expand_skip_freq(m.window_attn_skip_freq, m.num_layers))
     return std::nullopt;
   return Finding{"--window-attn-skip-freq",
-                 "must be a number above 0, or a list of 0 and 1 with one for each layer",
+                 "must be a number above 0, or a list with a 0 or 1 for each layer",
                  fmt::format("{} for {} layers", m.window_attn_skip_freq, m.num_layers),
                  {{"window_attn_skip_freq", ""}},
-                 "leave it out: every layer has the window"};
+                 "remove the flag, so that every layer has the window"};
 }
 
 Broken sandwich_bias(const Run& r) {
   if (!r.model.sandwich_norm || !r.model.add_bias_linear) return std::nullopt;
   return Finding{"--sandwich-norm",
-                 "needs --disable-bias-linear",
-                 "biases of the linear layers",
+                 "requires --disable-bias-linear",
+                 "linear layers with biases",
                  {{"add_bias_linear", "false"}},
                  "add --disable-bias-linear"};
 }
@@ -235,14 +235,14 @@ Broken sinks_dropout(const Run& r) {
   if (r.model.softmax_type == config::SoftmaxType::kVanilla || r.model.attention_dropout == 0)
     return std::nullopt;
   return Finding{"--softmax-type",
-                 "other than vanilla needs --attention-dropout 0",
+                 "other than vanilla requires --attention-dropout 0",
                  fmt::format("{} with dropout {}", config::text_of(r, config::setting("softmax_type")),
                              r.model.attention_dropout),
                  {{"attention_dropout", "0"}},
                  ""};
 }
 
-/// A dropout of 1 leaves nothing.
+/// A dropout of 1 drops everything.
 template <double config::Model::*kDropout>
 Broken dropout(const Run& r, const char* flag, const char* key) {
   if (r.model.*kDropout < 1) return std::nullopt;
@@ -251,79 +251,79 @@ Broken dropout(const Run& r, const char* flag, const char* key) {
 
 constexpr Rule kShapes[] = {
     {"num-layers", false,
-     [](const Run& r) { return needed(r, "--num-layers", "num_layers", r.model.num_layers, "12"); },
-     "num_layers=0", "A model has layers."},
+     [](const Run& r) { return required(r, "--num-layers", "num_layers", r.model.num_layers, "12"); },
+     "num_layers=0", "As in Megatron, model sizes have no default."},
     {"hidden-size", false,
-     [](const Run& r) { return needed(r, "--hidden-size", "hidden_size", r.model.hidden_size, "768"); },
-     "hidden_size=0", "It is the width of the model."},
+     [](const Run& r) { return required(r, "--hidden-size", "hidden_size", r.model.hidden_size, "768"); },
+     "hidden_size=0", "As in Megatron, model sizes have no default."},
     {"heads", false,
      [](const Run& r) {
-       return needed(r, "--num-attention-heads", "num_attention_heads", r.model.num_attention_heads, "12");
+       return required(r, "--num-attention-heads", "num_attention_heads", r.model.num_attention_heads, "12");
      },
-     "num_attention_heads=0; hidden_size=96", "Attention has heads."},
+     "num_attention_heads=0; hidden_size=96", "As in Megatron, model sizes have no default."},
     {"seq-length", true,
-     [](const Run& r) { return needed(r, "--seq-length", "seq_length", r.training.seq_length, "1024"); },
-     "seq_length=0; max_position_embeddings=4096", "It is the length of a sample."},
+     [](const Run& r) { return required(r, "--seq-length", "seq_length", r.training.seq_length, "1024"); },
+     "seq_length=0; max_position_embeddings=4096", "As in Megatron, the sequence length has no default."},
     {"micro-batch", true,
      [](const Run& r) {
-       return needed(r, "--micro-batch-size", "micro_batch_size", r.training.micro_batch_size, "1");
+       return required(r, "--micro-batch-size", "micro_batch_size", r.training.micro_batch_size, "1");
      },
-     "micro_batch_size=0", "It is the number of samples that a rank computes at a time."},
+     "micro_batch_size=0", "As in Megatron, the micro-batch size has no default."},
     {"heads-hidden", false, heads_hidden, "hidden_size=66",
-     "A head's size is the hidden size over the heads, and no channel may be left out.",
-     "num_attention_heads"},
+     "The default head size is the hidden size divided by the number of heads.", "num_attention_heads"},
     {"heads-tensor", false, heads_tensor,
      "num_attention_heads=4; tensor_model_parallel_size=8; world_size=16",
-     "Each tensor rank computes whole heads."},
+     "Tensor parallelism assigns whole attention heads to ranks."},
     {"groups-heads", false, groups_heads, "num_query_groups=6",
-     "As many heads of queries share each head of keys and values."},
+     "Every query group has the same number of query heads."},
     {"groups-tensor", false, groups_tensor,
      "num_attention_heads=24; hidden_size=96; num_query_groups=6; tensor_model_parallel_size=4",
-     "A tensor rank holds whole heads of keys and values, or a whole number of ranks hold the same one."},
+     "Each tensor-parallel rank holds whole key/value heads, or several ranks replicate one."},
     {"ffn-tensor", false, ffn_tensor, "ffn_hidden_size=101",
-     "Tensor ranks share the channels of the MLP evenly.", "moe_layer_freq"},
+     "Tensor parallelism shards the FFN dimension evenly.", "moe_layer_freq"},
     {"world", false, world, "world_size=7",
-     "Data ranks are what is left: ranks / (tensor x pipeline x context). The expert size is no factor of it: "
-     "experts are spread over the same ranks.",
+     "The data-parallel size is ranks / (tensor x pipeline x context). The expert-parallel size is no "
+     "factor: expert layers divide the same ranks.",
      "tensor_model_parallel_size pipeline_model_parallel_size context_parallel_size"},
     {"batch", true, batch, "global_batch_size=15",
-     "Every data rank computes as many micro-batches in a step. Data ranks are ranks / (tensor x pipeline x "
-     "context), with experts as without.",
+     "Every data-parallel rank runs the same number of micro-batches per step. The data-parallel size is "
+     "ranks / (tensor x pipeline x context), also for MoE models.",
      "micro_batch_size tensor_model_parallel_size pipeline_model_parallel_size context_parallel_size"},
-    {"max-positions", true, max_positions, "seq_length=64", "Every token needs a position.",
+    {"max-positions", true, max_positions, "seq_length=64", "Every token needs a position embedding.",
      "seq_length position_embedding_type"},
     {"sequence-tensor", true, sequence_tensor, "sequence_parallel=true; seq_length=31",
-     "Tensor ranks share the sequence evenly."},
+     "Sequence parallelism shards the sequence evenly over tensor-parallel ranks."},
     {"rotary-dims", false, rotary_dims, "position_embedding_type=rope; rotary_percent=0.4",
-     "Rotation turns channels in pairs.", "kv_channels hidden_size num_attention_heads"},
-    {"rope-scaling", false, rope_scaling, "use_rope_scaling=true", "There is nothing else to scale."},
+     "RoPE rotates channels in pairs.", "kv_channels hidden_size num_attention_heads"},
+    {"rope-scaling", false, rope_scaling, "use_rope_scaling=true",
+     "The flag scales the frequencies of RoPE."},
     {"rope-factors", false, rope_factors,
      "position_embedding_type=rope; use_rope_scaling=true; rope_high_freq_factor=1",
-     "The scale goes from one to the other, over their difference."},
+     "The interpolation between the two divides by their difference."},
     {"yarn-factor", false, yarn_factor, "position_embedding_type=yarn",
-     "Without a longer context there is nothing to stretch."},
+     "YaRN extends the context by this factor; a factor of 1 extends nothing."},
     {"yarn-betas", false, yarn_betas,
      "position_embedding_type=yarn; rotary_scaling_factor=4; yarn_beta_fast=0.5",
-     "The blend goes from one to the other."},
+     "The blend ramps from the slow to the fast bound."},
     {"yarn-once", false, yarn_once,
      "position_embedding_type=yarn; rotary_scaling_factor=4; rotary_seq_len_interpolation_factor=2",
-     "Positions would be stretched twice.", "position_embedding_type"},
+     "Positions would be interpolated twice.", "position_embedding_type"},
     {"window-layers", false, window_layers, "window_size=4,0; window_attn_skip_freq=[1,0,1]",
-     "Each layer has the window or has none.", "num_layers window_size"},
+     "The pattern decides for every layer whether it has the window.", "num_layers window_size"},
     {"sandwich-bias", false, sandwich_bias, "sandwich_norm=true",
-     "The norm would have to come between the product and its bias.", "add_bias_linear"},
+     "Biases of output projections are added together with the residual, after the norm.", "add_bias_linear"},
     {"sinks-dropout", true, sinks_dropout, "softmax_type=learnable; attention_dropout=0.1",
-     "The path with dropout knows no sinks.", "softmax_type"},
+     "The attention path with dropout does not implement sinks.", "softmax_type"},
     {"hidden-dropout", true,
      [](const Run& r) {
        return dropout<&config::Model::hidden_dropout>(r, "--hidden-dropout", "hidden_dropout");
      },
-     "hidden_dropout=1", "What is kept is divided by 1 minus it."},
+     "hidden_dropout=1", "Dropout scales by 1 / (1 - p)."},
     {"attention-dropout", true,
      [](const Run& r) {
        return dropout<&config::Model::attention_dropout>(r, "--attention-dropout", "attention_dropout");
      },
-     "attention_dropout=1", "What is kept is divided by 1 minus it."},
+     "attention_dropout=1", "Dropout scales by 1 / (1 - p)."},
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Rules of what data ranks hold a part of.
+// Rules for sharding over data-parallel ranks.
 #include <algorithm>
 #include <numeric>
 
@@ -17,27 +17,27 @@ using Broken = std::optional<Finding>;
 constexpr const char* kStrategy = "--data-parallel-sharding-strategy";
 constexpr const char* kInstances = "--num-distributed-optimizer-instances";
 
-Broken contradiction(const Run& r) {
+Broken fsdp_without_sharding(const Run& r) {
   const auto& p = r.parallel;
   const bool none = p.use_megatron_fsdp && p.data_parallel_sharding_strategy == "no_shard";
   if (!none || !p.use_distributed_optimizer) return std::nullopt;
   return Finding{kStrategy,
-                 "no_shard must not meet --use-distributed-optimizer",
+                 "no_shard is not supported with --use-distributed-optimizer",
                  p.data_parallel_sharding_strategy,
                  {{"data_parallel_sharding_strategy", "optim"}},
                  ""};
 }
 
-/// Of a table that the end of the model looks up rows of and multiplies with.
-Broken split_table(const Run& r) {
-  const bool both = r.model.mtp_num_layers > 0 && !r.model.untie_embeddings_and_output_weights;
-  if (!r.parallel.deterministic_mode || !both) return std::nullopt;
-  const auto ends_apart = [](const layout::StageBlocks& stage) { return stage.head && !stage.final_norm; };
-  const bool waits = schedule::splits_backward(r.parallel);
-  if (!waits && std::ranges::none_of(stages_if_sound(r), ends_apart)) return std::nullopt;
-  if (waits)
+/// Word embeddings that MTP layers look up and the tied output layer multiplies with.
+Broken deterministic_tied_embeddings(const Run& r) {
+  const bool has_two_uses = r.model.mtp_num_layers > 0 && !r.model.untie_embeddings_and_output_weights;
+  if (!r.parallel.deterministic_mode || !has_two_uses) return std::nullopt;
+  const auto has_head_only = [](const layout::StageBlocks& stage) { return stage.head && !stage.final_norm; };
+  const bool splits = schedule::splits_backward(r.parallel);
+  if (!splits && std::ranges::none_of(stages_if_valid(r), has_head_only)) return std::nullopt;
+  if (splits)
     return Finding{"--deterministic-mode",
-                   "must not meet --mtp-num-layers with tied embeddings where weight gradients wait",
+                   "is not supported with --mtp-num-layers, tied embeddings and delayed weight gradients",
                    "true",
                    {{"deterministic_mode", "false"}},
                    ""};
@@ -45,29 +45,29 @@ Broken split_table(const Run& r) {
   std::erase(together, 'm');
   together.insert(together.size() - 1, static_cast<std::size_t>(r.model.mtp_num_layers), 'm');
   return Finding{"--deterministic-mode",
-                 "with --mtp-num-layers and tied embeddings m must be in the stage of L",
+                 "requires m in the stage of L with --mtp-num-layers and tied embeddings",
                  r.parallel.pipeline_model_parallel_layout,
                  {{"pipeline_model_parallel_layout", together}},
                  ""};
 }
 
-std::string number_of_instances(const Run& r) {
+std::string instance_count(const Run& r) {
   return text(std::int64_t{r.parallel.num_distributed_optimizer_instances});
 }
 
-/// So many instances, and what is idle with one.
-std::vector<Edit> instances(const Run& r, int number) {
+/// Edits that set the number of instances; one instance also resets settings without effect.
+std::vector<Edit> set_instances(const Run& r, int number) {
   std::vector<Edit> edits{{"num_distributed_optimizer_instances", text(std::int64_t{number})}};
   if (number == 1 && r.parallel.outer_dp_sharding_strategy != "no_shard")
     edits.push_back({"outer_dp_sharding_strategy", "no_shard"});
   return edits;
 }
 
-Broken instances_of_nothing(const Run& r) {
+Broken instances_need_sharding(const Run& r) {
   const auto& p = r.parallel;
   if (p.num_distributed_optimizer_instances < 2 || layout::sharding_of(p) >= layout::Sharding::kOptimizer)
     return std::nullopt;
-  Finding found{kInstances, "needs data ranks that share optimizer states", number_of_instances(r), {}, ""};
+  Finding found{kInstances, "requires a sharded optimizer", instance_count(r), {}, ""};
   if (p.use_megatron_fsdp)
     found.edits = {{"data_parallel_sharding_strategy", "optim"}};
   else
@@ -75,20 +75,20 @@ Broken instances_of_nothing(const Run& r) {
   return found;
 }
 
-Broken instances_of_ranks(const Run& r) {
+Broken instances_divisible(const Run& r) {
   const auto& p = r.parallel;
   const int n = p.num_distributed_optimizer_instances,
             data = p.data_parallel_size() * p.context_parallel_size;
   const std::int64_t expert_block =
-      std::int64_t{p.expert_tensor()} * p.expert_model_parallel_size * p.pipeline_model_parallel_size;
+      std::int64_t{p.expert_tensor_size()} * p.expert_model_parallel_size * p.pipeline_model_parallel_size;
   if (n < 2 || data < 1 || expert_block < 1) return std::nullopt;
   const bool experts = r.model.moe.num_experts > 0;
-  const int copies = experts ? static_cast<int>(p.world_size / expert_block) : data;
-  if (copies < 1 || (data % n == 0 && copies % n == 0)) return std::nullopt;
-  return Finding{kInstances, "must divide the ranks that hold the same, of experts too",
-                 experts ? fmt::format("{} for {} data ranks and {} of experts", n, data, copies)
-                         : fmt::format("{} for {} data ranks", n, data),
-                 instances(r, std::gcd(n, std::gcd(data, copies))), ""};
+  const int replicas = experts ? static_cast<int>(p.world_size / expert_block) : data;
+  if (replicas < 1 || (data % n == 0 && replicas % n == 0)) return std::nullopt;
+  return Finding{kInstances, "must divide the number of data-parallel replicas, dense and expert",
+                 experts ? fmt::format("{} for {} dense and {} expert replicas", n, data, replicas)
+                         : fmt::format("{} for {} replicas", n, data),
+                 set_instances(r, std::gcd(n, std::gcd(data, replicas))), ""};
 }
 
 Broken bf16_gradients(const Run& r) {
@@ -96,43 +96,44 @@ Broken bf16_gradients(const Run& r) {
   if (!p.grad_reduce_in_bf16) return std::nullopt;
   if (r.model.params_dtype == config::ParamsDtype::kBfloat16) return std::nullopt;
   return Finding{"--grad-reduce-in-bf16",
-                 "needs weights in bf16",
-                 "true",
+                 "requires --bf16",
+                 "none",
                  {{"grad_reduce_in_bf16", "false"}},
-                 "leave it out, or add --bf16"};
+                 "remove the flag, or add --bf16"};
 }
 
 Broken two_bucket_sizes(const Run& r) {
   const auto& p = r.parallel;
   if (p.ddp_num_buckets == 0 || p.ddp_bucket_size == 0) return std::nullopt;
   return Finding{"--ddp-num-buckets",
-                 "must not meet --ddp-bucket-size, which says the same",
+                 "is not supported with --ddp-bucket-size",
                  text(std::int64_t{p.ddp_num_buckets}),
                  {{"ddp_num_buckets", "0"}},
                  ""};
 }
 
 constexpr Rule kSharding[] = {
-    {"sharding-none", true, contradiction,
+    {"sharding-none", true, fsdp_without_sharding,
      "use_megatron_fsdp=true; use_distributed_optimizer=true; data_parallel_sharding_strategy=no_shard",
-     "One shards the optimizer's states, the other nothing.", "use_megatron_fsdp"},
-    {"deterministic-waiting", true, split_table,
+     "One shards optimizer states, the other shards nothing.", "use_megatron_fsdp"},
+    {"deterministic-waiting", true, deterministic_tied_embeddings,
      "deterministic_mode=true; mtp_num_layers=1; position_embedding_type=rope; delay_wgrad_compute=true",
-     "The end of the model looks up rows of the table and multiplies with it: in one pass both are added in another "
-     "order than in two.",
+     "The lookup and the output GEMM both add to the embedding gradient; run apart, they add in another "
+     "order.",
      "mtp_num_layers untie_embeddings_and_output_weights delay_wgrad_compute pipeline_schedule "
      "pipeline_model_parallel_layout"},
-    {"instances-sharding", true, instances_of_nothing, "num_distributed_optimizer_instances=2",
-     "An instance is a group of data ranks that shares what is sharded; here nothing is.",
+    {"instances-sharding", true, instances_need_sharding, "num_distributed_optimizer_instances=2",
+     "An instance is a group of data-parallel ranks with one copy of the sharded state; here nothing is "
+     "sharded.",
      "num_distributed_optimizer_instances use_megatron_fsdp"},
-    {"instances-ranks", true, instances_of_ranks,
+    {"instances-ranks", true, instances_divisible,
      "use_distributed_optimizer=true; num_distributed_optimizer_instances=3",
-     "Instances are equal groups of the ranks that hold the same.",
+     "Instances are groups of equally many data-parallel replicas.",
      "world_size expert_model_parallel_size num_experts"},
     {"bf16-gradients", true, bf16_gradients, "grad_reduce_in_bf16=true",
-     "Megatron reads it beside --bf16 only.", "params_dtype"},
+     "As in Megatron, gradients are reduced in bf16 only for bf16 parameters.", "params_dtype"},
     {"bucket-number", true, two_bucket_sizes, "ddp_num_buckets=4; ddp_bucket_size=1000",
-     "The number gives another size.", "ddp_bucket_size"},
+     "The number of buckets determines their size.", "ddp_bucket_size"},
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// The rows of the table of rules, by area. Private to rules/.
+// Rows of the rule table, grouped by topic. Private to rules/.
 #pragma once
 
 #include <fmt/format.h>
@@ -17,67 +17,73 @@
 
 namespace colonnade::rules {
 
-/// What a broken rule has to say.
+/// Violation of a rule, the parts of its message: "<thing> <rule>; got <got>; <fix>". `rule` continues
+/// `thing` as a verb phrase: "must be at least --seq-length", "requires --bf16".
 struct Finding {
   std::string thing, rule, got;
   std::vector<Edit> edits;
-  std::string fix;       ///< "": made from the edits
-  bool missing = false;  ///< nothing is wrong, but a run needs a setting that was not given
-  bool of_data = false;  ///< with `missing`: the setting serves to read data, which a plan does not
+  std::string fix;       ///< empty: derived from the edits
+  bool missing = false;  ///< a required setting was not given; nothing else is wrong
+  bool of_data = false;  ///< with `missing`: only needed to read data, which a plan does not
 
-  /// One more setting of which the rule holds, with what was given and the value that mends it. A switch that
-  /// is off stands there by the flag that switches it off.
-  void add(const config::Setting& s, const std::string& given, const std::string& mended) {
+  /// Appends one more setting that breaks the rule: its value and the value that fixes it. A switch that is
+  /// off is named by its negative flag.
+  void add(const config::Setting& s, const std::string& given, const std::string& fixed) {
     const char* comma = edits.empty() ? "" : ", ";
     const bool off = s.kind == config::Kind::kSwitch && given == "false";
     thing += comma + (off ? s.off_flag() : s.flag);
     got += comma + (off ? "true" : given);
-    edits.push_back({s.key, mended});
+    edits.push_back({s.key, fixed});
   }
-  /// The same of the setting `key`, where it is `given`.
-  void refuse(const config::Run& run, bool given, const char* key, const char* mended) {
+  /// Appends the setting `key` if `given`.
+  void add_if(const config::Run& run, bool given, const char* key, const char* fixed) {
     if (!given) return;
     const config::Setting& s = config::setting(key);
-    add(s, config::text_of(run, s), mended);
+    add(s, config::text_of(run, s), fixed);
   }
 };
 
 struct Rule {
   const char* id;
-  bool training;  ///< concerns training only
-  std::optional<Finding> (*broken)(const config::Run&);
-  const char* example;  ///< settings that break it and no other rule, in the sound run of its area
-  const char* why;      ///< what would be wrong without it; a sentence
-  /// Keys that it judges besides those of its edits, separated by a space: it is silent where the words of
-  /// one could not be read.
-  const char* judges = "";
+  bool training;  ///< applies to training only
+  std::optional<Finding> (*check)(const config::Run&);
+  const char* example;  ///< settings that break this rule only, on top of its group's valid run
+  const char* why;      ///< reason for the rule, one sentence
+  /// Keys that the check reads besides those of its edits, separated by spaces. The rule is skipped if the
+  /// value of any of them could not be parsed.
+  const char* inputs = "";
 };
 
-/// The rules of one file, and settings in which none is broken: "key=value; key=value".
-struct Area {
+/// Rules of one file, and settings that break none of them: "key=value; key=value".
+struct RuleGroup {
   const char* title;
   std::span<const Rule> rules;
-  const char* sound = "";  ///< besides those of kSoundRun
+  const char* valid_settings = "";  ///< on top of kValidRun
 };
 
-/// A run that breaks no rule: 2 x 2 x 2 ranks.
-inline constexpr const char* kSoundRun =
+/// Run that breaks no rule: tp 2 x pp 2 x dp 2.
+inline constexpr const char* kValidRun =
     "num_layers=8; hidden_size=64; num_attention_heads=8; vocab_size=100; max_position_embeddings=32; "
     "seq_length=32; micro_batch_size=2; global_batch_size=16; train_iters=100; lr=0.001; mock_data=true; "
     "tensor_model_parallel_size=2; pipeline_model_parallel_size=2; world_size=8";
 
-/// Whether `s`, which does nothing without the setting `other`, was given another value than its default; not
-/// when it was left behind in a file by a command line that took the other one away.
-bool gives_idle(const config::Run& run, const config::Setting& s, const char* other);
+/// Whether `s`, which has no effect without the setting `other`, was given a non-default value. False if a
+/// config file sets `s` and the command line disabled `other`.
+bool is_given_without_effect(const config::Run& run, const config::Setting& s, const char* other);
 
-/// As split_stages; none where another rule refuses the split.
-std::vector<layout::StageBlocks> stages_if_sound(const config::Run& run);
+/// Virtual stages as split_stages; empty if another rule rejects the split.
+std::vector<layout::StageBlocks> stages_if_valid(const config::Run& run);
 
-/// What no layer that sees both ways has here, and no sample of such layers: refused with the run's family.
-Finding parts_of_one_way(const config::Run& run);
+/// Default fix for the flags of a finding.
+inline const char* removal(const Finding& found) {
+  return found.edits.size() > 1 ? "remove the flags" : "remove the flag";
+}
 
-/// All of them.
-std::span<const Area> areas();
+/// Features that BERT and T5 do not support: those of causal decoder-only models and of their packed samples.
+Finding causal_only_features(const config::Run& run);
+
+/// All rules, in the order in which they are checked.
+std::span<const RuleGroup> rule_groups();
 
 std::span<const Rule> shape_rules();
 std::span<const Rule> moe_rules();

@@ -1,7 +1,7 @@
-// Rules of validations of whole data sets and of several sets.
+// Rules for full validation and multiple validation sets.
 #include <algorithm>
 
-#include "colonnade/config/words_of_data.h"
+#include "colonnade/config/data_flags.h"
 #include "colonnade/rules/table.h"
 
 namespace colonnade::rules {
@@ -12,15 +12,15 @@ using config::Run;
 using Broken = std::optional<Finding>;
 
 std::size_t prefixes_of(const std::vector<std::string>& words) {
-  return config::are_pairs(words) ? words.size() / 2 : words.size();
+  return config::is_weighted_blend(words) ? words.size() / 2 : words.size();
 }
 
-/// One prefix is no blend, whatever its weight, where it is of the validation alone.
-Broken weights(const Run& r) {
+/// A single validation prefix may have a weight, which is ignored.
+Broken validation_weights(const Run& r) {
   const config::Data& d = r.data;
   if (!r.training.full_validation) return std::nullopt;
-  const char* rule = "with --full-validation data sets have no weights";
-  if (config::are_pairs(d.valid_data_path) && prefixes_of(d.valid_data_path) > 1) {
+  const char* rule = "must not have weights with --full-validation";
+  if (config::is_weighted_blend(d.valid_data_path) && prefixes_of(d.valid_data_path) > 1) {
     std::string names;
     for (std::size_t i = 1; i < d.valid_data_path.size(); i += 2)
       names += (names.empty() ? "" : " ") + d.valid_data_path[i];
@@ -30,37 +30,35 @@ Broken weights(const Run& r) {
                    {{"valid_data_path", names}},
                    ""};
   }
-  if (!config::are_pairs(d.data_path)) return std::nullopt;
-  return Finding{
-      "--full-validation",
-      "needs data sets without weights",
-      fmt::format("--data-path {}", fmt::join(d.data_path, " ")),
-      {{"full_validation", "false"}, {"multiple_validation_sets", "false"}},
-      "leave it out, or name the data of each split (--train-data-path, --valid-data-path) and that of the "
-      "validation without weights"};
+  if (!config::is_weighted_blend(d.data_path)) return std::nullopt;
+  return Finding{"--full-validation",
+                 "requires data sets without weights",
+                 fmt::format("--data-path {}", fmt::join(d.data_path, " ")),
+                 {{"full_validation", "false"}, {"multiple_validation_sets", "false"}},
+                 "remove the flag, or set --train-data-path, and --valid-data-path without weights"};
 }
 
-Broken sets_in_full(const Run& r) {
+Broken multiple_sets_need_full(const Run& r) {
   if (!r.data.multiple_validation_sets || r.training.full_validation) return std::nullopt;
   return Finding{"--multiple-validation-sets",
-                 "needs --full-validation",
+                 "requires --full-validation",
                  "none",
                  {{"full_validation", "true"}},
-                 "write --full-validation too"};
+                 "add --full-validation"};
 }
 
-Broken sets_of_their_own(const Run& r) {
+Broken multiple_sets_need_paths(const Run& r) {
   const config::Data& d = r.data;
   if (!d.multiple_validation_sets || !d.valid_data_path.empty() || !d.per_split_data_args_path.empty())
     return std::nullopt;
   return Finding{"--multiple-validation-sets",
-                 "is of the prefixes of --valid-data-path",
+                 "requires --valid-data-path or --per-split-data-args-path",
                  "none",
                  {{"multiple_validation_sets", "false"}, {"validation_set_names", ""}},
-                 "leave it out, or write --valid-data-path PREFIX PREFIX ..."};
+                 "remove the flag, or add --valid-data-path PREFIX PREFIX ..."};
 }
 
-Broken names_of_sets(const Run& r) {
+Broken set_names(const Run& r) {
   const config::Data& d = r.data;
   const std::vector<std::string>& names = d.validation_set_names;
   if (names.empty()) return std::nullopt;
@@ -68,16 +66,16 @@ Broken names_of_sets(const Run& r) {
                 "",
                 fmt::format("{}", fmt::join(names, " ")),
                 {{"validation_set_names", ""}},
-                "leave them out"};
-  std::vector<std::string> each = names;
-  std::ranges::sort(each);
+                "remove the flag"};
+  std::vector<std::string> sorted = names;
+  std::ranges::sort(sorted);
   const std::size_t sets = prefixes_of(d.valid_data_path);
   if (!d.multiple_validation_sets) {
-    found.rule = "are those of --multiple-validation-sets";
-  } else if (std::ranges::adjacent_find(each) != each.end() || each.front().empty()) {
-    found.rule = "must differ from each other";
+    found.rule = "requires --multiple-validation-sets";
+  } else if (std::ranges::adjacent_find(sorted) != sorted.end() || sorted.front().empty()) {
+    found.rule = "must be non-empty and unique";
   } else if (sets > 0 && names.size() != sets) {
-    found.rule = "must be one for each prefix of --valid-data-path";
+    found.rule = "must have one name per prefix of --valid-data-path";
     found.got = fmt::format("{} names and {} prefixes", names.size(), sets);
   } else {
     return std::nullopt;
@@ -86,15 +84,15 @@ Broken names_of_sets(const Run& r) {
 }
 
 constexpr Rule kValidation[] = {
-    {"validation-weights", true, weights, "valid_data_path=0.3 b 0.7 c",
-     "One pass has every sample once, whatever a data set weighs.", "data_path"},
-    {"validation-sets-in-full", true, sets_in_full, "full_validation=false",
-     "The samples that a validation goes on with are counted for one set.", "multiple_validation_sets"},
-    {"validation-sets-paths", true, sets_of_their_own,
-     "valid_data_path=", "A share of --data-path is one set, and so are made-up tokens.",
+    {"validation-weights", true, validation_weights, "valid_data_path=0.3 b 0.7 c",
+     "A full validation evaluates every sample once, so weights have no effect.", "data_path"},
+    {"validation-sets-in-full", true, multiple_sets_need_full, "full_validation=false",
+     "The position of a partial validation is tracked for one set only.", "multiple_validation_sets"},
+    {"validation-sets-paths", true, multiple_sets_need_paths,
+     "valid_data_path=", "The validation split of --data-path is one set, and so is mock data.",
      "valid_data_path per_split_data_args_path"},
-    {"validation-set-names", true, names_of_sets, "validation_set_names=books",
-     "A loss stands under the name of its set.", "multiple_validation_sets valid_data_path"},
+    {"validation-set-names", true, set_names, "validation_set_names=books",
+     "Losses are logged under the names of their sets.", "multiple_validation_sets valid_data_path"},
 };
 
 }  // namespace

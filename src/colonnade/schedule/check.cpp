@@ -1,4 +1,4 @@
-// Proves a schedule sound by running it on counters instead of tensors.
+// Checks a schedule by simulating its messages and actions without tensors.
 #include <algorithm>
 #include <array>
 #include <deque>
@@ -11,11 +11,11 @@
 namespace colonnade::schedule {
 namespace {
 
-constexpr int kNumActs = 8;
-constexpr std::array<std::string_view, kNumActs> kNames = {
+constexpr int kNumKinds = 8;
+constexpr std::array<std::string_view, kNumKinds> kNames = {
     "forward",         "backward",           "input gradient", "weight gradient",
     "send activation", "receive activation", "send gradient",  "receive gradient"};
-constexpr std::size_t index(Do act) { return static_cast<std::size_t>(act); }
+constexpr std::size_t index(ActionKind kind) { return static_cast<std::size_t>(kind); }
 
 class Checker {
  public:
@@ -24,38 +24,39 @@ class Checker {
         done_(static_cast<std::size_t>(s_.stages()) * static_cast<std::size_t>(s_.microbatches)),
         next_(s_.programs.size(), 0),
         live_(s_.programs.size(), 0),
-        waiting_(s_.programs.size(), 0) {
-    report_.peak_live.assign(s_.programs.size(), 0);
-    report_.peak_waiting.assign(s_.programs.size(), 0);
+        pending_wgrads_(s_.programs.size(), 0) {
+    report_.peak_in_flight.assign(s_.programs.size(), 0);
+    report_.peak_pending_wgrads.assign(s_.programs.size(), 0);
   }
 
   ScheduleReport run() {
     if (s_.placement.ranks() != s_.ranks || s_.placement.chunks() != s_.chunks) {
       report_.faults.push_back(
-          fmt::format("schedule: the placement must be of its sizes; got {} x {} for {} ranks with {} chunks",
+          fmt::format("schedule must have a placement of its sizes; got {} x {} for {} ranks with {} chunks",
                       s_.placement.ranks(), s_.placement.chunks(), s_.ranks, s_.chunks));
       return report_;
     }
     if (static_cast<int>(s_.programs.size()) != s_.ranks) {
-      report_.faults.push_back(fmt::format("schedule: one program per rank; got {} programs for {} ranks",
-                                           s_.programs.size(), s_.ranks));
+      report_.faults.push_back(
+          fmt::format("schedule must have one program per rank; got {} programs for {} ranks",
+                      s_.programs.size(), s_.ranks));
       return report_;
     }
     for (bool progress = true; progress;) {
       progress = false;
       for (int rank = 0; rank < s_.ranks; ++rank) progress = advance(rank) || progress;
     }
-    report_stuck();
+    report_deadlocks();
     report_missing();
     return std::move(report_);
   }
 
  private:
-  using Done = std::array<bool, kNumActs>;
-  struct Value {
+  using Done = std::array<bool, kNumKinds>;
+  struct Message {
     int stage;
     int microbatch;
-    friend bool operator==(const Value&, const Value&) = default;
+    friend bool operator==(const Message&, const Message&) = default;
   };
 
   Done& done(int stage, int microbatch) {
@@ -64,10 +65,10 @@ class Checker {
   }
   void fault(int rank, const Action& a, std::string_view why) {
     report_.faults.push_back(fmt::format("rank {}: {} of chunk {}, micro-batch {}: {}", rank,
-                                         kNames[index(a.act)], a.chunk, a.microbatch, why));
+                                         kNames[index(a.kind)], a.chunk, a.microbatch, why));
   }
 
-  /// Runs the rank's actions until one must wait. True when at least one ran.
+  /// Runs the rank's actions until one must wait. True if at least one ran.
   bool advance(int rank) {
     const auto r = static_cast<std::size_t>(rank);
     const Program& program = s_.programs[r];
@@ -76,89 +77,92 @@ class Checker {
     return next_[r] > begin;
   }
 
-  /// False when the action must wait.
+  /// False if the action must wait.
   bool perform(int rank, const Action& a) {
     if (a.chunk < 0 || a.chunk >= s_.chunks || a.microbatch < 0 || a.microbatch >= s_.microbatches ||
-        index(a.act) >= kNumActs) {
+        index(a.kind) >= kNumKinds) {
       report_.faults.push_back(
           fmt::format("rank {}: action {} of chunk {}, micro-batch {} is outside {} chunks and {} "
                       "micro-batches",
-                      rank, index(a.act), a.chunk, a.microbatch, s_.chunks, s_.microbatches));
+                      rank, index(a.kind), a.chunk, a.microbatch, s_.chunks, s_.microbatches));
       return true;
     }
     const int v = s_.stage(rank, a);
-    if (needed(v, a.act) && is_receive(a.act) && !arrived(rank, a)) return false;
+    if (exists(v, a.kind) && is_receive(a.kind) && !arrived(rank, a)) return false;
     Done& mine = done(v, a.microbatch);
-    if (mine[index(a.act)]) fault(rank, a, "done twice");
-    if (!needed(v, a.act)) fault(rank, a, "no stage is on the other side");
-    mine[index(a.act)] = true;
-    act(rank, v, a, mine);
+    if (mine[index(a.kind)]) fault(rank, a, "done twice");
+    if (!exists(v, a.kind)) fault(rank, a, "no peer stage");
+    mine[index(a.kind)] = true;
+    apply(rank, v, a, mine);
     return true;
   }
 
-  void act(int rank, int v, const Action& a, const Done& mine) {
-    const auto has = [&](Do before) { return mine[index(before)]; };
-    switch (a.act) {
-      case Do::kForward:
+  void apply(int rank, int v, const Action& a, const Done& mine) {
+    const auto has = [&](ActionKind kind) { return mine[index(kind)]; };
+    switch (a.kind) {
+      case ActionKind::kForward:
         if (!has_input(v, a.microbatch)) fault(rank, a, "its input has not arrived");
-        count(live_, report_.peak_live, rank, +1);
+        count(live_, report_.peak_in_flight, rank, +1);
         break;
-      case Do::kBackward:
-      case Do::kBackwardInput:
-        if (!has(Do::kForward)) fault(rank, a, "its forward has not run");
+      case ActionKind::kBackward:
+      case ActionKind::kBackwardInput:
+        if (!has(ActionKind::kForward)) fault(rank, a, "its forward has not run");
         if (!has_gradient(v, a.microbatch)) fault(rank, a, "its gradient has not arrived");
-        if (has(Do::kBackward) && has(Do::kBackwardInput)) fault(rank, a, "done whole and in parts");
-        if (a.act == Do::kBackwardInput) count(waiting_, report_.peak_waiting, rank, +1);
+        if (has(ActionKind::kBackward) && has(ActionKind::kBackwardInput))
+          fault(rank, a, "done as full and as split backward");
+        if (a.kind == ActionKind::kBackwardInput)
+          count(pending_wgrads_, report_.peak_pending_wgrads, rank, +1);
         break;
-      case Do::kBackwardWeight:
-        if (!has(Do::kBackwardInput)) fault(rank, a, "its input gradient has not been computed");
-        count(waiting_, report_.peak_waiting, rank, -1);
+      case ActionKind::kBackwardWeight:
+        if (!has(ActionKind::kBackwardInput)) fault(rank, a, "its input gradient has not been computed");
+        count(pending_wgrads_, report_.peak_pending_wgrads, rank, -1);
         break;
-      case Do::kSendActivation:
-        if (!has(Do::kForward)) fault(rank, a, "its forward has not run");
-        send(rank, a.act, {v + 1, a.microbatch});
+      case ActionKind::kSendActivation:
+        if (!has(ActionKind::kForward)) fault(rank, a, "its forward has not run");
+        send(rank, a.kind, {v + 1, a.microbatch});
         break;
-      case Do::kSendGradient:
-        if (!has(Do::kBackward) && !has(Do::kBackwardInput)) fault(rank, a, "its backward has not run");
-        send(rank, a.act, {v - 1, a.microbatch});
+      case ActionKind::kSendGradient:
+        if (!has(ActionKind::kBackward) && !has(ActionKind::kBackwardInput))
+          fault(rank, a, "its backward has not run");
+        send(rank, a.kind, {v - 1, a.microbatch});
         break;
-      case Do::kRecvActivation:
-      case Do::kRecvGradient:
-        take(rank, a);
+      case ActionKind::kRecvActivation:
+      case ActionKind::kRecvGradient:
+        receive(rank, a);
         break;
     }
-    if (ends_backward(a.act)) count(live_, report_.peak_live, rank, -1);
+    if (completes_backward(a.kind)) count(live_, report_.peak_in_flight, rank, -1);
   }
 
-  /// Whether stage v may perform `act` at all.
-  [[nodiscard]] bool needed(int v, Do act) const {
-    switch (act) {
-      case Do::kForward:
-      case Do::kBackward:
-      case Do::kBackwardInput:
-      case Do::kBackwardWeight:
+  /// Whether stage v has an action of this kind.
+  [[nodiscard]] bool exists(int v, ActionKind kind) const {
+    switch (kind) {
+      case ActionKind::kForward:
+      case ActionKind::kBackward:
+      case ActionKind::kBackwardInput:
+      case ActionKind::kBackwardWeight:
         return true;
-      case Do::kRecvActivation:
-      case Do::kSendGradient:
+      case ActionKind::kRecvActivation:
+      case ActionKind::kSendGradient:
         return s_.placement.crosses(v - 1);
-      case Do::kSendActivation:
-      case Do::kRecvGradient:
+      case ActionKind::kSendActivation:
+      case ActionKind::kRecvGradient:
         return s_.placement.crosses(v);
     }
     return false;
   }
 
-  /// Of two stages on one rank, the value is there when the other's action is done.
+  /// Between two stages on one rank, the tensor is available once the other stage's action is done.
   bool has_input(int v, int m) {
     if (v == 0) return true;
-    return s_.placement.crosses(v - 1) ? done(v, m)[index(Do::kRecvActivation)]
-                                       : done(v - 1, m)[index(Do::kForward)];
+    return s_.placement.crosses(v - 1) ? done(v, m)[index(ActionKind::kRecvActivation)]
+                                       : done(v - 1, m)[index(ActionKind::kForward)];
   }
   bool has_gradient(int v, int m) {
     if (v == s_.stages() - 1) return true;
-    if (s_.placement.crosses(v)) return done(v, m)[index(Do::kRecvGradient)];
+    if (s_.placement.crosses(v)) return done(v, m)[index(ActionKind::kRecvGradient)];
     const Done& next = done(v + 1, m);
-    return next[index(Do::kBackward)] || next[index(Do::kBackwardInput)];
+    return next[index(ActionKind::kBackward)] || next[index(ActionKind::kBackwardInput)];
   }
 
   static void count(std::vector<int>& now, std::vector<int>& peak, int rank, int change) {
@@ -167,50 +171,53 @@ class Checker {
     peak[r] = std::max(peak[r], now[r]);
   }
 
-  /// What goes from one rank to another, activations and gradients apart.
-  std::deque<Value>& lane(int from, int to, Do act) {
-    return lanes_[{from, to, act == Do::kSendGradient || act == Do::kRecvGradient}];
+  /// In-flight messages between two ranks, activations and gradients separately.
+  std::deque<Message>& channel(int from, int to, ActionKind kind) {
+    return channels_[{from, to, kind == ActionKind::kSendGradient || kind == ActionKind::kRecvGradient}];
   }
-  void send(int from, Do act, Value value) {
-    if (value.stage < 0 || value.stage >= s_.stages()) return;
-    lane(from, s_.placement.place(value.stage).rank, act).push_back(value);
+  void send(int from, ActionKind kind, Message message) {
+    if (message.stage < 0 || message.stage >= s_.stages()) return;
+    channel(from, s_.placement.location(message.stage).rank, kind).push_back(message);
   }
-  std::deque<Value>& lane_of(int rank, const Action& a) {
+  std::deque<Message>& channel_of(int rank, const Action& a) {
     const int v = s_.stage(rank, a);
-    const int other = std::clamp(a.act == Do::kRecvActivation ? v - 1 : v + 1, 0, s_.stages() - 1);
-    return lane(s_.placement.place(other).rank, rank, a.act);
+    const int other = std::clamp(a.kind == ActionKind::kRecvActivation ? v - 1 : v + 1, 0, s_.stages() - 1);
+    return channel(s_.placement.location(other).rank, rank, a.kind);
   }
   bool arrived(int rank, const Action& a) {
-    const auto& box = lane_of(rank, a);
-    return std::find(box.begin(), box.end(), Value{s_.stage(rank, a), a.microbatch}) != box.end();
+    const auto& in_flight = channel_of(rank, a);
+    return std::find(in_flight.begin(), in_flight.end(), Message{s_.stage(rank, a), a.microbatch}) !=
+           in_flight.end();
   }
-  void take(int rank, const Action& a) {
-    auto& box = lane_of(rank, a);
-    const auto it = std::find(box.begin(), box.end(), Value{s_.stage(rank, a), a.microbatch});
-    if (it == box.end()) return;  // reported as having no other side
-    if (it != box.begin()) fault(rank, a, "received in another order than sent");
-    box.erase(it);
+  void receive(int rank, const Action& a) {
+    auto& in_flight = channel_of(rank, a);
+    const auto it = std::find(in_flight.begin(), in_flight.end(), Message{s_.stage(rank, a), a.microbatch});
+    if (it == in_flight.end()) return;  // reported as having no peer stage
+    if (it != in_flight.begin()) fault(rank, a, "received out of order");
+    in_flight.erase(it);
   }
 
-  void report_stuck() {
+  void report_deadlocks() {
     for (int rank = 0; rank < s_.ranks; ++rank) {
       const auto r = static_cast<std::size_t>(rank);
-      if (next_[r] < s_.programs[r].size()) fault(rank, s_.programs[r][next_[r]], "waits forever");
+      if (next_[r] < s_.programs[r].size()) fault(rank, s_.programs[r][next_[r]], "deadlocks");
     }
   }
 
   void report_missing() {
     for (int v = 0; v < s_.stages(); ++v) {
-      const Place place = s_.placement.place(v);
+      const StageLocation location = s_.placement.location(v);
       for (int m = 0; m < s_.microbatches; ++m) {
         const Done& mine = done(v, m);
-        const bool in_parts = mine[index(Do::kBackwardInput)] || mine[index(Do::kBackwardWeight)];
-        for (int act = 0; act < kNumActs; ++act) {
-          const Action action{static_cast<Do>(act), place.chunk, m};
-          const bool whole = action.act == Do::kBackward;
-          const bool part = action.act == Do::kBackwardInput || action.act == Do::kBackwardWeight;
-          if ((whole && in_parts) || (part && !in_parts)) continue;
-          if (needed(v, action.act) && !mine[index(action.act)]) fault(place.rank, action, "never done");
+        const bool is_split =
+            mine[index(ActionKind::kBackwardInput)] || mine[index(ActionKind::kBackwardWeight)];
+        for (int kind = 0; kind < kNumKinds; ++kind) {
+          const Action action{static_cast<ActionKind>(kind), location.chunk, m};
+          const bool full = action.kind == ActionKind::kBackward;
+          const bool split =
+              action.kind == ActionKind::kBackwardInput || action.kind == ActionKind::kBackwardWeight;
+          if ((full && is_split) || (split && !is_split)) continue;
+          if (exists(v, action.kind) && !mine[index(action.kind)]) fault(location.rank, action, "never done");
         }
       }
     }
@@ -220,8 +227,8 @@ class Checker {
   ScheduleReport report_;
   std::vector<Done> done_;
   std::vector<std::size_t> next_;
-  std::vector<int> live_, waiting_;
-  std::map<std::tuple<int, int, bool>, std::deque<Value>> lanes_;  ///< by sender, receiver, gradient or not
+  std::vector<int> live_, pending_wgrads_;
+  std::map<std::tuple<int, int, bool>, std::deque<Message>> channels_;  ///< by sender, receiver, is gradient
 };
 
 }  // namespace

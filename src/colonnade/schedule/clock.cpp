@@ -1,4 +1,4 @@
-// The ends of chunks, schedules known before, and long runs from short ones.
+// See clock.h.
 #include "colonnade/schedule/clock.h"
 
 #include <algorithm>
@@ -9,8 +9,8 @@
 namespace colonnade::schedule {
 namespace {
 
-/// Micro-batches that go through the chunks of a rank together.
-int group_of(const config::Parallel& parallel, int chunks) {
+/// Micro-batch group size per virtual stage.
+int group_size(const config::Parallel& parallel, int chunks) {
   if (chunks == 1) return 1;
   const int given = parallel.microbatch_group_size_per_virtual_pipeline_stage;
   return given > 0 ? given : parallel.pipeline_model_parallel_size;
@@ -26,8 +26,8 @@ PipelineTimes pipeline_times(const Schedule& schedule, const std::vector<StageCo
   ScheduleClock(schedule, costs, transfer).run([&](int rank, const Action& a, double begin, double end) {
     ChunkTimes& chunk = times.chunks[static_cast<std::size_t>(rank)][static_cast<std::size_t>(a.chunk)];
     times.makespan = std::max(times.makespan, end);
-    if (a.act == Do::kForward && chunk.first_forward_end < 0) chunk.first_forward_end = end;
-    if (!ends_backward(a.act)) return;
+    if (a.kind == ActionKind::kForward && chunk.first_forward_end < 0) chunk.first_forward_end = end;
+    if (!completes_backward(a.kind)) return;
     chunk.last_backward_begin = begin;
     chunk.last_backward_end = end;
   });
@@ -39,30 +39,30 @@ PipelineTimes pipeline_times(const Schedule& schedule, const std::vector<StageCo
   return times;
 }
 
-const SoundSchedule& KnownSchedules::of(const config::Parallel& parallel, int chunks, int microbatches) {
+const CheckedSchedule& ScheduleCache::get(const config::Parallel& parallel, int chunks, int microbatches) {
   const std::pair key(parallel.pipeline_schedule,
                       std::array{parallel.pipeline_model_parallel_size, chunks, microbatches,
                                  parallel.microbatch_group_size_per_virtual_pipeline_stage,
                                  parallel.delay_wgrad_compute ? 1 : 0});
   if (const auto found = known_.find(key); found != known_.end()) return found->second;
-  return known_.emplace(key, sound(make_schedule(parallel, chunks, microbatches))).first->second;
+  return known_.emplace(key, checked(make_schedule(parallel, chunks, microbatches))).first->second;
 }
 
-int steady_microbatches(const config::Parallel& parallel, int chunks, int microbatches) {
-  const int group = group_of(parallel, chunks);
+int steady_state_microbatches(const config::Parallel& parallel, int chunks, int microbatches) {
+  const int group = group_size(parallel, chunks);
   const int fill = 4 * std::max(parallel.pipeline_model_parallel_size, group);
   if (microbatches <= fill + group) return microbatches;
   return fill + group + (microbatches - fill) % group;
 }
 
-PipelineTimes times_of_step(KnownSchedules& schedules, const config::Parallel& parallel, int chunks,
-                            int microbatches, const std::vector<StageCost>& costs, double transfer) {
-  const int steady = steady_microbatches(parallel, chunks, microbatches);
-  PipelineTimes times = pipeline_times(schedules.of(parallel, chunks, steady).schedule, costs, transfer);
+PipelineTimes step_times(ScheduleCache& schedules, const config::Parallel& parallel, int chunks,
+                         int microbatches, const std::vector<StageCost>& costs, double transfer) {
+  const int steady = steady_state_microbatches(parallel, chunks, microbatches);
+  PipelineTimes times = pipeline_times(schedules.get(parallel, chunks, steady).schedule, costs, transfer);
   if (steady == microbatches) return times;
-  const int group = group_of(parallel, chunks);
+  const int group = group_size(parallel, chunks);
   const auto before =
-      pipeline_times(schedules.of(parallel, chunks, steady - group).schedule, costs, transfer);
+      pipeline_times(schedules.get(parallel, chunks, steady - group).schedule, costs, transfer);
   times.makespan += (times.makespan - before.makespan) * (microbatches - steady) / group;
   return times;
 }

@@ -1,5 +1,5 @@
-// How long a schedule takes whose stages differ: what schedule::simulate does with one cost for all, without
-// the picture, and fast enough for a search.
+// Duration of a schedule with different stage costs. Like schedule::simulate, but with a cost per stage,
+// without a timeline, and fast enough for a search.
 #pragma once
 
 #include <array>
@@ -13,18 +13,18 @@
 
 namespace colonnade::schedule {
 
-/// Of one micro-batch on one virtual stage, in seconds.
+/// Cost of one micro-batch on one virtual stage, in seconds.
 struct StageCost {
   double forward = 0, backward = 0;
-  double weight = 0;   ///< of the backward pass: the gradients of weights, where they come apart
-  double message = 1;  ///< transfers that its output, and the gradient that answers it, are as long as
+  double weight = 0;   ///< share of `backward` for weight gradients, if computed separately
+  double message = 1;  ///< size of its output (and the output gradient) relative to one transfer
 };
 
-/// By pipeline rank and chunk.
+/// Times of a model chunk within a step.
 struct ChunkTimes {
-  double first_forward_end = 0;    ///< from the begin of the step
-  double last_backward_begin = 0;  ///< before the end of the step
-  double last_backward_end = 0;    ///< the same
+  double first_forward_end = 0;    ///< from the start of the step
+  double last_backward_begin = 0;  ///< until the end of the step
+  double last_backward_end = 0;    ///< until the end of the step
 };
 
 struct PipelineTimes {
@@ -32,27 +32,27 @@ struct PipelineTimes {
   std::vector<std::vector<ChunkTimes>> chunks;  ///< [rank][chunk]
 };
 
-/// As schedule::simulate: every rank works as soon as it can, transfers occupy nobody. `costs` by virtual
-/// stage. Throws Error when the schedule does not end.
+/// Times of a schedule under the model of schedule::simulate. `costs` by virtual stage. Throws Error on a
+/// deadlock.
 PipelineTimes pipeline_times(const Schedule& schedule, const std::vector<StageCost>& costs, double transfer);
 
-/// Schedules that were asked for before, each proven sound: a search asks for few of them many times.
-class KnownSchedules {
+/// Cache of checked schedules; a search needs few of them many times.
+class ScheduleCache {
  public:
-  /// As make_schedule. Throws Error when it is not sound.
-  const SoundSchedule& of(const config::Parallel& parallel, int chunks, int microbatches);
+  /// Checked schedule of make_schedule. Throws Error if it is invalid.
+  const CheckedSchedule& get(const config::Parallel& parallel, int chunks, int microbatches);
 
  private:
-  std::map<std::pair<std::string, std::array<int, 5>>, SoundSchedule> known_;
+  std::map<std::pair<std::string, std::array<int, 5>>, CheckedSchedule> known_;
 };
 
-/// A number of micro-batches, at most `microbatches`, after which each further group of them takes equally
-/// long and keeps no more alive: as many as fill the pipeline four times.
-int steady_microbatches(const config::Parallel& parallel, int chunks, int microbatches);
+/// Number of micro-batches (at most `microbatches`) after which each further group takes the same time and
+/// memory: enough to fill the pipeline four times.
+int steady_state_microbatches(const config::Parallel& parallel, int chunks, int microbatches);
 
-/// The times of the schedule of the settings with `microbatches`: run on the clock up to the steady number,
-/// each further group as long as the last one. GPipe's, too.
-PipelineTimes times_of_step(KnownSchedules& schedules, const config::Parallel& parallel, int chunks,
-                            int microbatches, const std::vector<StageCost>& costs, double transfer);
+/// Step times under the schedule of the settings: simulated up to the steady state, then extrapolated by the
+/// last group. Also valid for GPipe.
+PipelineTimes step_times(ScheduleCache& schedules, const config::Parallel& parallel, int chunks,
+                         int microbatches, const std::vector<StageCost>& costs, double transfer);
 
 }  // namespace colonnade::schedule

@@ -1,4 +1,4 @@
-// The names of --pipeline-schedule and what each of them needs.
+// Names of --pipeline-schedule and the requirements of each schedule.
 #pragma once
 
 #include <span>
@@ -13,24 +13,24 @@ struct ScheduleKind {
 
   std::string_view name;
   Shape shape;
-  int chunks;            ///< virtual stages per rank that it runs; 0: any number above 1
-  bool splits_backward;  ///< computes weight gradients by themselves, later than the input's
+  int chunks;            ///< required virtual stages per rank; 0: any number above 1
+  bool splits_backward;  ///< computes weight gradients separately, after the input gradient
   Schedule (*make)(const config::Parallel& parallel, int chunks, int microbatches);
 };
 
-/// All of them, in the order of the help.
+/// All schedules, in the order of the help text.
 std::span<const ScheduleKind> schedule_kinds();
 
-/// The kind that the settings ask for; "auto" is 1f1b for one chunk and interleaved for more. Throws
-/// ConfigError where the name is none.
+/// Schedule that the settings select; "auto" is 1f1b for one chunk and interleaved for more. Throws
+/// ConfigError for an unknown name.
 const ScheduleKind& schedule_kind(const config::Parallel& parallel, int chunks);
 
-/// Whether some backward passes leave weight gradients for later: by their schedule or
+/// Whether weight gradients are computed apart from input gradients, by the schedule or
 /// --delay-wgrad-compute.
 bool splits_backward(const config::Parallel& parallel);
 
-/// Whether a kind runs so many virtual stages per rank.
-[[nodiscard]] inline bool runs(const ScheduleKind& kind, int chunks) {
+/// Whether a schedule supports this number of virtual stages per rank.
+[[nodiscard]] inline bool supports(const ScheduleKind& kind, int chunks) {
   return kind.chunks == 0 ? chunks > 1 : chunks == kind.chunks;
 }
 

@@ -10,28 +10,28 @@
 
 namespace colonnade::schedule {
 
-Placement::Placement(int ranks, std::vector<Place> places)
-    : ranks_(ranks), places_(std::move(places)), numbers_(places_.size()) {
-  if (places_.empty())
+Placement::Placement(int ranks, std::vector<StageLocation> locations)
+    : ranks_(ranks), locations_(std::move(locations)), stage_of_slot_(locations_.size()) {
+  if (locations_.empty())
     throw ConfigError(
-        "pipeline: it needs at least one rank and one virtual stage; got none; raise the number that is 0");
+        "pipeline must have at least one rank and one virtual stage; got none; raise the number that is 0");
   for (int stage = 0; stage < stages(); ++stage) {
-    const Place at = place(stage);
-    numbers_[seat(at.rank, at.chunk)] = stage;
+    const auto [rank, chunk] = location(stage);
+    stage_of_slot_[slot(rank, chunk)] = stage;
   }
 }
 
 Placement Placement::loop(int ranks, int chunks) {
-  std::vector<Place> places;
-  for (int stage = 0; stage < ranks * chunks; ++stage) places.push_back({stage % ranks, stage / ranks});
-  return {ranks, std::move(places)};
+  std::vector<StageLocation> locations;
+  for (int stage = 0; stage < ranks * chunks; ++stage) locations.push_back({stage % ranks, stage / ranks});
+  return {ranks, std::move(locations)};
 }
 
 Placement Placement::vee(int ranks) {
-  std::vector<Place> places;
-  for (int rank = 0; rank < ranks; ++rank) places.push_back({rank, 0});
-  for (int rank = ranks; rank-- > 0;) places.push_back({rank, 1});
-  return {ranks, std::move(places)};
+  std::vector<StageLocation> locations;
+  for (int rank = 0; rank < ranks; ++rank) locations.push_back({rank, 0});
+  for (int rank = ranks; rank-- > 0;) locations.push_back({rank, 1});
+  return {ranks, std::move(locations)};
 }
 
 Placement placement_of(const config::Parallel& parallel, int chunks) {
@@ -39,10 +39,10 @@ Placement placement_of(const config::Parallel& parallel, int chunks) {
   if (schedule_kind(parallel, chunks).shape == ScheduleKind::Shape::kLoop)
     return Placement::loop(ranks, chunks);
   if (chunks != 2) {
-    throw ConfigError(
-        fmt::format("--pipeline-schedule: {} needs two virtual stages per rank; got {}; leave virtual stages "
-                    "and layout out, or give two per rank",
-                    parallel.pipeline_schedule, chunks));
+    throw ConfigError(fmt::format(
+        "--pipeline-schedule {} requires two virtual stages per rank; got {}; remove the settings of "
+        "virtual stages and layout, or set two per rank",
+        parallel.pipeline_schedule, chunks));
   }
   return Placement::vee(ranks);
 }

@@ -1,5 +1,5 @@
-// A schedule is data: what each pipeline rank does, in order. Printed, drawn, checked for deadlock,
-// simulated and executed from the same list.
+// Pipeline schedules as data: the ordered actions of each pipeline rank. The same lists are printed, drawn,
+// checked for deadlock, simulated and executed.
 #pragma once
 
 #include <cstdint>
@@ -14,52 +14,52 @@ struct Parallel;
 
 namespace colonnade::schedule {
 
-enum class Do : std::uint8_t {
-  kForward,         ///< run the chunk's blocks on a micro-batch
-  kBackward,        ///< gradients of inputs and weights
-  kBackwardInput,   ///< B: the gradient of the input, which the stage before waits for
-  kBackwardWeight,  ///< W: what kBackwardInput left, the gradients of weights
+enum class ActionKind : std::uint8_t {
+  kForward,         ///< forward pass of the chunk on a micro-batch
+  kBackward,        ///< input and weight gradients
+  kBackwardInput,   ///< B: input gradient only
+  kBackwardWeight,  ///< W: weight gradients deferred by kBackwardInput
   kSendActivation,  ///< to the rank of the next virtual stage
   kRecvActivation,  ///< from the rank of the previous virtual stage
   kSendGradient,    ///< to the rank of the previous virtual stage
   kRecvGradient,    ///< from the rank of the next virtual stage
 };
 
-/// Whether an action gives the gradient of a chunk's input.
-[[nodiscard]] constexpr bool gives_input_gradient(Do act) {
-  return act == Do::kBackward || act == Do::kBackwardInput;
+/// Whether an action computes the input gradient of a chunk.
+[[nodiscard]] constexpr bool computes_input_grad(ActionKind kind) {
+  return kind == ActionKind::kBackward || kind == ActionKind::kBackwardInput;
 }
-/// Whether an action completes what a micro-batch adds to the gradients of a chunk's weights.
-[[nodiscard]] constexpr bool ends_backward(Do act) {
-  return act == Do::kBackward || act == Do::kBackwardWeight;
+/// Whether an action completes a micro-batch's contribution to a chunk's weight gradients.
+[[nodiscard]] constexpr bool completes_backward(ActionKind kind) {
+  return kind == ActionKind::kBackward || kind == ActionKind::kBackwardWeight;
 }
-[[nodiscard]] constexpr bool is_send(Do act) {
-  return act == Do::kSendActivation || act == Do::kSendGradient;
+[[nodiscard]] constexpr bool is_send(ActionKind kind) {
+  return kind == ActionKind::kSendActivation || kind == ActionKind::kSendGradient;
 }
-[[nodiscard]] constexpr bool is_receive(Do act) {
-  return act == Do::kRecvActivation || act == Do::kRecvGradient;
+[[nodiscard]] constexpr bool is_receive(ActionKind kind) {
+  return kind == ActionKind::kRecvActivation || kind == ActionKind::kRecvGradient;
 }
-[[nodiscard]] constexpr bool is_transfer(Do act) { return is_send(act) || is_receive(act); }
-/// What a run without gradients does.
-[[nodiscard]] constexpr bool is_forward_part(Do act) {
-  return act == Do::kForward || act == Do::kSendActivation || act == Do::kRecvActivation;
+[[nodiscard]] constexpr bool is_transfer(ActionKind kind) { return is_send(kind) || is_receive(kind); }
+/// Whether a forward-only run performs the action.
+[[nodiscard]] constexpr bool runs_in_forward_only(ActionKind kind) {
+  return kind == ActionKind::kForward || kind == ActionKind::kSendActivation ||
+         kind == ActionKind::kRecvActivation;
 }
 
-/// One action. `chunk` counts the virtual stages of this rank from 0; Schedule::placement says which stages
-/// these are. Of a transfer, `chunk` is the own chunk of the rank that performs the action: the one that made
-/// the value, or the one that will use it.
+/// Action of one pipeline rank. `chunk` counts the virtual stages of this rank from 0; Schedule::placement
+/// maps them to stages. A transfer names the chunk of the rank that performs it: the producer's for a send,
+/// the consumer's for a receive.
 ///
-/// Between two virtual stages of one rank no transfer exists: the value goes from one chunk to the next in
-/// memory.
+/// Consecutive virtual stages on one rank need no transfer: the tensor stays in memory.
 struct Action {
-  Do act = Do::kForward;
+  ActionKind kind = ActionKind::kForward;
   int chunk = 0;
   int microbatch = 0;
   friend bool operator==(const Action&, const Action&) = default;
 };
 
-/// One rank's actions in order. Sends never wait; receives wait for their value. Values of one kind
-/// between two ranks are received in the order in which they were sent, so no tags are needed.
+/// Actions of one rank, in order. Sends never block; receives block until the tensor arrives. Activations,
+/// and gradients, between two ranks are received in send order, so no tags are needed.
 using Program = std::vector<Action>;
 
 struct Schedule {
@@ -67,72 +67,72 @@ struct Schedule {
   int chunks = 1;  ///< virtual stages per rank
   int microbatches = 1;
   std::string kind;               ///< "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe-v"
-  Placement placement;            ///< of ranks * chunks virtual stages
+  Placement placement;            ///< ranks * chunks virtual stages
   std::vector<Program> programs;  ///< one per rank
 
   [[nodiscard]] int stages() const { return placement.stages(); }  ///< virtual stages
   [[nodiscard]] int stage(int rank, const Action& a) const { return placement.stage(rank, a.chunk); }
 };
 
-/// All forwards, then all backwards in the same order of micro-batches.
+/// GPipe: all forward passes, then all backward passes in the same micro-batch order.
 Schedule gpipe(int ranks, int microbatches);
-/// Fill the pipe, alternate, drain. Live micro-batches on rank r: min(ranks - r, microbatches).
+/// 1F1B: warm-up, steady state, cool-down. In-flight micro-batches on rank r: min(ranks - r, microbatches).
 /// Source: Narayanan et al. 2021 (PipeDream-Flush); Megatron's core/pipeline_parallel/schedules.py.
 Schedule one_f_one_b(int ranks, int microbatches);
-/// Interleaved 1F1B with `chunks` virtual stages per rank and groups of `group` micro-batches
-/// (Megatron's microbatch_group_size_per_virtual_pipeline_stage, default ranks).
-/// Throws ConfigError unless ranks <= group <= microbatches and microbatches % group is 0 or >= ranks.
+/// Interleaved 1F1B with `chunks` virtual stages per rank and groups of `group` micro-batches (Megatron's
+/// microbatch_group_size_per_virtual_pipeline_stage, default ranks). Throws ConfigError unless ranks <= group
+/// <= microbatches and microbatches % group is 0 or >= ranks.
 Schedule interleaved(int ranks, int chunks, int microbatches, int group);
-/// ZB-H1: 1F1B whose weight gradients wait, on rank r for r micro-batches, so that every rank is busy from
-/// its first action to its last and gradients go up sooner. Live micro-batches on every rank: as many as on
-/// 1F1B's first, min(ranks, microbatches). Source: Qi et al. 2023 (Zero Bubble Pipeline Parallelism).
+/// ZB-H1: 1F1B with weight gradients delayed by r micro-batches on rank r, so that input gradients are sent
+/// sooner and every rank is busy from its first action to its last. In-flight micro-batches on every rank:
+/// min(ranks, microbatches), as on the first rank of 1F1B. Source: Qi et al. 2023 (Zero Bubble Pipeline
+/// Parallelism).
 Schedule zb_h1(int ranks, int microbatches);
-/// ZB-V: two chunks placed as a V, no idle time on any rank between its first and its last action when
-/// forward, input and weight gradients take equally long. Live (micro-batch, chunk) pairs: 2 * ranks at most,
-/// the memory of 1F1B's first rank. Source: Qi et al. 2023, section 6.
+/// ZB-V: two chunks per rank in V placement. No bubble on any rank between its first and its last action if
+/// forward, input gradient and weight gradient take equally long. In-flight (micro-batch, chunk) pairs: at
+/// most 2 * ranks, the memory of the first rank of 1F1B. Source: Qi et al. 2023, section 6.
 Schedule zb_v(int ranks, int microbatches);
-/// DualPipe-V: two chunks placed as a V; micro-batches on their way down and up meet in pairs of a forward
-/// and a whole backward. Live pairs: 2 * ranks + 1 at most. A pair runs one after the other, each part sent
-/// when it is done; `joined`: as published, as one action of a device that overlaps both, with the transfers
-/// around it. Source: DeepSeek-V3 technical report 2024 and its "cut in half" form, DualPipeV.
-Schedule dualpipe_v(int ranks, int microbatches, bool joined = false);
+/// DualPipe-V: two chunks per rank in V placement; in steady state the forward of one chunk is paired with a
+/// full backward of the other. In-flight pairs: at most 2 * ranks + 1. The two of a pair run one after the
+/// other and each is sent when done; with `overlapped`, as published, they run as one overlapped block with
+/// the transfers around it. Source: DeepSeek-V3 technical report 2024 and its half-size form, DualPipeV.
+Schedule dualpipe_v(int ranks, int microbatches, bool overlapped = false);
 
-/// The same with every whole backward in two: the gradient of the input, which is sent at once, then those of
-/// the weights (Megatron's --delay-wgrad-compute).
-Schedule with_delayed_weights(Schedule schedule);
+/// `schedule` with every full backward split: the input gradient, which is sent at once, then the weight
+/// gradients (Megatron's --delay-wgrad-compute).
+Schedule with_delayed_wgrad(Schedule schedule);
 
-/// A micro-batch on one of a rank's chunks.
+/// Micro-batch on a model chunk of a rank.
 struct ChunkStep {
   int chunk;
   int microbatch;
 };
-/// The order of forwards of interleaved(), equal on all ranks: for each group of micro-batches, for
-/// each chunk, for each micro-batch. Backwards follow the same list with chunk -> chunks - 1 - chunk.
+/// Forward order of interleaved(), the same on all ranks: for each group of micro-batches, for each chunk,
+/// for each micro-batch. Backward passes follow the same list with chunk -> chunks - 1 - chunk.
 std::vector<ChunkStep> interleaved_order(int chunks, int microbatches, int group);
 
-/// The schedule that the settings ask for (schedule_kinds.h). `chunks` is split_stages(...).size() / pipeline
-/// size. Throws ConfigError.
+/// Schedule that the settings select (kinds.h). `chunks` is split_stages(...).size() / pipeline size. Throws
+/// ConfigError.
 Schedule make_schedule(const config::Parallel& parallel, int chunks, int microbatches);
 
-/// What the checker proves about a schedule.
+/// Result of check().
 struct ScheduleReport {
-  std::vector<std::string> faults;  ///< empty: sound
-  /// Per rank: most (micro-batch, chunk) pairs between their forward and the end of their backward.
-  std::vector<int> peak_live;
-  /// Per rank: most pairs between input and weight gradient, whose activations are free but for what the
-  /// weight gradients need.
-  std::vector<int> peak_waiting;
+  std::vector<std::string> faults;  ///< empty: the schedule is valid
+  /// Per rank: maximum number of (micro-batch, chunk) pairs between forward and the end of backward.
+  std::vector<int> peak_in_flight;
+  /// Per rank: maximum number of pairs between input gradient and weight gradient, which keep only what the
+  /// weight gradient needs.
+  std::vector<int> peak_pending_wgrads;
 };
-/// Every (chunk, micro-batch) runs forward once, then backward once, whole or as input and then weight
-/// gradient; every send meets its receive; nothing waits forever; inputs arrive before they are used and in
-/// the order they were sent.
-/// Faults name rank, action and reason. Time: linear in the number of actions.
+/// Checks that every (chunk, micro-batch) runs forward once and then backward once (full, or input and then
+/// weight gradient), every send has a receive, no rank deadlocks, and inputs arrive before use and in send
+/// order. Faults name rank, action and reason. Time: linear in the number of actions.
 ScheduleReport check(const Schedule& schedule);
 
-/// Times of one chunk's actions, in any unit.
+/// Durations of one chunk's actions, in any unit.
 struct ActionCosts {
   double forward = 1, backward = 2, transfer = 0;
-  double weight = 1;  ///< what of `backward` the weight gradients take
+  double weight = 1;  ///< share of `backward` for the weight gradients
 };
 struct Timeline {
   struct Span {
@@ -142,20 +142,19 @@ struct Timeline {
   };
   std::vector<Span> spans;
   double makespan = 0;
-  double bubble_fraction = 0;  ///< idle share of all ranks until the makespan
-  /// Longest time of a rank from the begin of its first span to the end of its last: what papers on
-  /// zero-bubble schedules count, where ranks may begin the next step at different times.
-  double longest_rank = 0;
+  double bubble_fraction = 0;  ///< idle share of ranks x makespan
+  /// Longest time of a rank from the start of its first span to the end of its last. Papers on zero-bubble
+  /// schedules report it, since ranks may start the next step at different times.
+  double longest_rank_time = 0;
 };
-/// When each forward and backward runs if every rank works as soon as it can. Transfers occupy no
-/// rank, they only arrive `transfer` later. Spans are ordered by rank, then by time. Throws Error
-/// when the schedule does not end (check it first).
+/// Timeline in which every rank starts each action as soon as it can. Transfers occupy no rank; they arrive
+/// `transfer` later. Spans are ordered by rank, then by time. Throws Error on a deadlock (run check() first).
 Timeline simulate(const Schedule& schedule, const ActionCosts& costs);
 
-/// The timeline as a self-contained SVG picture, readable on light and dark pages, and as terminal
-/// rows ("F0 F1 B0 ...", where W0 are weight gradients that B0 left; chunks after the first add a letter:
-/// "F0b"). One row per rank.
-std::string paint_svg(const Timeline& timeline, const Schedule& schedule);
-std::string paint_text(const Timeline& timeline, const Schedule& schedule);
+/// The timeline as a self-contained SVG for light and dark pages, and as text with one row per rank:
+/// "F0 F1 B0 ...", where W0 is the weight gradient deferred by B0. Chunks after the first add a letter:
+/// "F0b".
+std::string render_svg(const Timeline& timeline, const Schedule& schedule);
+std::string render_text(const Timeline& timeline, const Schedule& schedule);
 
 }  // namespace colonnade::schedule

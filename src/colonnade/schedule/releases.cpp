@@ -14,27 +14,27 @@
 namespace colonnade::schedule {
 namespace {
 
-/// A transfer by what crosses: the border behind `stage`, a micro-batch, a direction.
-using Letter = std::tuple<bool, int, int>;
+/// Message: whether it is a gradient, the stage before the crossed boundary, the micro-batch.
+using Message = std::tuple<bool, int, int>;
 
 struct Transfer {
-  Letter letter;
+  Message message;
   int peer = 0;
 };
 
 std::optional<Transfer> transfer_of(const Schedule& schedule, int rank, const Action& a) {
-  if (!is_transfer(a.act)) return std::nullopt;
+  if (!is_transfer(a.kind)) return std::nullopt;
   const int stage = schedule.stage(rank, a);
-  const bool gradient = a.act == Do::kSendGradient || a.act == Do::kRecvGradient;
-  const bool to_next = a.act == Do::kSendActivation || a.act == Do::kRecvGradient;
-  const int border = to_next ? stage : stage - 1;
+  const bool gradient = a.kind == ActionKind::kSendGradient || a.kind == ActionKind::kRecvGradient;
+  const bool to_next = a.kind == ActionKind::kSendActivation || a.kind == ActionKind::kRecvGradient;
+  const int boundary = to_next ? stage : stage - 1;
   const int other = to_next ? stage + 1 : stage - 1;
-  return Transfer{{gradient, border, a.microbatch}, schedule.placement.place(other).rank};
+  return Transfer{{gradient, boundary, a.microbatch}, schedule.placement.location(other).rank};
 }
 
-/// Where each letter stands in a rank's program.
+/// Index of each message in a rank's program.
 struct Positions {
-  std::map<Letter, std::size_t> sent, received;
+  std::map<Message, std::size_t> sent, received;
 };
 
 Positions positions_of(const Schedule& schedule, int rank) {
@@ -42,7 +42,7 @@ Positions positions_of(const Schedule& schedule, int rank) {
   const Program& program = schedule.programs[static_cast<std::size_t>(rank)];
   for (std::size_t i = 0; i < program.size(); ++i)
     if (const auto t = transfer_of(schedule, rank, program[i]))
-      (is_send(program[i].act) ? found.sent : found.received)[t->letter] = i;
+      (is_send(program[i].kind) ? found.sent : found.received)[t->message] = i;
   return found;
 }
 
@@ -58,16 +58,16 @@ std::vector<std::vector<std::size_t>> releases(const Schedule& schedule, int ran
     if (!t) continue;
     if (!peers.contains(t->peer)) peers[t->peer] = positions_of(schedule, t->peer);
     const Positions& peer = peers[t->peer];
-    auto& waiting = open[t->peer];
-    if (is_send(program[i].act)) {
-      waiting.emplace_back(i, peer.received.at(t->letter));
+    auto& unreleased = open[t->peer];
+    if (is_send(program[i].kind)) {
+      unreleased.emplace_back(i, peer.received.at(t->message));
       continue;
     }
-    const std::size_t answered = peer.sent.at(t->letter);
-    std::erase_if(waiting, [&](const auto& one) {
-      const bool arrived = one.second < answered;
-      if (arrived) release[i].push_back(one.first);
-      return arrived;
+    const std::size_t peer_send = peer.sent.at(t->message);
+    std::erase_if(unreleased, [&](const auto& send) {
+      const bool completed = send.second < peer_send;
+      if (completed) release[i].push_back(send.first);
+      return completed;
     });
   }
   return release;
@@ -75,74 +75,78 @@ std::vector<std::vector<std::size_t>> releases(const Schedule& schedule, int ran
 
 namespace {
 
-/// What an action adds to the messages that are there, but for those that arrive. The input of a chunk behind
-/// one without blocks is the tensor that both keep, until its backward pass.
-std::int64_t made(const Schedule& schedule, int rank, const Action& a,
-                  const std::vector<ChunkMessages>& chunks) {
+/// Change of the resident message bytes by an action, releases excepted. A chunk after one without blocks
+/// shares its input tensor with it until its backward pass.
+std::int64_t message_bytes_change(const Schedule& schedule, int rank, const Action& a,
+                                  const std::vector<ChunkMessageSizes>& chunks) {
   const int stage = schedule.stage(rank, a);
   const auto chunk_at = [&](int chunk) { return chunks[static_cast<std::size_t>(chunk)]; };
-  const ChunkMessages chunk = chunk_at(a.chunk);
-  const bool here_before = stage > 0 && !schedule.placement.crosses(stage - 1);
-  const bool here_next = stage + 1 < schedule.stages() && !schedule.placement.crosses(stage);
-  if (a.act == Do::kForward)  // the output of a chunk before, on this rank, is this one's input
+  const ChunkMessageSizes chunk = chunk_at(a.chunk);
+  const bool is_input_local = stage > 0 && !schedule.placement.crosses(stage - 1);
+  const bool is_output_local = stage + 1 < schedule.stages() && !schedule.placement.crosses(stage);
+  if (a.kind == ActionKind::kForward)
     return (stage + 1 < schedule.stages() && !chunk.empty ? chunk.output : 0) -
-           (here_before ? chunk.input : 0);
-  if (!gives_input_gradient(a.act)) return 0;
-  const bool shared = here_before && chunk_at(schedule.placement.place(stage - 1).chunk).empty;
-  return (stage > 0 ? chunk.input : 0) + (shared ? chunk.input : 0) - (here_next ? chunk.output : 0);
+           (is_input_local ? chunk.input : 0);
+  if (!computes_input_grad(a.kind)) return 0;
+  const bool shared = is_input_local && chunk_at(schedule.placement.location(stage - 1).chunk).empty;
+  return (stage > 0 ? chunk.input : 0) + (shared ? chunk.input : 0) - (is_output_local ? chunk.output : 0);
 }
 
 }  // namespace
 
-std::vector<std::int64_t> held_messages(const SoundSchedule& sound, int rank,
-                                        const std::vector<ChunkMessages>& chunks) {
-  const Schedule& schedule = sound.schedule;
+std::vector<std::int64_t> resident_message_bytes(const CheckedSchedule& checked_schedule, int rank,
+                                                 const std::vector<ChunkMessageSizes>& chunks) {
+  const Schedule& schedule = checked_schedule.schedule;
   const Program& program = schedule.programs[static_cast<std::size_t>(rank)];
-  const auto& arrived = sound.messages[static_cast<std::size_t>(rank)].released;
+  const auto& released = checked_schedule.messages[static_cast<std::size_t>(rank)].released;
   const auto chunk_of = [&](const Action& a) { return chunks[static_cast<std::size_t>(a.chunk)]; };
   const auto sent = [&](const Action& a) {
-    const ChunkMessages chunk = chunk_of(a);
-    return a.act == Do::kSendGradient ? chunk.input : chunk.empty ? 0 : chunk.output;
+    const ChunkMessageSizes chunk = chunk_of(a);
+    return a.kind == ActionKind::kSendGradient ? chunk.input : chunk.empty ? 0 : chunk.output;
   };
   std::vector<std::int64_t> held{0};
   for (std::size_t i = 0; i < program.size(); ++i) {
-    held.push_back(held.back() + made(schedule, rank, program[i], chunks));
-    for (const std::size_t send : arrived[i]) held.back() -= sent(program[send]);
+    held.push_back(held.back() + message_bytes_change(schedule, rank, program[i], chunks));
+    for (const std::size_t send : released[i]) held.back() -= sent(program[send]);
   }
   return held;
 }
 
-std::vector<std::vector<std::size_t>> receives_beside(const Program& program, bool forward_only) {
-  const auto taken = [&](Do act) { return !forward_only || is_forward_part(act); };
-  std::vector<std::vector<std::size_t>> beside(program.size());
+std::vector<std::vector<std::size_t>> overlapped_receives(const Program& program, bool forward_only) {
+  const auto is_run = [&](ActionKind kind) { return !forward_only || runs_in_forward_only(kind); };
+  std::vector<std::vector<std::size_t>> overlapped(program.size());
   std::size_t computed = program.size();  // none yet
-  bool postponed = false;                 // a gradient, and with it those behind it, which came later
+  bool postponed = false;                 // a gradient, and with it the gradients after it
   for (std::size_t i = 0; i < program.size(); ++i) {
     const Action& a = program[i];
-    if (!taken(a.act)) continue;
-    if (!is_transfer(a.act)) {
+    if (!is_run(a.kind)) continue;
+    if (!is_transfer(a.kind)) {
       computed = i;
       postponed = false;
       continue;
     }
-    if (!is_receive(a.act) || computed == program.size()) continue;
-    const bool gradient = a.act == Do::kRecvGradient;
-    postponed = postponed || (gradient && program[computed] == Action{Do::kForward, a.chunk, a.microbatch});
-    if (!gradient || !postponed) beside[computed].push_back(i);
+    if (!is_receive(a.kind) || computed == program.size()) continue;
+    const bool gradient = a.kind == ActionKind::kRecvGradient;
+    postponed =
+        postponed || (gradient && program[computed] == Action{ActionKind::kForward, a.chunk, a.microbatch});
+    if (!gradient || !postponed) overlapped[computed].push_back(i);
   }
-  return beside;
+  return overlapped;
 }
 
 namespace {
 
-/// Forward passes of all ranks, of which each may have `room` sent messages on their way.
-class Forwards {
+/// Simulates the forward passes of all ranks with at most `window` in-flight sends per rank.
+class ForwardOnlyRun {
  public:
-  Forwards(const Schedule& schedule, std::size_t room)
-      : schedule_(schedule), room_(room), next_(schedule.programs.size()), open_(schedule.programs.size()) {}
+  ForwardOnlyRun(const Schedule& schedule, std::size_t window)
+      : schedule_(schedule),
+        window_(window),
+        next_(schedule.programs.size()),
+        open_(schedule.programs.size()) {}
 
-  /// Whether all come to their end.
-  bool run() {
+  /// Whether every rank completes its program.
+  bool completes() {
     for (bool moved = true; moved;) {
       moved = false;
       for (int rank = 0; rank < schedule_.ranks; ++rank) moved = advance(rank) || moved;
@@ -160,49 +164,49 @@ class Forwards {
     while (at < program.size() && step(rank, program[at])) ++at;
     return at > before;
   }
-  /// False: it waits.
+  /// False if the action must wait.
   bool step(int rank, const Action& a) {
-    if (!is_forward_part(a.act) || !is_transfer(a.act)) return true;
+    if (!runs_in_forward_only(a.kind) || !is_transfer(a.kind)) return true;
     const int stage = schedule_.stage(rank, a);
-    if (is_receive(a.act)) {
-      const std::pair letter(stage - 1, a.microbatch);
-      if (!sent_.contains(letter)) return false;
-      received_.insert(letter);
+    if (is_receive(a.kind)) {
+      const std::pair message(stage - 1, a.microbatch);
+      if (!sent_.contains(message)) return false;
+      received_.insert(message);
       return true;
     }
     auto& open = open_[static_cast<std::size_t>(rank)];
-    while (open.size() >= room_ && received_.contains(open.front())) open.pop_front();
-    if (open.size() >= room_) return false;
+    while (open.size() >= window_ && received_.contains(open.front())) open.pop_front();
+    if (open.size() >= window_) return false;
     open.emplace_back(stage, a.microbatch);
     sent_.insert(open.back());
     return true;
   }
 
   const Schedule& schedule_;
-  std::size_t room_;
+  std::size_t window_;
   std::vector<std::size_t> next_;
   std::vector<std::deque<std::pair<int, int>>> open_;
-  std::set<std::pair<int, int>> sent_, received_;  ///< border behind a stage, micro-batch
+  std::set<std::pair<int, int>> sent_, received_;  ///< stage before the boundary, micro-batch
 };
 
 }  // namespace
 
-std::size_t messages_of_evaluations(const Schedule& schedule) {
-  std::size_t room = 2, longest = 0;
+std::size_t evaluation_send_window(const Schedule& schedule) {
+  std::size_t window = 2, longest = 0;
   for (const Program& program : schedule.programs) longest = std::max(longest, program.size());
-  while (room < longest && !Forwards(schedule, room).run()) room *= 2;
-  return room;
+  while (window < longest && !ForwardOnlyRun(schedule, window).completes()) window *= 2;
+  return window;
 }
 
-SoundSchedule sound(Schedule schedule) {
-  SoundSchedule all{.schedule = std::move(schedule), .report = {}, .messages = {}};
+CheckedSchedule checked(Schedule schedule) {
+  CheckedSchedule all{.schedule = std::move(schedule), .report = {}, .messages = {}};
   all.report = check(all.schedule);
-  COL_CHECK(all.report.faults.empty(), "schedule must be sound; got {}; correct its function",
+  COL_CHECK(all.report.faults.empty(), "schedule must be valid; got {}; fix the function that makes it",
             all.report.faults[0]);
   for (int rank = 0; rank < all.schedule.ranks; ++rank)
     all.messages.push_back({releases(all.schedule, rank),
-                            receives_beside(all.schedule.programs[static_cast<std::size_t>(rank)])});
-  all.evaluation_messages = messages_of_evaluations(all.schedule);
+                            overlapped_receives(all.schedule.programs[static_cast<std::size_t>(rank)])});
+  all.evaluation_send_window = evaluation_send_window(all.schedule);
   return all;
 }
 

@@ -1,4 +1,4 @@
-// When a sent tensor has surely arrived, read off the schedule alone.
+// Lifetimes of pipeline messages, derived from the schedule alone.
 #pragma once
 
 #include <cstddef>
@@ -8,48 +8,47 @@
 
 namespace colonnade::schedule {
 
-/// release[j]: the sends of `rank`'s program (as indices) that have arrived once its action j, a
-/// receive, is done: the peer sent that letter after it had received theirs. Waiting for them then
-/// costs nothing, and their memory can go. Sends that nothing answers appear nowhere.
+/// releases[j]: sends of `rank`'s program (as indices) that have completed once its action j, a receive, is
+/// done, because the peer sent that message after it had received theirs. Waiting for them is then free, and
+/// their memory can be released. Sends without a later message from the peer do not appear.
 std::vector<std::vector<std::size_t>> releases(const Schedule& schedule, int rank);
 
-/// By place in a program: the receives that may be open while what stands there is computed, so that their
-/// messages travel beside it. They are those up to the next computation, but for a gradient of the
-/// micro-batch whose forward pass stands there, whose shape is not known yet, and the gradients behind it:
-/// values of one kind are received in the order in which they were sent. `forward_only`: of a run that takes
-/// forward passes alone.
-std::vector<std::vector<std::size_t>> receives_beside(const Program& program, bool forward_only = false);
+/// By program index of a compute action: the receives to post before it, so that their messages overlap with
+/// it. These are the receives up to the next compute action, except a gradient of the micro-batch whose
+/// forward this is (its shape is unknown until then) and the gradients after it, which must keep their order.
+/// `forward_only`: for a run of forward passes only.
+std::vector<std::vector<std::size_t>> overlapped_receives(const Program& program, bool forward_only = false);
 
-/// How many sent activations of a rank may be on their way in a run that takes forward passes alone: before
-/// the next one leaves, the oldest must have arrived. The fewest of 2, 4, 8... with which no rank waits for
-/// one that waits for it, where each receives in the order of its program.
-std::size_t messages_of_evaluations(const Schedule& schedule);
+/// Maximum number of in-flight sends per rank in a forward-only run: the oldest send must complete before
+/// another one starts. The smallest of 2, 4, 8, ... with which no rank deadlocks when receiving in program
+/// order.
+std::size_t evaluation_send_window(const Schedule& schedule);
 
-/// Of one rank: its releases() and receives_beside().
-struct Messages {
-  std::vector<std::vector<std::size_t>> released, beside;
+/// releases() and overlapped_receives() of one rank.
+struct RankMessages {
+  std::vector<std::vector<std::size_t>> released, overlapped;
 };
 
-/// A schedule with all that follows from it alone, for those who plan many runs with it.
-struct SoundSchedule {
+/// Checked schedule with the values derived from it, for planning many runs.
+struct CheckedSchedule {
   Schedule schedule;
   ScheduleReport report;
-  std::vector<Messages> messages;       ///< by rank
-  std::size_t evaluation_messages = 0;  ///< messages_of_evaluations
+  std::vector<RankMessages> messages;      ///< by rank
+  std::size_t evaluation_send_window = 0;  ///< evaluation_send_window()
 };
-/// Throws Error unless the schedule is sound (check).
-SoundSchedule sound(Schedule schedule);
+/// Throws Error if the schedule is invalid (check).
+CheckedSchedule checked(Schedule schedule);
 
-/// Bytes of what a chunk is given and gives, and of their gradients.
-struct ChunkMessages {
+/// Bytes of a chunk's input and output; their gradients have the same size.
+struct ChunkMessageSizes {
   std::int64_t input = 0, output = 0;
-  bool empty = false;  ///< it has no blocks and so hands on the input that it keeps
+  bool empty = false;  ///< no blocks: the output is the input tensor
 };
 
-/// By place in `rank`'s program, before what stands there, and behind the last: bytes of outputs and
-/// gradients of inputs that lie on the rank beside what its passes keep. A sent one stays until it is
-/// released; what the next or the last chunk of this rank reads, until that does.
-std::vector<std::int64_t> held_messages(const SoundSchedule& sound, int rank,
-                                        const std::vector<ChunkMessages>& chunks);
+/// Bytes of chunk outputs and input gradients resident on `rank` besides saved activations, before each
+/// action of its program and after the last one. A sent tensor stays until it is released; a tensor for
+/// another chunk of this rank, until that chunk reads it.
+std::vector<std::int64_t> resident_message_bytes(const CheckedSchedule& checked_schedule, int rank,
+                                                 const std::vector<ChunkMessageSizes>& chunks);
 
 }  // namespace colonnade::schedule

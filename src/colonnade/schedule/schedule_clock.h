@@ -1,5 +1,5 @@
-// One clock for all that asks how long a schedule takes. Private to plan/: simulate() draws what it says,
-// pipeline_times() looks at the ends of chunks.
+// Clock that runs a schedule. Private to schedule/: simulate() records the timeline, pipeline_times() the
+// ends of chunks.
 #pragma once
 
 #include <algorithm>
@@ -11,10 +11,10 @@
 
 namespace colonnade::schedule {
 
-/// Every rank works as soon as it can, transfers occupy nobody.
+/// Starts every action as soon as possible; transfers occupy no rank.
 class ScheduleClock {
  public:
-  /// `costs` by virtual stage; `transfer` from one rank to another.
+  /// `costs` by virtual stage; `transfer`: duration of a message between ranks.
   ScheduleClock(const Schedule& schedule, const std::vector<StageCost>& costs, double transfer)
       : s_(schedule),
         costs_(costs),
@@ -24,24 +24,23 @@ class ScheduleClock {
         next_(s_.programs.size(), 0),
         now_(s_.programs.size(), 0) {
     COL_CHECK(costs.size() == static_cast<std::size_t>(s_.stages()),
-              "schedule: every virtual stage must have a cost; got {} for {}; correct the caller",
-              costs.size(), s_.stages());
+              "schedule must have a cost per virtual stage; got {} for {}; fix the caller", costs.size(),
+              s_.stages());
   }
 
-  /// Calls worked(rank, action, begin, end) for each action that takes a rank's time, in its order. Throws
-  /// Error when the schedule does not end.
-  template <typename Worked>
-  void run(const Worked& worked) {
+  /// Calls on_compute(rank, action, begin, end) for each compute action, in the order of its rank. Throws
+  /// Error on a deadlock.
+  template <typename OnCompute>
+  void run(const OnCompute& on_compute) {
     for (bool progress = true; progress;) {
       progress = false;
       for (std::size_t rank = 0; rank < s_.programs.size(); ++rank)
-        progress = advance(rank, worked) || progress;
+        progress = advance(rank, on_compute) || progress;
     }
     for (std::size_t rank = 0; rank < s_.programs.size(); ++rank)
-      COL_CHECK(
-          next_[rank] == s_.programs[rank].size(),
-          "schedule: every rank must reach its end; rank {} stopped at action {} of {}; run check() on it",
-          rank, next_[rank], s_.programs[rank].size());
+      COL_CHECK(next_[rank] == s_.programs[rank].size(),
+                "schedule must not deadlock; got rank {} stopped at action {} of {}; run check() on it", rank,
+                next_[rank], s_.programs[rank].size());
   }
 
  private:
@@ -50,48 +49,48 @@ class ScheduleClock {
   [[nodiscard]] std::size_t values() const {
     return static_cast<std::size_t>(s_.stages()) * static_cast<std::size_t>(s_.microbatches);
   }
-  /// Arrival time of the input (or gradient) of a stage.
+  /// Arrival time of the input (or output gradient) of a stage.
   double& at(std::vector<double>& arrivals, std::size_t stage, const Action& a) {
     return arrivals[stage * static_cast<std::size_t>(s_.microbatches) +
                     static_cast<std::size_t>(a.microbatch)];
   }
-  [[nodiscard]] static double cost_of(Do act, const StageCost& cost) {
-    switch (act) {
-      case Do::kForward:
+  [[nodiscard]] static double cost_of(ActionKind kind, const StageCost& cost) {
+    switch (kind) {
+      case ActionKind::kForward:
         return cost.forward;
-      case Do::kBackward:
+      case ActionKind::kBackward:
         return cost.backward;
-      case Do::kBackwardInput:
+      case ActionKind::kBackwardInput:
         return cost.backward - cost.weight;
       default:
         return cost.weight;
     }
   }
 
-  template <typename Worked>
-  bool advance(std::size_t rank, const Worked& worked) {
+  template <typename OnCompute>
+  bool advance(std::size_t rank, const OnCompute& on_compute) {
     const std::size_t begin = next_[rank];
     const Program& program = s_.programs[rank];
-    while (next_[rank] < program.size() && perform(rank, program[next_[rank]], worked)) ++next_[rank];
+    while (next_[rank] < program.size() && perform(rank, program[next_[rank]], on_compute)) ++next_[rank];
     return next_[rank] > begin;
   }
 
-  template <typename Worked>
-  bool perform(std::size_t rank, const Action& a, const Worked& worked) {
+  template <typename OnCompute>
+  bool perform(std::size_t rank, const Action& a, const OnCompute& on_compute) {
     const auto stage = static_cast<std::size_t>(s_.stage(static_cast<int>(rank), a));
     double& now = now_[rank];
-    if (is_receive(a.act)) {
-      const double arrival = at(a.act == Do::kRecvActivation ? activation_ : gradient_, stage, a);
+    if (is_receive(a.kind)) {
+      const double arrival = at(a.kind == ActionKind::kRecvActivation ? activation_ : gradient_, stage, a);
       if (arrival == kNever) return false;
       now = std::max(now, arrival);
-    } else if (a.act == Do::kSendActivation) {
+    } else if (a.kind == ActionKind::kSendActivation) {
       at(activation_, stage + 1, a) = now + transfer_ * costs_[stage].message;
-    } else if (a.act == Do::kSendGradient) {
+    } else if (a.kind == ActionKind::kSendGradient) {
       at(gradient_, stage - 1, a) = now + transfer_ * costs_[stage - 1].message;
     } else {
       const double begin = now;
-      now += cost_of(a.act, costs_[stage]);
-      worked(static_cast<int>(rank), a, begin, now);
+      now += cost_of(a.kind, costs_[stage]);
+      on_compute(static_cast<int>(rank), a, begin, now);
     }
     return true;
   }

@@ -1,4 +1,4 @@
-// The schedules: pure functions from sizes to one list of actions per rank.
+// GPipe, 1F1B and interleaved 1F1B, and the selection of schedules by name.
 #include <algorithm>
 
 #include "colonnade/base/error.h"
@@ -13,7 +13,7 @@ Schedule empty_schedule(Placement placement, int microbatches, const char* kind)
   const int chunks = placement.chunks();
   if (microbatches < 1) {
     throw ConfigError(
-        fmt::format("{} schedule: it needs at least one micro-batch; got {}; raise --global-batch-size", kind,
+        fmt::format("{} schedule must have at least one micro-batch; got {}; raise --global-batch-size", kind,
                     microbatches));
   }
   return {.ranks = ranks,
@@ -27,7 +27,7 @@ Schedule empty_schedule(Placement placement, int microbatches, const char* kind)
 Schedule gpipe(int ranks, int microbatches) {
   Schedule schedule = empty_schedule(Placement::loop(ranks, 1), microbatches, "gpipe");
   for (int rank = 0; rank < ranks; ++rank) {
-    Writer writer(schedule, rank);
+    ProgramWriter writer(schedule, rank);
     for (int m = 0; m < microbatches; ++m) writer.forward({0, m});
     for (int m = 0; m < microbatches; ++m) writer.backward({0, m});
     schedule.programs.push_back(writer.take());
@@ -38,7 +38,7 @@ Schedule gpipe(int ranks, int microbatches) {
 Schedule one_f_one_b(int ranks, int microbatches) {
   Schedule schedule = empty_schedule(Placement::loop(ranks, 1), microbatches, "1f1b");
   for (int rank = 0; rank < ranks; ++rank) {
-    Writer writer(schedule, rank);
+    ProgramWriter writer(schedule, rank);
     const int warmup = std::min(ranks - rank - 1, microbatches);
     for (int m = 0; m < microbatches + warmup; ++m) {
       if (m < microbatches) writer.forward({0, m});
@@ -64,22 +64,21 @@ Schedule interleaved(int ranks, int chunks, int microbatches, int group) {
   Schedule schedule = empty_schedule(Placement::loop(ranks, chunks), microbatches, "interleaved");
   if (group < ranks || group > microbatches) {
     throw ConfigError(fmt::format(
-        "--microbatch-group-size-per-virtual-pipeline-stage must lie between the pipeline size {} and "
-        "the number of micro-batches {}; got {}; use at least {} micro-batches per step and a group in this "
+        "--microbatch-group-size-per-virtual-pipeline-stage must be between the pipeline size {} and the "
+        "number of micro-batches {}; got {}; use at least {} micro-batches per step and a group size in this "
         "range",
         ranks, microbatches, group, ranks));
   }
-  if (const int rest = microbatches % group; rest > 0 && rest < ranks) {
+  if (const int remainder = microbatches % group; remainder > 0 && remainder < ranks) {
     throw ConfigError(fmt::format(
-        "interleaved schedule: the last group must be empty or hold at least as many micro-batches as there "
-        "are pipeline ranks; got {} micro-batches in groups of {}, so {} in the last one for {} ranks; use a "
-        "multiple of {}",
-        microbatches, group, rest, ranks, group));
+        "interleaved schedule must have a last group of at least as many micro-batches as pipeline ranks; "
+        "got {} micro-batches in groups of {}, with {} in the last group for {} ranks; use a multiple of {}",
+        microbatches, group, remainder, ranks, group));
   }
   const std::vector<ChunkStep> order = interleaved_order(chunks, microbatches, group);
   const int total = static_cast<int>(order.size());
   for (int rank = 0; rank < ranks; ++rank) {
-    Writer writer(schedule, rank);
+    ProgramWriter writer(schedule, rank);
     const int warmup = std::min(2 * (ranks - rank - 1) + (chunks - 1) * group, total);
     for (int k = 0; k < total + warmup; ++k) {
       if (k < total) {
@@ -96,18 +95,19 @@ Schedule interleaved(int ranks, int chunks, int microbatches, int group) {
   return schedule;
 }
 
-Schedule with_delayed_weights(Schedule schedule) {
+Schedule with_delayed_wgrad(Schedule schedule) {
   for (Program& program : schedule.programs) {
     Program split;
     for (std::size_t i = 0; i < program.size(); ++i) {
       const Action a = program[i];
-      if (a.act != Do::kBackward) {
+      if (a.kind != ActionKind::kBackward) {
         split.push_back(a);
         continue;
       }
-      split.push_back({Do::kBackwardInput, a.chunk, a.microbatch});
-      if (i + 1 < program.size() && program[i + 1].act == Do::kSendGradient) split.push_back(program[++i]);
-      split.push_back({Do::kBackwardWeight, a.chunk, a.microbatch});
+      split.push_back({ActionKind::kBackwardInput, a.chunk, a.microbatch});
+      if (i + 1 < program.size() && program[i + 1].kind == ActionKind::kSendGradient)
+        split.push_back(program[++i]);
+      split.push_back({ActionKind::kBackwardWeight, a.chunk, a.microbatch});
     }
     program = std::move(split);
   }
@@ -126,21 +126,21 @@ Schedule make_interleaved(const Parallel& p, int chunks, int microbatches) {
                      group > 0 ? group : p.pipeline_model_parallel_size);
 }
 
-/// A schedule that is a function of ranks and micro-batches alone.
+/// Adapts a schedule that depends only on ranks and micro-batches.
 template <Schedule (*kMake)(int ranks, int microbatches)>
-Schedule plain(const Parallel& p, int /*chunks*/, int microbatches) {
+Schedule from_sizes(const Parallel& p, int /*chunks*/, int microbatches) {
   return kMake(p.pipeline_model_parallel_size, microbatches);
 }
 
-Schedule dualpipe_in_turn(int ranks, int microbatches) { return dualpipe_v(ranks, microbatches); }
+Schedule sequential_dualpipe_v(int ranks, int microbatches) { return dualpipe_v(ranks, microbatches); }
 
 constexpr ScheduleKind kKinds[] = {
-    {"gpipe", Shape::kLoop, 1, false, plain<gpipe>},
-    {"1f1b", Shape::kLoop, 1, false, plain<one_f_one_b>},
+    {"gpipe", Shape::kLoop, 1, false, from_sizes<gpipe>},
+    {"1f1b", Shape::kLoop, 1, false, from_sizes<one_f_one_b>},
     {"interleaved", Shape::kLoop, 0, false, make_interleaved},
-    {"zb-h1", Shape::kLoop, 1, true, plain<zb_h1>},
-    {"zb-v", Shape::kVee, 2, true, plain<zb_v>},
-    {"dualpipe-v", Shape::kVee, 2, true, plain<dualpipe_in_turn>},
+    {"zb-h1", Shape::kLoop, 1, true, from_sizes<zb_h1>},
+    {"zb-v", Shape::kVee, 2, true, from_sizes<zb_v>},
+    {"dualpipe-v", Shape::kVee, 2, true, from_sizes<sequential_dualpipe_v>},
 };
 
 }  // namespace
@@ -148,14 +148,15 @@ constexpr ScheduleKind kKinds[] = {
 std::span<const ScheduleKind> schedule_kinds() { return kKinds; }
 
 const ScheduleKind& schedule_kind(const config::Parallel& parallel, int chunks) {
-  const std::string_view asked = parallel.pipeline_schedule;
-  const std::string_view name = asked != "auto" ? asked : chunks > 1 ? "interleaved" : "1f1b";
+  const std::string_view requested = parallel.pipeline_schedule;
+  const std::string_view name = requested != "auto" ? requested : chunks > 1 ? "interleaved" : "1f1b";
   std::string names = "auto";
   for (const ScheduleKind& kind : kKinds) {
     if (kind.name == name) return kind;
     names += fmt::format(", {}", kind.name);
   }
-  throw ConfigError(fmt::format("--pipeline-schedule must be one of {}; got '{}'; use auto", names, asked));
+  throw ConfigError(
+      fmt::format("--pipeline-schedule must be one of {}; got '{}'; use auto", names, requested));
 }
 
 bool splits_backward(const config::Parallel& parallel) {
@@ -166,13 +167,14 @@ bool splits_backward(const config::Parallel& parallel) {
 
 Schedule make_schedule(const config::Parallel& parallel, int chunks, int microbatches) {
   const ScheduleKind& kind = schedule_kind(parallel, chunks);
-  if (!runs(kind, chunks)) {
+  if (!supports(kind, chunks)) {
     throw ConfigError(fmt::format(
-        "--pipeline-schedule: {} runs {} virtual stages per rank; got {}; change their number, or use auto",
+        "--pipeline-schedule {} requires {} virtual stages per rank; got {}; change their number, or use "
+        "auto",
         kind.name, kind.chunks == 0 ? "two or more" : fmt::format("{}", kind.chunks), chunks));
   }
   Schedule schedule = kind.make(parallel, chunks, microbatches);
-  return parallel.delay_wgrad_compute && !kind.splits_backward ? with_delayed_weights(std::move(schedule))
+  return parallel.delay_wgrad_compute && !kind.splits_backward ? with_delayed_wgrad(std::move(schedule))
                                                                : schedule;
 }
 

@@ -1,4 +1,4 @@
-// Runs a schedule on a clock and keeps the picture.
+// Runs a schedule on the clock and records the timeline.
 #include <algorithm>
 
 #include "colonnade/schedule/program.h"
@@ -18,7 +18,8 @@ Timeline simulate(const Schedule& schedule, const ActionCosts& costs) {
   double busy = 0;
   for (const auto& spans : ranks) {
     if (!spans.empty())
-      timeline.longest_rank = std::max(timeline.longest_rank, spans.back().end - spans.front().begin);
+      timeline.longest_rank_time =
+          std::max(timeline.longest_rank_time, spans.back().end - spans.front().begin);
     for (const auto& span : spans) {
       timeline.makespan = std::max(timeline.makespan, span.end);
       busy += span.end - span.begin;

@@ -1,4 +1,4 @@
-// What the functions that make schedules share: a rank's actions, each with the transfers it needs.
+// Builder of a rank's program, which adds the transfers of each action. Private to schedule/.
 #pragma once
 
 #include <deque>
@@ -7,74 +7,74 @@
 
 namespace colonnade::schedule {
 
-/// A schedule of the right sizes without programs. Throws ConfigError where one is below 1.
+/// Schedule of the given sizes without programs. Throws ConfigError if a size is below 1.
 Schedule empty_schedule(Placement placement, int microbatches, const char* kind);
 
-/// Appends actions of one rank. Micro-batches that the schedule does not have are left out: a schedule of few
-/// micro-batches is one of many without those that do not exist.
-class Writer {
+/// Appends actions of one rank. Micro-batches beyond the schedule's number are skipped, so that the pattern
+/// of many micro-batches also generates schedules of few.
+class ProgramWriter {
  public:
-  Writer(const Schedule& schedule, int rank)
+  ProgramWriter(const Schedule& schedule, int rank)
       : placement_(schedule.placement), rank_(rank), microbatches_(schedule.microbatches) {}
 
   void forward(ChunkStep step) {
-    take_input(step);
-    add(Do::kForward, step);
-    hand_on(step);
+    recv_input(step);
+    add(ActionKind::kForward, step);
+    send_output(step);
   }
   void backward(ChunkStep step) {
-    take_gradient(step);
-    add(Do::kBackward, step);
-    hand_back(step);
+    recv_gradient(step);
+    add(ActionKind::kBackward, step);
+    send_gradient(step);
   }
-  /// The input gradient now, its weights' with the next weights().
+  /// Input gradient; the weight gradients are deferred to weights().
   void backward_input(ChunkStep step) {
-    take_gradient(step);
-    add(Do::kBackwardInput, step);
-    hand_back(step);
-    waiting_.push_back(step);
+    recv_gradient(step);
+    add(ActionKind::kBackwardInput, step);
+    send_gradient(step);
+    deferred_.push_back(step);
   }
-  /// The weight gradients that have waited longest.
+  /// Oldest deferred weight gradients.
   void weights() {
-    add(Do::kBackwardWeight, waiting_.front());
-    waiting_.pop_front();
+    add(ActionKind::kBackwardWeight, deferred_.front());
+    deferred_.pop_front();
   }
   void all_weights() {
-    while (!waiting_.empty()) weights();
+    while (!deferred_.empty()) weights();
   }
-  /// Forward of one, backward of another, as one action: transfers around both.
-  void joined(ChunkStep ahead, ChunkStep back) {
-    take_input(ahead);
-    take_gradient(back);
-    add(Do::kForward, ahead);
-    add(Do::kBackward, back);
-    hand_on(ahead);
-    hand_back(back);
+  /// Overlapped forward and backward of two steps, with the transfers before and after both.
+  void overlapped(ChunkStep forward, ChunkStep backward) {
+    recv_input(forward);
+    recv_gradient(backward);
+    add(ActionKind::kForward, forward);
+    add(ActionKind::kBackward, backward);
+    send_output(forward);
+    send_gradient(backward);
   }
   Program take() { return std::move(program_); }
 
  private:
   [[nodiscard]] int stage(ChunkStep step) const { return placement_.stage(rank_, step.chunk); }
-  void take_input(ChunkStep step) {
-    if (placement_.crosses(stage(step) - 1)) add(Do::kRecvActivation, step);
+  void recv_input(ChunkStep step) {
+    if (placement_.crosses(stage(step) - 1)) add(ActionKind::kRecvActivation, step);
   }
-  void hand_on(ChunkStep step) {
-    if (placement_.crosses(stage(step))) add(Do::kSendActivation, step);
+  void send_output(ChunkStep step) {
+    if (placement_.crosses(stage(step))) add(ActionKind::kSendActivation, step);
   }
-  void take_gradient(ChunkStep step) {
-    if (placement_.crosses(stage(step))) add(Do::kRecvGradient, step);
+  void recv_gradient(ChunkStep step) {
+    if (placement_.crosses(stage(step))) add(ActionKind::kRecvGradient, step);
   }
-  void hand_back(ChunkStep step) {
-    if (placement_.crosses(stage(step) - 1)) add(Do::kSendGradient, step);
+  void send_gradient(ChunkStep step) {
+    if (placement_.crosses(stage(step) - 1)) add(ActionKind::kSendGradient, step);
   }
-  void add(Do act, ChunkStep step) {
-    if (step.microbatch < microbatches_) program_.push_back({act, step.chunk, step.microbatch});
+  void add(ActionKind kind, ChunkStep step) {
+    if (step.microbatch < microbatches_) program_.push_back({kind, step.chunk, step.microbatch});
   }
 
   const Placement& placement_;
   int rank_;
   int microbatches_;
-  std::deque<ChunkStep> waiting_;
+  std::deque<ChunkStep> deferred_;
   Program program_;
 };
 

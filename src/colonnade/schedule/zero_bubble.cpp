@@ -1,4 +1,4 @@
-// Schedules whose weight gradients fill the gaps: ZB-H1, ZB-V and DualPipe-V.
+// Schedules that fill pipeline bubbles with weight gradients: ZB-H1, ZB-V and DualPipe-V.
 #include <algorithm>
 #include <array>
 
@@ -7,25 +7,25 @@
 namespace colonnade::schedule {
 namespace {
 
-/// Writes one rank of a V and counts its micro-batches: what it appends is always the next one of a chunk.
-/// Chunk 0 is on the way down, chunk 1 on the way up.
-class Vee {
+/// Writes one rank of a V schedule; every call appends the next micro-batch of a chunk. Chunk 0 is on the
+/// descending branch of the V, chunk 1 on the ascending one.
+class VeeWriter {
  public:
-  Vee(const Schedule& schedule, int rank) : writer_(schedule, rank) {}
+  VeeWriter(const Schedule& schedule, int rank) : writer_(schedule, rank) {}
 
-  void forward(int chunk) { writer_.forward(next(ahead_, chunk)); }
-  void backward(int chunk) { writer_.backward(next(back_, chunk)); }
-  void backward_input(int chunk) { writer_.backward_input(next(back_, chunk)); }
+  void forward(int chunk) { writer_.forward(next(forwards_, chunk)); }
+  void backward(int chunk) { writer_.backward(next(backwards_, chunk)); }
+  void backward_input(int chunk) { writer_.backward_input(next(backwards_, chunk)); }
   void weights() { writer_.weights(); }
   void all_weights() { writer_.all_weights(); }
-  /// Both gradients, that of the input on its way before the weights are begun.
-  void backward_in_two(int chunk) {
+  /// Input gradient, sent before the weight gradients start.
+  void split_backward(int chunk) {
     backward_input(chunk);
     weights();
   }
-  /// A forward beside a whole backward of the other chunk.
-  void pair(int chunk, bool joined) {
-    if (joined) return writer_.joined(next(ahead_, chunk), next(back_, 1 - chunk));
+  /// Forward of a chunk and full backward of the other one.
+  void pair(int chunk, bool overlapped) {
+    if (overlapped) return writer_.overlapped(next(forwards_, chunk), next(backwards_, 1 - chunk));
     forward(chunk);
     backward(1 - chunk);
   }
@@ -37,35 +37,35 @@ class Vee {
     return {chunk, counts[static_cast<std::size_t>(chunk)]++};
   }
 
-  Writer writer_;
-  Counts ahead_{}, back_{};
+  ProgramWriter writer_;
+  Counts forwards_{}, backwards_{};
 };
 
-/// `rank` counts from the top of the V, `below` how many ranks lie under it.
-Program zb_v_of(const Schedule& schedule, int rank) {
+/// Program of one rank; `below` is the number of ranks after it.
+Program zb_v_program(const Schedule& schedule, int rank) {
   const int below = schedule.ranks - 1 - rank;
   const int microbatches = std::max(schedule.microbatches, 2 * schedule.ranks - 1);
-  Vee v(schedule, rank);
-  // What can run before the first micro-batch is up again: chunk 0 alone, then beside chunk 1.
-  const int first = 2 * below + 1;
-  for (int i = 0; i < first; ++i) v.forward(0);
+  VeeWriter v(schedule, rank);
+  // Warm-up before the first backward: chunk 0 alone, then alternating with chunk 1.
+  const int warmup = 2 * below + 1;
+  for (int i = 0; i < warmup; ++i) v.forward(0);
   for (int i = 0; i < rank; ++i) {
     v.forward(1);
     v.forward(0);
   }
-  // Gradients come back over chunk 1; chunk 0 waits for its own.
+  // Backward passes of chunk 1 start; chunk 0 has no gradients yet.
   for (int i = 0; i <= below; ++i) {
     v.forward(1);
-    v.backward_in_two(1);
+    v.split_backward(1);
   }
-  // One of each on both chunks, until every forward has run.
-  for (int ahead = first + rank, up = rank + below + 1; up < microbatches; ++ahead, ++up) {
-    if (ahead < microbatches) v.forward(0);
-    v.backward_in_two(0);
+  // Steady state: one forward and one backward per chunk, until every forward has run.
+  for (int down = warmup + rank, up = rank + below + 1; up < microbatches; ++down, ++up) {
+    if (down < microbatches) v.forward(0);
+    v.split_backward(0);
     v.forward(1);
-    v.backward_in_two(1);
+    v.split_backward(1);
   }
-  // The gradients that others wait for, then the weights.
+  // Cool-down: input gradients first, then the deferred weight gradients.
   for (int i = 0; i < rank; ++i) {
     v.backward_input(0);
     v.backward_input(1);
@@ -78,32 +78,33 @@ Program zb_v_of(const Schedule& schedule, int rank) {
   return v.take();
 }
 
-Program dualpipe_v_of(const Schedule& schedule, int rank, bool joined) {
+Program dualpipe_v_program(const Schedule& schedule, int rank, bool overlapped) {
   const int below = schedule.ranks - 1 - rank;
   const int microbatches = std::max(schedule.microbatches, 2 * schedule.ranks);
-  Vee v(schedule, rank);
+  VeeWriter v(schedule, rank);
   for (int i = 0; i < 2 * below; ++i) v.forward(0);
   for (int i = 0; i <= rank; ++i) {
     v.forward(0);
     v.forward(1);
   }
   for (int i = 0; i < below; ++i) {
-    v.backward_in_two(1);
+    v.split_backward(1);
     v.forward(1);
   }
-  // Down and up meet: each chunk's forward beside the other's backward.
+  // Steady state: each chunk's forward paired with the other chunk's backward.
   for (int i = 0; i < microbatches - schedule.ranks - below; ++i) {
-    const bool at_the_turn = below == 0 && i == 0;  // its first gradient needs this very forward's neighbour
-    v.pair(0, joined && !at_the_turn);
-    v.pair(1, joined);
+    // As in DualPipeV, the last rank does not overlap its first pair, which shortens the bubble.
+    const bool first_of_last_rank = below == 0 && i == 0;
+    v.pair(0, overlapped && !first_of_last_rank);
+    v.pair(1, overlapped);
   }
   for (int i = 0; i < below; ++i) {
     v.backward(1);
-    v.pair(1, joined);
+    v.pair(1, overlapped);
   }
-  // Only backwards are left. From the middle on their weights wait, to fill what the ranks below leave idle.
-  const int whole = rank + 1;
-  for (int i = 0; i < 2 * (rank + 1); ++i) i < whole ? v.backward(1 - i % 2) : v.backward_input(1 - i % 2);
+  // Cool-down: only backward passes. The second half defers weight gradients to fill the bubbles.
+  const int full = rank + 1;
+  for (int i = 0; i < 2 * (rank + 1); ++i) i < full ? v.backward(1 - i % 2) : v.backward_input(1 - i % 2);
   for (int i = 0; i < below; ++i) {
     v.weights();
     v.backward_input(0);
@@ -117,7 +118,7 @@ Program dualpipe_v_of(const Schedule& schedule, int rank, bool joined) {
 Schedule zb_h1(int ranks, int microbatches) {
   Schedule schedule = empty_schedule(Placement::loop(ranks, 1), microbatches, "zb-h1");
   for (int rank = 0; rank < ranks; ++rank) {
-    Writer writer(schedule, rank);
+    ProgramWriter writer(schedule, rank);
     const int warmup = ranks - 1 - rank;
     for (int m = 0; m < warmup; ++m) writer.forward({0, m});
     for (int m = 0; m < microbatches; ++m) {
@@ -133,13 +134,14 @@ Schedule zb_h1(int ranks, int microbatches) {
 
 Schedule zb_v(int ranks, int microbatches) {
   Schedule schedule = empty_schedule(Placement::vee(ranks), microbatches, "zb-v");
-  for (int rank = 0; rank < ranks; ++rank) schedule.programs.push_back(zb_v_of(schedule, rank));
+  for (int rank = 0; rank < ranks; ++rank) schedule.programs.push_back(zb_v_program(schedule, rank));
   return schedule;
 }
 
-Schedule dualpipe_v(int ranks, int microbatches, bool joined) {
+Schedule dualpipe_v(int ranks, int microbatches, bool overlapped) {
   Schedule schedule = empty_schedule(Placement::vee(ranks), microbatches, "dualpipe-v");
-  for (int rank = 0; rank < ranks; ++rank) schedule.programs.push_back(dualpipe_v_of(schedule, rank, joined));
+  for (int rank = 0; rank < ranks; ++rank)
+    schedule.programs.push_back(dualpipe_v_program(schedule, rank, overlapped));
   return schedule;
 }
 

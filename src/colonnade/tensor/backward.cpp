@@ -13,16 +13,16 @@ namespace {
 
 using torch::autograd::variable_list;
 
-/// Stands in front of a graph, and hands it the gradient.
-class Start final : public torch::autograd::Node {
+/// Root node that feeds the gradient into the graph.
+class GradientRoot final : public torch::autograd::Node {
  public:
-  Start(const torch::autograd::Edge& output, at::Tensor gradient) : gradient_(std::move(gradient)) {
+  GradientRoot(const torch::autograd::Edge& output, at::Tensor gradient) : gradient_(std::move(gradient)) {
     add_next_edge(output);
   }
   variable_list apply(variable_list&&) override {
-    variable_list given;
-    given.push_back(std::move(gradient_));
-    return given;
+    variable_list grads;
+    grads.push_back(std::move(gradient_));
+    return grads;
   }
 
  private:
@@ -32,8 +32,8 @@ class Start final : public torch::autograd::Node {
 }  // namespace
 
 void backward(const torch::autograd::Edge& output, at::Tensor gradient) {
-  const at::Tensor token = at::empty({0}, gradient.options());  // of the same device and stream
-  const auto start = std::make_shared<Start>(output, std::move(gradient));
+  const at::Tensor token = at::empty({0}, gradient.options());  // same device and stream
+  const auto start = std::make_shared<GradientRoot>(output, std::move(gradient));
   start->add_input_metadata(token);
   torch::autograd::Engine::get_default_engine().execute({{start, 0}}, {token}, /*keep_graph=*/false,
                                                         /*create_graph=*/false, /*accumulate_grad=*/true);

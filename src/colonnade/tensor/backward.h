@@ -1,4 +1,4 @@
-// Backward passes whose first gradient is held by nobody but them.
+// Backward passes that own their initial gradient.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -6,12 +6,12 @@
 
 namespace colonnade::tensor {
 
-/// Runs the backward pass from `output`, where `gradient` enters, into the leaves' grad(); the graph goes.
-/// LibTorch's engine keeps what it is called with until a pass is through; of `gradient`, given by moving,
-/// only the pass holds anything, and no longer than its first node needs it.
+/// Runs the backward pass from `output` with initial `gradient` into the leaves' grad() and frees the graph.
+/// Unlike LibTorch's engine, which holds its inputs until the pass ends, this frees a moved-in `gradient` as
+/// soon as the first node has used it.
 void backward(const torch::autograd::Edge& output, at::Tensor gradient);
 
-/// The gradient of a leaf, of which the leaf lets go.
+/// Moves the gradient out of a leaf.
 at::Tensor take_grad(at::Tensor& leaf);
 
 }  // namespace colonnade::tensor

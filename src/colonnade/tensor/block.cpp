@@ -9,7 +9,8 @@ const at::Tensor& Batch::at(const std::string& key) const {
   const auto found = tensors_.find(key);
   std::vector<std::string> keys;
   for (const auto& [name, tensor] : tensors_) keys.push_back(name);
-  COL_CHECK(found != tensors_.end(), "batch: a block asks for '{}'; got {}; add it in the data step", key,
+  COL_CHECK(found != tensors_.end(),
+            "batch must contain '{}', which a block reads; got {}; add it in the data step", key,
             fmt::join(keys, ", "));
   return found->second;
 }

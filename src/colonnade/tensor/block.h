@@ -1,5 +1,5 @@
-// The unit that a pipeline stage owns and that data parallelism gathers: embedding, transformer
-// layer, head, or whatever a user's model is made of.
+// Block: the unit of a model that pipeline stages own and sharded data parallelism gathers, such as an
+// embedding, a transformer layer or a head.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -11,74 +11,75 @@
 #include <string>
 #include <vector>
 
+#include "colonnade/tensor/metric_sum.h"
 #include "colonnade/tensor/parameter.h"
-#include "colonnade/tensor/tally.h"
 
 namespace colonnade::tensor {
 
-/// What a batch of one sequence is of a sample, where as many ranks share a sequence as its length needs
+/// Part of a sample that a one-sequence batch holds when the number of ranks per sequence depends on its
+/// length
 /// (--hybrid-context-parallel).
-struct Share {
-  int ranks = 0;            ///< that share it; 0: those of the layout, and the batch has whole samples
-  std::int64_t tokens = 0;  ///< of it; those behind them fill it up and count nowhere
-  std::int64_t begin = 0;   ///< its first one's place in the sample
+struct SequenceShare {
+  int ranks = 0;            ///< ranks that share the sequence; 0: static context parallelism, full samples
+  std::int64_t tokens = 0;  ///< tokens of the sequence; padding follows and is not counted
+  std::int64_t begin = 0;   ///< position of its first token in the sample
   std::int64_t sample = 1;  ///< tokens of the sample
 };
 
-/// One micro-batch: named tensors, on the device when a block sees them. GPT models read `tokens` [b, s],
-/// `position_ids` [b, s] (optional), `labels` [b, s], `loss_mask` [b, s], `samples` [b] (global sample
-/// numbers); where ranks share sequences s counts this rank's tokens, positions are always there, and
-/// `attention_mask` [b, 1, S, S] is of whole sequences.
+/// One micro-batch of named tensors, on the device by the time a block reads it. GPT models read `tokens` [b,
+/// s], `position_ids` [b, s] (optional), `labels` [b, s], `loss_mask` [b, s], `samples` [b] (global sample
+/// indices). With context parallelism s is the number of local tokens, `position_ids` is required, and
+/// `attention_mask` [b, 1, S, S] covers full sequences.
 class Batch {
  public:
   Batch() = default;
   explicit Batch(std::map<std::string, at::Tensor> tensors) : tensors_(std::move(tensors)) {}
-  /// Throws Error naming the key and those that exist.
+  /// Throws an Error that lists the existing keys.
   [[nodiscard]] const at::Tensor& at(const std::string& key) const;
-  /// Undefined where the key is missing.
+  /// Undefined if the key is missing.
   [[nodiscard]] at::Tensor find(const std::string& key) const;
   void set(const std::string& key, at::Tensor tensor) { tensors_[key] = std::move(tensor); }
-  /// Given only where layers have groups of all sizes (layers::ContextRanks::by_size).
-  [[nodiscard]] const Share& share() const { return share_; }
-  void set_share(const Share& share) { share_ = share; }
-  /// The same with every tensor on `device`; those that are there already are shared.
+  /// Set only with hybrid context parallelism (layers::ContextParallelGroups::by_size).
+  [[nodiscard]] const SequenceShare& share() const { return share_; }
+  void set_share(const SequenceShare& share) { share_ = share; }
+  /// A copy with every tensor on `device`; tensors already there are shared.
   [[nodiscard]] Batch to(at::Device device) const;
 
  private:
   std::map<std::string, at::Tensor> tensors_;
-  Share share_;
+  SequenceShare share_;
 };
 
-/// What the last block gives.
+/// Output of the last block.
 enum class Output : std::uint8_t { kLoss, kLogits };
 
-/// Keys and values of earlier tokens, kept by the attention blocks of a model (inference only).
+/// Key-value cache of the attention layers (inference only).
 class KeyValueCache;
 
-/// What a block may know of the pass it takes part in, besides its input.
+/// Context of a forward pass, beyond the block's input.
 struct Pass {
   const Batch& batch;
-  bool training = true;  ///< dropout on
+  bool training = true;  ///< enables dropout
   Output output = Output::kLoss;
-  KeyValueCache* cache = nullptr;  ///< set while generating
-  double grad_scale = 0;           ///< what the gradient of a loss of this micro-batch starts from
-  Report* report = nullptr;        ///< where blocks add what they report; null: nobody asks
-  bool again = false;              ///< a forward pass repeated for its backward pass: blocks count nothing
+  KeyValueCache* cache = nullptr;  ///< set during generation
+  double grad_scale = 0;           ///< initial gradient of this micro-batch's losses
+  Report* report = nullptr;        ///< metrics reported by blocks; null: none collected
+  bool recomputing = false;        ///< recomputed forward pass: blocks update no statistics
 };
 
-/// y = f(x, batch). Knows nothing of the pipeline. `x` is undefined for the first block of a model;
-/// blocks hand on [s, b, h] activations (s / tp with sequence parallelism). Every rank of a tensor
-/// group calls forward in the same order.
+/// y = f(x, batch), independent of the pipeline. `x` is undefined for the first block of a model; activations
+/// are [s, b, h] (s / tp with sequence parallelism). All ranks of a tensor-parallel group call forward in the
+/// same order.
 class Block {
  public:
   virtual ~Block() = default;
   virtual at::Tensor forward(const at::Tensor& x, const Pass& pass) = 0;
-  /// In order of use in the forward pass.
+  /// Own parameters in order of use in the forward pass.
   virtual std::vector<Parameter*> parameters() = 0;
-  /// Those of earlier blocks of this rank that it computes with too.
-  virtual std::vector<Parameter*> reads() { return {}; }
-  /// Called once a step, when all its gradients are there: blocks move state that is not trained. All ranks
-  /// of a stage call it in the same order.
+  /// Parameters of earlier blocks of this rank that this block also uses.
+  virtual std::vector<Parameter*> shared_parameters() { return {}; }
+  /// Called once per step when all gradients are complete; updates untrained state, such as expert biases.
+  /// All ranks of a stage call it in the same order.
   virtual void finish_step() {}
 };
 
@@ -88,14 +89,14 @@ struct Stage {
   bool first = false;  ///< holds the first block of the model
   bool last = false;   ///< holds the last block of the model
 
-  /// Called before each block's forward; data parallelism waits there for gathered parameters.
+  /// Called before each block's forward; sharded data parallelism waits here for the parameter all-gather.
   std::function<void(Block&)> before_forward;
-  /// Called after it, with what the block read and what it made.
+  /// Called after each block's forward with its input and output.
   std::function<void(Block&, const at::Tensor& x, const at::Tensor& y)> after_forward;
 
   at::Tensor forward(at::Tensor x, const Pass& pass) const;
   [[nodiscard]] std::vector<Parameter*> parameters() const;
-  /// Those that are trained.
+  /// Parameters with spec.trained.
   [[nodiscard]] std::vector<Parameter*> trained_parameters() const;
   void finish_step() const;
 };

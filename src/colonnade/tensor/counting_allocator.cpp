@@ -11,7 +11,7 @@
 #include <cstdint>
 #include <new>
 
-#include "colonnade/tensor/block_pool.h"
+#include "colonnade/tensor/host_memory_pool.h"
 
 namespace colonnade::tensor {
 namespace {
@@ -28,31 +28,31 @@ struct Counter {
   }
 };
 
-// Reached by the deleters of tensors that may outlive everything else.
+// Never destroyed: the deleters of tensors that outlive static objects use them.
 // NOLINTBEGIN(*-non-const-global-variables)
 Counter& cpu_counter() {
-  static auto* const one = new Counter;
-  return *one;
+  static auto* const instance = new Counter;
+  return *instance;
 }
 Counter& meta_counter() {
-  static auto* const one = new Counter;
-  return *one;
+  static auto* const instance = new Counter;
+  return *instance;
 }
 Counter& counter_of(at::Device device) { return device.is_cpu() ? cpu_counter() : meta_counter(); }
 
-bool counted_here(at::Device device) { return device.is_cpu() || device.is_meta(); }
+bool has_counter(at::Device device) { return device.is_cpu() || device.is_meta(); }
 
-/// Large tensors lie in blocks that are kept for the next step. Under AddressSanitizer nothing is kept, so
-/// that it sees who uses a freed tensor.
+/// Minimum size for pooled tensors. AddressSanitizer builds pool nothing, so that uses after free are
+/// detected.
 #ifdef __SANITIZE_ADDRESS__
-constexpr std::size_t kPooled = SIZE_MAX;
+constexpr std::size_t kMinPooled = SIZE_MAX;
 #else
-constexpr std::size_t kPooled = BlockPool::kSmallest;
+constexpr std::size_t kMinPooled = HostMemoryPool::kMinBytes;
 #endif
 
-BlockPool& pool() {
-  static auto* const one = new BlockPool;
-  return *one;
+HostMemoryPool& pool() {
+  static auto* const instance = new HostMemoryPool;
+  return *instance;
 }
 // NOLINTEND(*-non-const-global-variables)
 
@@ -63,42 +63,43 @@ class CountingAllocator final : public c10::Allocator {
   c10::DataPtr allocate(std::size_t bytes) override {
     const at::Device cpu(at::kCPU);
     if (bytes == 0) return {nullptr, nullptr, &release, cpu};
-    const std::size_t whole = bytes + kHead;
-    auto* head = static_cast<std::byte*>(whole < kPooled ? inner_->raw_allocate(whole) : pool().take(whole));
-    new (head) Head{inner_, static_cast<std::int64_t>(bytes)};
+    const std::size_t total = bytes + kHeaderBytes;
+    auto* head =
+        static_cast<std::byte*>(total < kMinPooled ? inner_->raw_allocate(total) : pool().allocate(total));
+    new (head) Header{inner_, static_cast<std::int64_t>(bytes)};
     cpu_counter().add(static_cast<std::int64_t>(bytes));
-    void* data = head + kHead;
+    void* data = head + kHeaderBytes;
     return {data, data, &release, cpu};
   }
-  /// LibTorch's own kernels ask for memory by plain pointers; those must be what `release` takes.
+  /// LibTorch's kernels allocate through raw pointers, which `release` must accept.
   [[nodiscard]] c10::DeleterFnPtr raw_deleter() const override { return &release; }
   void copy_data(void* to, const void* from, std::size_t bytes) const override {
     inner_->copy_data(to, from, bytes);
   }
 
  private:
-  /// Lies in front of the memory handed out, whose alignment it keeps.
-  struct Head {
+  /// Header before the returned memory; preserves its alignment.
+  struct Header {
     c10::Allocator* inner;
     std::int64_t bytes;
   };
-  static constexpr std::size_t kHead = 64;
-  static_assert(sizeof(Head) <= kHead && c10::gAlignment <= kHead);
+  static constexpr std::size_t kHeaderBytes = 64;
+  static_assert(sizeof(Header) <= kHeaderBytes && c10::gAlignment <= kHeaderBytes);
 
   static void release(void* data) {
     if (data == nullptr) return;
-    std::byte* head = static_cast<std::byte*>(data) - kHead;
-    const Head known = *reinterpret_cast<Head*>(head);
-    cpu_counter().now -= known.bytes;
-    if (static_cast<std::size_t>(known.bytes) + kHead < kPooled)
-      known.inner->raw_deallocate(head);
+    std::byte* head = static_cast<std::byte*>(data) - kHeaderBytes;
+    const Header header = *reinterpret_cast<Header*>(head);
+    cpu_counter().now -= header.bytes;
+    if (static_cast<std::size_t>(header.bytes) + kHeaderBytes < kMinPooled)
+      header.inner->raw_deallocate(head);
     else
-      pool().give(head);
+      pool().free(head);
   }
   c10::Allocator* inner_;
 };
 
-/// Hands out no memory; the size travels with the storage.
+/// Returns no memory; the size is stored in the storage's context.
 class CountingMetaAllocator final : public c10::Allocator {
  public:
   c10::DataPtr allocate(std::size_t bytes) override {
@@ -131,7 +132,7 @@ void count_meta_memory() {
 }
 
 MemoryUse memory_use(at::Device device) {
-  if (counted_here(device)) {
+  if (has_counter(device)) {
     const Counter& counter = counter_of(device);
     return {static_cast<std::uint64_t>(counter.now.load()), static_cast<std::uint64_t>(counter.peak.load())};
   }
@@ -142,7 +143,7 @@ MemoryUse memory_use(at::Device device) {
 }
 
 void reset_peak(at::Device device) {
-  if (counted_here(device))
+  if (has_counter(device))
     counter_of(device).peak = counter_of(device).now.load();
   else
     c10::getDeviceAllocator(device.type())->resetPeakStats(device.index());

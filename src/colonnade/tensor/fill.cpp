@@ -14,23 +14,24 @@
 namespace colonnade::tensor {
 void fill_initial(at::Tensor local, const layout::ParamSpec& spec, const layout::Shard& shard,
                   std::uint64_t seed) {
-  COL_CHECK(local.is_contiguous() && local.device().is_cpu(),
-            "fill of {} must get a contiguous CPU tensor; got a {} one on {}; fill it before it moves",
-            spec.name, local.is_contiguous() ? "contiguous" : "strided", local.device().str());
+  COL_CHECK(
+      local.is_contiguous() && local.device().is_cpu(),
+      "initial values of {} must go to a contiguous CPU tensor; got a {} one on {}; initialize before moving",
+      spec.name, local.is_contiguous() ? "contiguous" : "strided", local.device().str());
   local.zero_();
   if (spec.init.kind == layout::InitKind::kZero) return;
   at::Tensor values = local.scalar_type() == at::kFloat ? local : at::zeros(local.sizes(), at::kFloat);
   float* out = values.data_ptr<float>();
   const Philox draw{seed * 0x9E3779B97F4A7C15ULL ^ stable_hash(spec.name)};
   constexpr std::int64_t kGrain = 1 << 15;
-  const auto draw_run = [&](const layout::Stretch& run) {
+  const auto fill_run = [&](const layout::ElementSpan& run) {
     float* to = out + run.local;
     if (spec.init.kind == layout::InitKind::kOne) return void(std::fill_n(to, run.length, 1.0F));
     at::parallel_for(0, run.length, kGrain, [&](std::int64_t begin, std::int64_t end) {
       normal_run(draw, run.global + begin, end - begin, static_cast<float>(spec.init.std), to + begin);
     });
   };
-  for (const layout::Part& part : shard.parts) layout::for_each_stretch(spec, shard, part, draw_run);
+  for (const layout::ShardBox& part : shard.boxes) layout::for_each_span(spec, shard, part, fill_run);
   if (!values.is_same(local)) local.copy_(values);
 }
 

@@ -1,4 +1,4 @@
-// Initial values as a pure function of (seed, parameter name, global element), whatever the layout.
+// Initial values as a pure function of (seed, parameter name, global element), independent of the layout.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,9 +9,9 @@
 
 namespace colonnade::tensor {
 
-/// Writes the initial values of one rank's part into `local` (CPU, shape shard.shape): element g of
-/// the global tensor (row-major, without filling) is normal number g (normal.h) of Philox key
-/// (seed, name), times spec.init.std; constants for kZero and kOne. Filling becomes zero.
+/// Writes the initial values of one rank's shard into `local` (CPU, shape shard.shape): element g of the
+/// global tensor (row-major, without padding) is normal number g (normal.h) of Philox key (seed, name), times
+/// spec.init.std; constant for kZero and kOne. Padding becomes zero.
 void fill_initial(at::Tensor local, const layout::ParamSpec& spec, const layout::Shard& shard,
                   std::uint64_t seed);
 

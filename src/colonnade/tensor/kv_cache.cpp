@@ -8,10 +8,10 @@
 namespace colonnade::tensor {
 namespace {
 
-at::Tensor grown(const at::Tensor& old, const at::Tensor& like, std::int64_t filled, std::int64_t capacity) {
-  at::Tensor bigger = at::empty({like.size(0), like.size(1), capacity, like.size(3)}, like.options());
-  if (old.defined()) bigger.narrow(2, 0, filled).copy_(old.narrow(2, 0, filled));
-  return bigger;
+at::Tensor grown(const at::Tensor& old, const at::Tensor& like, std::int64_t length, std::int64_t capacity) {
+  at::Tensor larger = at::empty({like.size(0), like.size(1), capacity, like.size(3)}, like.options());
+  if (old.defined()) larger.narrow(2, 0, length).copy_(old.narrow(2, 0, length));
+  return larger;
 }
 
 }  // namespace

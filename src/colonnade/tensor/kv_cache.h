@@ -1,4 +1,4 @@
-// Keys and values of the tokens already read, while text is generated.
+// Key-value cache for text generation.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,14 +9,14 @@
 
 namespace colonnade::tensor {
 
-/// One entry per layer that this process holds: keys and values [b, groups, length, d], grown by
-/// doubling. All layers of a pass see the same `length` of earlier tokens; advance() after the pass.
+/// One entry per local layer: keys and values [b, groups, length, d], with capacity grown by doubling. All
+/// layers of a pass see the same `length` of earlier tokens; call advance() after the pass.
 class KeyValueCache {
  public:
-  /// Appends `k` and `v` [b, groups, n, d] of the new tokens to layer's entry and gives views of all
+  /// Appends `k` and `v` [b, groups, n, d] of the new tokens to the entry of `layer`; returns views of all
   /// keys and values so far.
   std::pair<at::Tensor, at::Tensor> append(std::int64_t layer, const at::Tensor& k, const at::Tensor& v);
-  /// Tokens before the present pass.
+  /// Number of cached tokens before the current pass.
   [[nodiscard]] std::int64_t length() const { return length_; }
   void advance(std::int64_t tokens) { length_ += tokens; }
 

@@ -1,4 +1,4 @@
-// See normal.h. One body of plain loops over blocks of counters, compiled for three widths of vectors.
+// See normal.h. One body of plain loops over blocks of counters, compiled for three vector widths.
 #include "colonnade/tensor/normal.h"
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace colonnade::tensor {
 namespace {
 
-constexpr int kCounters = 64;  // of a block: all its words stay in the first-level cache
+constexpr int kCounters = 64;  // counters per block: all its words fit in L1 cache
 constexpr int kNumbers = 4 * kCounters;
 
 struct Words {
@@ -42,8 +42,8 @@ struct Words {
   }
 }
 
-/// sqrt(-2 log(n / 2^24)) for n = (word >> 8) + 1. With n = 2^e m, m in [2/3, 4/3): log m is 2 atanh z of
-/// z = (m - 1) / (m + 1), whose series ends within float precision at z^9.
+/// sqrt(-2 log(n / 2^24)) for n = (word >> 8) + 1. With n = 2^e m, m in [2/3, 4/3), log m = 2 atanh z for
+/// z = (m - 1) / (m + 1); the series up to z^9 reaches float precision.
 [[gnu::always_inline]] inline float radius(std::uint32_t word) {
   const auto n = static_cast<float>(static_cast<std::int32_t>(word >> 8) + 1);
   const auto bits = std::bit_cast<std::int32_t>(n);
@@ -56,8 +56,8 @@ struct Words {
   return std::sqrt(-2.0F * log);
 }
 
-/// Cosine and sine of 2 pi word / 2^32: the nearest quarter turn, and Taylor series of the rest.
-[[gnu::always_inline]] inline void turn(std::uint32_t word, float& cosine, float& sine) {
+/// Cosine and sine of 2 pi word / 2^32: reduction to the nearest quarter turn, then Taylor series.
+[[gnu::always_inline]] inline void sincos_turn(std::uint32_t word, float& cosine, float& sine) {
   const std::uint32_t quarter = (word + 0x20000000U) >> 30;
   const auto rest = static_cast<float>(static_cast<std::int32_t>(word - (quarter << 30)));
   const float y = rest * 1.46291807927e-9F;  // 2 pi / 2^32: y within +- pi / 4
@@ -66,10 +66,10 @@ struct Words {
       y * (1.0F + y2 * (-1.0F / 6 + y2 * (1.0F / 120 + y2 * (-1.0F / 5040 + y2 * (1.0F / 362880)))));
   const float c = 1.0F + y2 * (-1.0F / 2 + y2 * (1.0F / 24 + y2 * (-1.0F / 720 + y2 * (1.0F / 40320))));
   const bool swapped = (quarter & 1U) != 0;
-  const float x_part = swapped ? s : c;
-  const float y_part = swapped ? c : s;
-  cosine = ((quarter + 1U) & 2U) != 0 ? -x_part : x_part;
-  sine = (quarter & 2U) != 0 ? -y_part : y_part;
+  const float cos_abs = swapped ? s : c;
+  const float sin_abs = swapped ? c : s;
+  cosine = ((quarter + 1U) & 2U) != 0 ? -cos_abs : cos_abs;
+  sine = (quarter & 2U) != 0 ? -sin_abs : sin_abs;
 }
 
 /// The kNumbers numbers of kCounters counters.
@@ -81,7 +81,7 @@ struct Words {
     for (int i = 0; i < kCounters; ++i) {
       const float length = radius(words.w[j][i]) * std;
       float cosine = 0, sine = 0;
-      turn(words.w[j + 1][i], cosine, sine);
+      sincos_turn(words.w[j + 1][i], cosine, sine);
       parts[j][i] = length * cosine;
       parts[j + 1][i] = length * sine;
     }
@@ -117,7 +117,7 @@ Block best_block() {
 
 void normal_run(const Philox& draw, std::int64_t first, std::int64_t count, float std, float* out) {
   static const Block kBlock = best_block();
-  float some[kNumbers];
+  float partial[kNumbers];
   for (std::int64_t done = 0; done < count;) {
     const std::int64_t g = first + done;
     const std::int64_t offset = g % 4;
@@ -126,8 +126,8 @@ void normal_run(const Philox& draw, std::int64_t first, std::int64_t count, floa
     if (take == kNumbers) {
       kBlock(draw.key, counter, std, out + done);
     } else {
-      kBlock(draw.key, counter, std, some);
-      std::copy_n(some + offset, take, out + done);
+      kBlock(draw.key, counter, std, partial);
+      std::copy_n(partial + offset, take, out + done);
     }
     done += take;
   }

@@ -10,17 +10,17 @@
 #include <utility>
 
 #include "colonnade/base/error.h"
-#include "colonnade/tensor/deferred.h"
+#include "colonnade/tensor/deferred_weight_grads.h"
 #include "colonnade/tensor/fill.h"
 #include "colonnade/tensor/storage.h"
 
 namespace colonnade::tensor {
 
-/// Runs after the AccumulateGrad node of a parameter, whether or not a gradient reached it: ops that
-/// wrote main_grad themselves hand autograd an undefined gradient.
-class AfterGradient final : public torch::autograd::FunctionPostHook {
+/// Runs after the AccumulateGrad node of a parameter, with or without a gradient: ops that write main_grad
+/// directly return an undefined gradient to autograd.
+class GradHook final : public torch::autograd::FunctionPostHook {
  public:
-  explicit AfterGradient(Parameter* parameter) : parameter_(parameter) {}
+  explicit GradHook(Parameter* parameter) : parameter_(parameter) {}
   torch::autograd::variable_list operator()(const torch::autograd::variable_list& outputs,
                                             const torch::autograd::variable_list&) override {
     parameter_->after_backward();
@@ -39,8 +39,8 @@ at::ScalarType grad_type(const at::Tensor& value) {
 
 }  // namespace
 
-at::Tensor box_of(const at::Tensor& tensor, const std::vector<std::int64_t>& offset,
-                  const std::vector<std::int64_t>& length) {
+at::Tensor box_view(const at::Tensor& tensor, const std::vector<std::int64_t>& offset,
+                    const std::vector<std::int64_t>& length) {
   at::Tensor box = tensor;
   for (std::size_t d = 0; d < offset.size(); ++d)
     box = box.narrow(static_cast<std::int64_t>(d), offset[d], length[d]);
@@ -56,16 +56,16 @@ Parameter::Parameter(layout::ParamSpec given, const layout::Position& position,
     return;
   }
   value = at::empty(shard.shape, options).set_requires_grad(true);
-  watch();
+  add_grad_hook();
 }
 
 Parameter::~Parameter() {
   if (accumulator_) accumulator_->del_post_hook(hook_);
 }
 
-void Parameter::watch() {
+void Parameter::add_grad_hook() {
   accumulator_ = torch::autograd::impl::grad_accumulator(value);
-  hook_ = accumulator_->add_post_hook(std::make_unique<AfterGradient>(this));
+  hook_ = accumulator_->add_post_hook(std::make_unique<GradHook>(this));
 }
 
 void Parameter::after_backward() {
@@ -74,7 +74,7 @@ void Parameter::after_backward() {
     accumulate(grad);
     grad.reset();
   }
-  const bool incomplete = std::exchange(left_products_, false);
+  const bool incomplete = std::exchange(deferred_in_pass_, false);
   if (on_grad_ready && !incomplete) on_grad_ready();
 }
 
@@ -86,10 +86,10 @@ void Parameter::initialize(std::uint64_t seed) {
   if (!value.device().is_cpu()) value.copy_(local);
 }
 
-void Parameter::put_off(std::optional<std::uint64_t> seed) {
+void Parameter::defer_init(std::optional<std::uint64_t> seed) {
   if (!spec.trained) return;
   release(value.storage());
-  fill_ = [this, seed] {
+  deferred_init_ = [this, seed] {
     if (seed)
       initialize(*seed);
     else
@@ -100,15 +100,16 @@ void Parameter::put_off(std::optional<std::uint64_t> seed) {
 void Parameter::move_value_to(at::Tensor storage) {
   const at::NoGradGuard no_grad;
   at::Tensor view = storage.view(shard.shape);
-  if (!value.is_meta() && !fill_) view.copy_(value);
+  if (!value.is_meta() && !deferred_init_) view.copy_(value);
   value.set_data(view);
-  if (fill_) std::exchange(fill_, nullptr)();
+  if (deferred_init_) std::exchange(deferred_init_, nullptr)();
 }
 
 void Parameter::move_grad_to(at::Tensor storage) {
-  COL_CHECK(fresh_,
-            "gradient of {} must move before anything is accumulated; got a move after it; move it first",
-            spec.name);
+  COL_CHECK(
+      grad_empty_,
+      "gradient of {} must move before anything is accumulated; got a later move; call move_grad_to() first",
+      spec.name);
   main_grad = storage.view(shard.shape);
 }
 
@@ -119,42 +120,42 @@ void Parameter::allocate_grad() {
 void Parameter::accumulate(const at::Tensor& grad) {
   const at::NoGradGuard no_grad;
   allocate_grad();
-  if (fresh_)
+  if (grad_empty_)
     main_grad.copy_(grad);
   else
     main_grad.add_(grad);
-  fresh_ = false;
+  grad_empty_ = false;
 }
 
-void Parameter::accumulate_product(const at::Tensor& a, const at::Tensor& b) {
-  // Without the graph that the factors come from, which would wait with them.
-  add_product([this, a = a.detach(), b = b.detach()] {
+void Parameter::accumulate_weight_grad(const at::Tensor& a, const at::Tensor& b) {
+  // Detached, so that deferred operands do not keep their graph alive.
+  add_weight_grad([this, a = a.detach(), b = b.detach()] {
     allocate_grad();
     const at::ScalarType type = main_grad.scalar_type();
     if (a.scalar_type() == type) {
-      main_grad.addmm_(a.t(), b, /*beta=*/fresh_ ? 0 : 1);
-      fresh_ = false;
+      main_grad.addmm_(a.t(), b, /*beta=*/grad_empty_ ? 0 : 1);
+      grad_empty_ = false;
     } else if (a.is_cuda()) {
       accumulate(at::mm(a.t(), b, type));
     } else {
-      accumulate(at::mm(a.t(), b));  // products with a wider result exist for CUDA only
+      accumulate(at::mm(a.t(), b));  // mm with a wider output dtype exists for CUDA only
     }
   });
 }
 
-void Parameter::add_product(std::function<void()> add) {
+void Parameter::add_weight_grad(std::function<void()> add) {
   if (deferred_ != nullptr) {
-    left_products_ = true;
+    deferred_in_pass_ = true;
     return deferred_->push(*this, std::move(add));
   }
   const at::NoGradGuard no_grad;
   add();
 }
 
-at::Tensor& Parameter::grad_to_add_to() {
+at::Tensor& Parameter::main_grad_for_add() {
   allocate_grad();
-  if (fresh_) main_grad.zero_();
-  fresh_ = false;
+  if (grad_empty_) main_grad.zero_();
+  grad_empty_ = false;
   return main_grad;
 }
 

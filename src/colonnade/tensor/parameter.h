@@ -1,5 +1,5 @@
-// A parameter at run time: the local tensor, the fp32 gradient it accumulates into, and the spec
-// that everything else is derived from.
+// A parameter at run time: the local tensor, its fp32 gradient accumulator, and the spec from which
+// everything else is derived.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -18,75 +18,75 @@ struct Node;
 
 namespace colonnade::tensor {
 
-class DeferredProducts;
+class DeferredWeightGrads;
 
-/// The view offset[d] <= i[d] < offset[d] + length[d]; of the parts of a layout::Shard.
-at::Tensor box_of(const at::Tensor& tensor, const std::vector<std::int64_t>& offset,
-                  const std::vector<std::int64_t>& length);
+/// The view offset[d] <= i[d] < offset[d] + length[d]; used for the parts of a layout::Shard.
+at::Tensor box_view(const at::Tensor& tensor, const std::vector<std::int64_t>& offset,
+                    const std::vector<std::int64_t>& length);
 
-/// Owned by the block that computes with it; data parallelism and the optimizer hold pointers, so
-/// it does not move. `value` requires grad where it is trained. `main_grad` has the shape of `value` in fp32
-/// (float64 for float64 parameters); it is allocated by the first gradient unless data_parallel::GradBuffers
-/// has made it a view into a bucket before.
+/// Owned by its block; data parallelism and the optimizer hold pointers to it, so it is not movable. `value`
+/// requires grad if trained. `main_grad` has the shape of `value` in fp32 (float64 for float64 parameters);
+/// the first gradient allocates it unless data_parallel::GradBuffers has already made it a view into a
+/// bucket.
 class Parameter {
  public:
-  /// Allocates the local part of the rank at `position`; values are undefined until initialize(). On
-  /// meta devices nothing is ever filled.
+  /// Allocates the shard of the rank at `position`; values are undefined until initialize(), and always on
+  /// meta.
   Parameter(layout::ParamSpec spec, const layout::Position& position, const at::TensorOptions& options);
   ~Parameter();
   Parameter(const Parameter&) = delete;
   Parameter& operator=(const Parameter&) = delete;
 
-  /// Fills the local part with the values that (seed, name, global element) stand for; filling rows
-  /// become zero. The same on every layout and device.
+  /// Sets the shard's initial values, a function of (seed, name, global element); padding rows become zero.
+  /// Equal on every layout and device.
   void initialize(std::uint64_t seed);
 
-  /// Frees the memory of the value, which nobody may read until move_value_to() gives it another. It will be
-  /// filled as initialize(seed) does, or with zeros without a seed. Nothing to do where it is not trained.
-  void put_off(std::optional<std::uint64_t> seed);
-  /// Moves the value into `storage` (same numel, flat), which it is a view of from now on.
+  /// Frees the memory of the value, which must not be read before move_value_to(). That call then initializes
+  /// it like initialize(seed), or with zeros without a seed. No-op for untrained parameters.
+  void defer_init(std::optional<std::uint64_t> seed);
+  /// Moves the value into `storage` (same numel, flat); `value` becomes a view of it.
   void move_value_to(at::Tensor storage);
   /// Makes main_grad a view of `storage` (same numel, flat).
   void move_grad_to(at::Tensor storage);
 
-  /// Adds `grad` to main_grad. The first call after zero_grad() writes instead of adding.
+  /// Adds `grad` to main_grad. The first call after zero_grad() overwrites instead of adding.
   void accumulate(const at::Tensor& grad);
-  /// main_grad += a^T b for 2-D `a` [n, out] and `b` [n, in] without a temporary where the types
-  /// allow it: the weight gradient of a linear layer.
-  void accumulate_product(const at::Tensor& a, const at::Tensor& b);
-  /// Calls `add`, which adds a product to main_grad, or leaves it in the list of defer_products_to(): nothing
-  /// that it holds may change after. Autograd records nothing of it.
-  void add_product(std::function<void()> add);
-  /// From now on add_product() leaves its products in `list`; null: it computes them. A backward pass that
-  /// left some does not call on_grad_ready; list->run() does.
-  void defer_products_to(DeferredProducts* list) { deferred_ = list; }
-  /// main_grad for kernels that add in place: cleared first if nothing was accumulated yet.
-  at::Tensor& grad_to_add_to();
-  /// Forgets the gradient; costs nothing, the memory is overwritten by the next accumulate().
-  void zero_grad() { fresh_ = true; }
-  /// False while nothing was accumulated since zero_grad().
-  [[nodiscard]] bool has_grad() const { return !fresh_; }
+  /// main_grad += a^T b for `a` [n, out] and `b` [n, in], the weight gradient of a linear layer; without a
+  /// temporary if the dtypes allow it.
+  void accumulate_weight_grad(const at::Tensor& a, const at::Tensor& b);
+  /// Calls `add`, which adds a matmul to main_grad, or defers it (defer_weight_grads_to); its operands must
+  /// not change afterwards. Not recorded by autograd.
+  void add_weight_grad(std::function<void()> add);
+  /// Makes add_weight_grad() defer to `list`; null: compute immediately. After a backward pass with deferred
+  /// matmuls, list->run() calls on_grad_ready instead of the pass.
+  void defer_weight_grads_to(DeferredWeightGrads* list) { deferred_ = list; }
+  /// main_grad for kernels that add in place; zeroed first if nothing has been accumulated yet.
+  at::Tensor& main_grad_for_add();
+  /// Discards the gradient at no cost; the next accumulate() overwrites the memory.
+  void zero_grad() { grad_empty_ = true; }
+  /// Whether a gradient has been accumulated since zero_grad().
+  [[nodiscard]] bool has_grad() const { return !grad_empty_; }
 
   at::Tensor value;
   at::Tensor main_grad;
   const layout::ParamSpec spec;
   const layout::Shard shard;
-  /// A copy whose owner is another stage (tied embeddings): not saved, not counted in norms.
-  bool is_copy = false;
-  /// Called in the backward pass when the last use of the parameter has given its gradient, on the
-  /// thread that runs the backward pass, or when products that it left are done.
+  /// Copy of a tied parameter owned elsewhere (such as tied embeddings): not saved, not counted in norms.
+  bool is_tied_copy = false;
+  /// Called when the gradient is complete: in the backward pass after the last use of the parameter, on that
+  /// pass's thread, or after its deferred matmuls.
   std::function<void()> on_grad_ready;
 
  private:
   void allocate_grad();
   void after_backward();
-  void watch();  ///< hooks the autograd node behind which the gradient of `value` is complete
+  void add_grad_hook();  ///< hooks the autograd node after which the gradient of `value` is complete
 
-  friend class AfterGradient;
-  bool fresh_ = true;
-  std::function<void()> fill_;  ///< of a value that was put off
-  DeferredProducts* deferred_ = nullptr;
-  bool left_products_ = false;  ///< in the backward pass that runs
+  friend class GradHook;
+  bool grad_empty_ = true;
+  std::function<void()> deferred_init_;  ///< deferred initialization
+  DeferredWeightGrads* deferred_ = nullptr;
+  bool deferred_in_pass_ = false;  ///< in the current backward pass
   std::shared_ptr<torch::autograd::Node> accumulator_;
   std::uintptr_t hook_ = 0;
 };

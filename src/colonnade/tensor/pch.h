@@ -1,4 +1,4 @@
-// The headers that nearly every tensor source needs, and JSON, compiled once per build folder.
+// Precompiled header: LibTorch, fmt and JSON, compiled once per build folder.
 #pragma once
 
 #include <ATen/ATen.h>

@@ -11,12 +11,12 @@ void release(const c10::Storage& storage) {
   impl->set_nbytes(0);
 }
 
-void restore(const c10::Storage& storage, const c10::Storage& made) {
-  c10::StorageImpl* from = made.unsafeGetStorageImpl();
+void restore(const c10::Storage& storage, const c10::Storage& source) {
+  c10::StorageImpl* from = source.unsafeGetStorageImpl();
   c10::StorageImpl* to = storage.unsafeGetStorageImpl();
   to->set_nbytes(from->nbytes());
   to->set_data_ptr_noswap(std::move(from->_mutable_data_ptr_no_checks()));
-  release(made);
+  release(source);
 }
 
 }  // namespace colonnade::tensor

@@ -1,5 +1,5 @@
-// Memory that a tensor lets go of while nobody reads it, and gets back before somebody does. Every tensor on
-// the storage, views and what autograd saved included, loses and finds its elements with it.
+// Freeing and restoring the memory of a storage while its tensors exist. Affects every tensor on the storage,
+// including views and tensors saved by autograd.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -9,7 +9,7 @@ namespace colonnade::tensor {
 /// Frees the memory under `storage`; its tensors keep their shapes and must not be read.
 void release(const c10::Storage& storage);
 
-/// Moves the memory of `made` under `storage`: as many bytes, on the same device. `made` has none after it.
-void restore(const c10::Storage& storage, const c10::Storage& made);
+/// Moves the memory of `source` into `storage`: equal size, same device. `source` is empty afterwards.
+void restore(const c10::Storage& storage, const c10::Storage& source);
 
 }  // namespace colonnade::tensor

@@ -11,26 +11,26 @@
 namespace colonnade::tensor {
 namespace {
 
-/// The type is that of devices; the CPU's allocator has words only.
-bool lacks_memory(const c10::Error& error, std::string_view text) {
+/// Device allocators throw their own type; the CPU allocator has only a message.
+bool is_out_of_memory(const c10::Error& error, std::string_view text) {
   return dynamic_cast<const c10::OutOfMemoryError*>(&error) != nullptr ||
          text.find("can't allocate memory") != text.npos;
 }
 
 }  // namespace
 
-int retell_torch_errors(const std::function<int()>& body) {
+int translate_torch_errors(const std::function<int()>& body) {
   try {
     return body();
   } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace();
-    if (lacks_memory(error, text))
-      throw Error(fmt::format(
-          "memory: there is not enough; got {}; see `colonnade plan` for what a run needs", text));
-    throw Error(fmt::format(
-        "LibTorch: it must get what it can work with; got {}; this is a defect of Colonnade, please "
-        "report it with the settings (TORCH_SHOW_CPP_STACKTRACES=1 tells where)",
-        text));
+    if (is_out_of_memory(error, text))
+      throw Error(
+          fmt::format("memory must suffice; got {}; see `colonnade plan` for the memory of a run", text));
+    throw Error(
+        fmt::format("LibTorch must not fail; got {}; this is a defect of Colonnade, please "
+                    "report it with the settings (TORCH_SHOW_CPP_STACKTRACES=1 shows the location)",
+                    text));
   }
 }
 

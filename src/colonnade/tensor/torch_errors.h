@@ -1,13 +1,12 @@
-// What LibTorch throws, in the program's own words.
+// Translation of LibTorch's exceptions.
 #pragma once
 
 #include <functional>
 
 namespace colonnade::tensor {
 
-/// Runs `body` and returns what it does. An error of LibTorch that comes out of it is thrown on as Error, on
-/// few lines and without the frames of C++ that LibTorch adds: too little memory with the way out, all others
-/// as what they are, defects of this program, with the words to report them.
-int retell_torch_errors(const std::function<int()>& body);
+/// Runs `body` and returns its result. Rethrows a LibTorch error as an Error without the C++ stack trace: out
+/// of memory with a fix, anything else as a defect of this program to be reported.
+int translate_torch_errors(const std::function<int()>& body);
 
 }  // namespace colonnade::tensor

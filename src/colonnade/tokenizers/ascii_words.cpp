@@ -1,4 +1,4 @@
-// See ascii_words.h. Bit i of every mask stands for the byte at + i.
+// See ascii_words.h. Bit i of every mask is the byte at + i.
 #include "colonnade/tokenizers/ascii_words.h"
 
 #include <algorithm>
@@ -15,15 +15,16 @@ namespace colonnade::tokenizers {
 namespace {
 
 struct Masks {
-  std::uint64_t letters = 0, upper = 0, digits = 0, gaps = 0, lines = 0, spaces = 0, quotes = 0, slashes = 0;
+  std::uint64_t letters = 0, upper = 0, digits = 0, whitespace = 0, newlines = 0, spaces = 0, quotes = 0,
+                slashes = 0;
   std::uint64_t other = 0;  ///< not ASCII
 };
 
-/// Classes of 64 bytes, sixteen at a time. Comparing gives bytes of 0 or -1.
-struct Plain {
+/// Classifies 64 bytes, 16 at a time. Vector compares give bytes of 0 or -1.
+struct Baseline {
   using Bytes = signed char __attribute__((vector_size(16)));
 
-  /// One bit for each byte of 0 or -1.
+  /// One bit per byte of 0 or -1.
   static std::uint64_t bits_of(Bytes bytes) {
 #ifdef __x86_64__
     return static_cast<std::uint32_t>(_mm_movemask_epi8(reinterpret_cast<__m128i>(bytes)));
@@ -45,8 +46,8 @@ struct Plain {
       masks.letters |= bits_of((small >= 'a') & (small <= 'z')) << i;
       masks.upper |= bits_of(v <= 'Z') << i;
       masks.digits |= bits_of((v >= '0') & (v <= '9')) << i;
-      masks.gaps |= bits_of((v == ' ') | ((v >= '\t') & (v <= '\r'))) << i;
-      masks.lines |= bits_of((v == '\n') | (v == '\r')) << i;
+      masks.whitespace |= bits_of((v == ' ') | ((v >= '\t') & (v <= '\r'))) << i;
+      masks.newlines |= bits_of((v == '\n') | (v == '\r')) << i;
       masks.spaces |= bits_of(v == ' ') << i;
       masks.quotes |= bits_of(v == '\'') << i;
       masks.slashes |= bits_of(v == '/') << i;
@@ -60,7 +61,7 @@ struct Plain {
 #define COL_AVX2 gnu::target("avx2,bmi,bmi2,popcnt")
 #define COL_AVX512 gnu::target("avx2,bmi,bmi2,popcnt,avx512f,avx512bw")
 
-/// The same, 32 at a time.
+/// Classifies 64 bytes, 32 at a time.
 struct Avx2 {
   struct Pair {
     __m256i low, high;
@@ -87,8 +88,8 @@ struct Avx2 {
     masks.upper = ~above(v, 'Z');
     masks.digits = above(v, '0' - 1) & ~above(v, '9');
     masks.spaces = is(v, ' ');
-    masks.gaps = masks.spaces | (above(v, '\t' - 1) & ~above(v, '\r'));
-    masks.lines = is(v, '\n') | is(v, '\r');
+    masks.whitespace = masks.spaces | (above(v, '\t' - 1) & ~above(v, '\r'));
+    masks.newlines = is(v, '\n') | is(v, '\r');
     masks.quotes = is(v, '\'');
     masks.slashes = is(v, '/');
     masks.other = bits(v.low, v.high);
@@ -96,7 +97,7 @@ struct Avx2 {
   }
 };
 
-/// The same, all at once.
+/// Classifies 64 bytes at once.
 struct Avx512 {
   [[COL_AVX512]] static std::uint64_t is(__m512i v, char c) {
     return _mm512_cmpeq_epi8_mask(v, _mm512_set1_epi8(c));
@@ -112,8 +113,8 @@ struct Avx512 {
     masks.upper = _mm512_cmple_epi8_mask(v, _mm512_set1_epi8('Z'));
     masks.digits = within(v, '0', '9');
     masks.spaces = is(v, ' ');
-    masks.gaps = masks.spaces | within(v, '\t', '\r');
-    masks.lines = is(v, '\n') | is(v, '\r');
+    masks.whitespace = masks.spaces | within(v, '\t', '\r');
+    masks.newlines = is(v, '\n') | is(v, '\r');
     masks.quotes = is(v, '\'');
     masks.slashes = is(v, '/');
     masks.other = _mm512_movepi8_mask(v);
@@ -122,10 +123,11 @@ struct Avx512 {
 };
 #endif
 
+/// Mask of the bits below `bit`.
 std::uint64_t below(int bit) { return bit >= 64 ? ~std::uint64_t{0} : (std::uint64_t{1} << bit) - 1; }
 
-/// Bytes of a contraction behind an apostrophe at `quote`, the apostrophe included; 0: none. `size`: of the
-/// window.
+/// Length of the contraction at the apostrophe `quote`, the apostrophe included; 0 if there is none. `size`:
+/// bytes in the window.
 template <bool kAnyCase>
 int contraction(const char* bytes, int quote, int size) {
   const auto letter = [&](int i) {
@@ -138,90 +140,90 @@ int contraction(const char* bytes, int quote, int size) {
   return ((first == 'r' || first == 'v') && second == 'e') || (first == 'l' && second == 'l') ? 3 : 0;
 }
 
-/// Makes the contractions behind `quotes` words of their own (kSuffix: the ends of the words before them).
+/// Makes the contractions at `quotes` separate words (kSuffix: parts of the words before them).
 template <bool kAnyCase, bool kSuffix>
-std::uint64_t cut_contractions(const char* bytes, int size, std::uint64_t quotes, std::uint64_t letters,
-                               std::uint64_t begins) {
+std::uint64_t split_contractions(const char* bytes, int size, std::uint64_t quotes, std::uint64_t letters,
+                                 std::uint64_t starts) {
   for (int done = -1; quotes != 0; quotes &= quotes - 1) {
     const int quote = std::countr_zero(quotes);
     const int length = kSuffix && quote == done ? 0 : contraction<kAnyCase>(bytes, quote, size);
     if (length == 0) continue;
     done = quote + length;
-    begins &= ~(below(done) & ~below(kSuffix ? quote : quote + 1));
-    if (done < 64) begins |= letters & std::uint64_t{1} << done;
+    starts &= ~(below(done) & ~below(kSuffix ? quote : quote + 1));
+    if (done < 64) starts |= letters & std::uint64_t{1} << done;
   }
-  return begins;
+  return starts;
 }
 
-/// Where white space begins that follows the last line end of its run and is not the only character there.
-/// `blanks`: white space but line ends; `lines`: line ends that are white space of their own.
-std::uint64_t behind_lines(std::uint64_t blanks, std::uint64_t lines, int size) {
-  std::uint64_t begins = lines << 1 & blanks;
-  if (begins == 0) return 0;
+/// Starts of the white space that follows the last newline of its run.
+/// `blanks`: white space other than newlines; `newlines`: newlines that do not belong to symbols.
+std::uint64_t after_newlines(std::uint64_t blanks, std::uint64_t newlines, int size) {
+  std::uint64_t starts = newlines << 1 & blanks;
+  if (starts == 0) return 0;
   const std::uint64_t inside = below(size);
-  if ((blanks >> (size - 1) & 1) != 0) {  // the run that touches the end of the window is not known
+  if ((blanks >> (size - 1) & 1) != 0) {  // a run that reaches the end of the window is undecided
     const std::uint64_t rest = ~blanks & inside;
-    begins &= below(rest == 0 ? 0 : 64 - std::countl_zero(rest));
+    starts &= below(rest == 0 ? 0 : 64 - std::countl_zero(rest));
   }
-  for (std::uint64_t wrong = (blanks + begins) & lines; wrong != 0; wrong &= wrong - 1) {
-    const std::uint64_t before = begins & (below(std::countr_zero(wrong)));
-    begins &= ~std::bit_floor(before);
+  for (std::uint64_t wrong = (blanks + starts) & newlines; wrong != 0; wrong &= wrong - 1) {
+    const std::uint64_t before = starts & (below(std::countr_zero(wrong)));
+    starts &= ~std::bit_floor(before);
   }
-  return begins;
+  return starts;
 }
 
-std::uint64_t begins_gpt2(const char* bytes, const Masks& m, int size) {
-  const std::uint64_t signs = below(size) & ~(m.letters | m.digits | m.gaps);
-  const std::uint64_t last = m.gaps & (m.letters | m.digits | signs) >> 1;  // of a run of white space
+std::uint64_t word_starts_gpt2(const char* bytes, const Masks& m, int size) {
+  const std::uint64_t symbols = below(size) & ~(m.letters | m.digits | m.whitespace);
+  const std::uint64_t last =
+      m.whitespace & (m.letters | m.digits | symbols) >> 1;  // last character of a run of white space
   const std::uint64_t joined = (last & m.spaces) << 1;
   const auto first = [](std::uint64_t run) { return run & ~(run << 1); };
-  std::uint64_t begins =
-      first(m.gaps) | last | ((first(m.letters) | first(m.digits) | first(signs)) & ~joined);
-  const std::uint64_t quotes = m.quotes & begins & m.letters >> 1;
+  std::uint64_t starts =
+      first(m.whitespace) | last | ((first(m.letters) | first(m.digits) | first(symbols)) & ~joined);
+  const std::uint64_t quotes = m.quotes & starts & m.letters >> 1;
   if ((quotes & ~below(size - 2)) != 0)
-    begins &= below(size - 1);  // whether a second letter follows is not known
-  return quotes == 0 ? begins : cut_contractions<false, false>(bytes, size, quotes, m.letters, begins);
+    starts &= below(size - 1);  // undecided: a second letter may follow the window
+  return quotes == 0 ? starts : split_contractions<false, false>(bytes, size, quotes, m.letters, starts);
 }
 
-/// Llama-3's and o200k's.
-template <AsciiRule kRule>
-std::uint64_t begins_llama3(const char* bytes, const Masks& m, int size) {
-  constexpr bool kCased = kRule.family == WordFamily::kO200k;
+/// Word starts of the patterns derived from Llama-3's and o200k's.
+template <AsciiPattern kPattern>
+std::uint64_t word_starts_llama3(const char* bytes, const Masks& m, int size) {
+  constexpr bool kCased = kPattern.base == BasePattern::kO200k;
   const auto first = [](std::uint64_t run) { return run & ~(run << 1); };
-  const std::uint64_t signs = below(size) & ~(m.letters | m.digits | m.gaps);
+  const std::uint64_t symbols = below(size) & ~(m.letters | m.digits | m.whitespace);
   const std::uint64_t tails =
-      m.lines & ~(m.lines + (signs << 1 & m.lines));  // line ends that belong to signs
-  const std::uint64_t gaps = m.gaps & ~tails, blanks = gaps & ~m.lines;
-  const std::uint64_t last = blanks & (m.letters | m.digits | signs) >> 1;
-  const std::uint64_t spaced = (last & m.spaces) << 1;  // behind a space that signs take
-  const std::uint64_t sign = first(signs) & ~spaced;
-  const std::uint64_t prefix = last | sign;  // one character that letters take
-  std::uint64_t begins = first(gaps) | last | behind_lines(blanks, gaps & m.lines, size) | sign |
-                         (first(m.letters) & ~(prefix << 1));
-  if constexpr (kRule.digits == 1) {
-    begins |= m.digits;
+      m.newlines & ~(m.newlines + (symbols << 1 & m.newlines));  // newlines that belong to symbols
+  const std::uint64_t whitespace = m.whitespace & ~tails, blanks = whitespace & ~m.newlines;
+  const std::uint64_t last = blanks & (m.letters | m.digits | symbols) >> 1;
+  const std::uint64_t spaced = (last & m.spaces) << 1;  // symbols with a leading space
+  const std::uint64_t symbol = first(symbols) & ~spaced;
+  const std::uint64_t prefix = last | symbol;  // one-character prefix of a word
+  std::uint64_t starts = first(whitespace) | last | after_newlines(blanks, whitespace & m.newlines, size) |
+                         symbol | (first(m.letters) & ~(prefix << 1));
+  if constexpr (kPattern.max_digits == 1) {
+    starts |= m.digits;
   } else {
     const std::uint64_t three = m.digits & m.digits >> 1 & m.digits >> 2;
     std::uint64_t begin = first(m.digits);
-    for (begins |= begin; begin != 0; begins |= begin) begin = (begin & three) << 3 & m.digits;
+    for (starts |= begin; begin != 0; starts |= begin) begin = (begin & three) << 3 & m.digits;
   }
-  if constexpr (kCased) begins |= m.letters & m.upper & (m.letters & ~m.upper) << 1;
-  if constexpr (kRule.contractions) {
-    if constexpr (kCased) {  // whether the last two bytes end the word before them is not known
+  if constexpr (kCased) starts |= m.letters & m.upper & (m.letters & ~m.upper) << 1;
+  if constexpr (kPattern.contractions) {
+    if constexpr (kCased) {  // undecided: the last two bytes may extend the word before them
       const std::uint64_t near = m.quotes & m.letters << 1 & ~below(size - 2);
-      begins &= below(std::countr_zero(near));
+      starts &= below(std::countr_zero(near));
     }
-    const std::uint64_t quotes = m.quotes & m.letters >> 1 & (kCased ? m.letters << 1 : sign);
-    if (quotes != 0) begins = cut_contractions<true, kCased>(bytes, size, quotes, m.letters, begins);
+    const std::uint64_t quotes = m.quotes & m.letters >> 1 & (kCased ? m.letters << 1 : symbol);
+    if (quotes != 0) starts = split_contractions<true, kCased>(bytes, size, quotes, m.letters, starts);
   }
-  return begins;
+  return starts;
 }
 
-/// A word begins at `at`. The bits of those of the 64 bytes from `at` on where further words begin, bit 0
-/// left out: no bit is wrong and none between two bits is missing, whatever follows the window. Bytes behind
-/// the first that is not ASCII have none.
-template <AsciiRule kRule, typename Classes>
-std::uint64_t word_begins(const char* at, const char* end) {
+/// Word starts in the 64 bytes from `at`, itself a word start, without bit 0. No bit is wrong and none
+/// between two bits is missing, whatever follows the window. There are none after the first non-ASCII byte.
+template <AsciiPattern kPattern, typename Classes>
+std::uint64_t word_starts(const char* at, const char* end) {
   std::array<char, 64> copy;
   int size = 64;
   if (end - at < size) {
@@ -231,84 +233,84 @@ std::uint64_t word_begins(const char* at, const char* end) {
     at = copy.data();
   }
   Masks m = Classes::classify(at);
-  // o200k's signs go on behind a line end and a slash: that is left to the rule itself.
-  if constexpr (kRule.family == WordFamily::kO200k) m.other |= m.slashes & m.lines << 1;
+  // Symbols of o200k continue after a newline and a slash: the scalar pattern handles these.
+  if constexpr (kPattern.base == BasePattern::kO200k) m.other |= m.slashes & m.newlines << 1;
   size = std::min(size, std::countr_zero(m.other));
   if (size < 2) return 0;
   const std::uint64_t inside = below(size);
-  for (std::uint64_t* mask : {&m.letters, &m.digits, &m.gaps, &m.lines, &m.spaces, &m.quotes})
+  for (std::uint64_t* mask : {&m.letters, &m.digits, &m.whitespace, &m.newlines, &m.spaces, &m.quotes})
     *mask &= inside;
-  std::uint64_t begins = 0;
-  if constexpr (kRule.family == WordFamily::kGpt2) {
-    begins = begins_gpt2(at, m, size);
+  std::uint64_t starts = 0;
+  if constexpr (kPattern.base == BasePattern::kGpt2) {
+    starts = word_starts_gpt2(at, m, size);
   } else {
-    begins = begins_llama3<kRule>(at, m, size);
+    starts = word_starts_llama3<kPattern>(at, m, size);
   }
-  return begins & inside & ~std::uint64_t{1};
+  return starts & inside & ~std::uint64_t{1};
 }
 
-/// Eight ends at a time are written, however many there are: a loop over them would end where the processor
-/// does not expect it.
-template <AsciiRule kRule, typename Classes>
-std::size_t cut(const char* at, const char* end, std::span<const char*> ends) {
+/// Writes eight ends at a time, however many there are: the trip count of an exact loop would be
+/// mispredicted.
+template <AsciiPattern kPattern, typename Classes>
+std::size_t split_windows(const char* at, const char* end, std::span<const char*> ends) {
   std::size_t count = 0;
   while (at < end && count + kAsciiWindow <= ends.size()) {
-    std::uint64_t begins = word_begins<kRule, Classes>(at, end);
-    if (begins == 0) break;
-    const auto more = static_cast<std::size_t>(std::popcount(begins));
+    std::uint64_t starts = word_starts<kPattern, Classes>(at, end);
+    if (starts == 0) break;
+    const auto more = static_cast<std::size_t>(std::popcount(starts));
     for (std::size_t done = 0; done < more; done += 8)
-      for (std::size_t i = 0; i < 8; ++i, begins &= begins - 1)
-        ends[count + done + i] = at + std::countr_zero(begins);
+      for (std::size_t i = 0; i < 8; ++i, starts &= starts - 1)
+        ends[count + done + i] = at + std::countr_zero(starts);
     at = ends[(count += more) - 1];
   }
   return count;
 }
 
-template <AsciiRule kRule>
-[[gnu::flatten]] std::size_t cut_plain(const char* at, const char* end, std::span<const char*> ends) {
-  return cut<kRule, Plain>(at, end, ends);
+template <AsciiPattern kPattern>
+[[gnu::flatten]] std::size_t split_baseline(const char* at, const char* end, std::span<const char*> ends) {
+  return split_windows<kPattern, Baseline>(at, end, ends);
 }
 #ifdef __x86_64__
-template <AsciiRule kRule>
-[[COL_AVX2, gnu::flatten]] std::size_t cut_avx2(const char* at, const char* end,
-                                                std::span<const char*> ends) {
-  return cut<kRule, Avx2>(at, end, ends);
+template <AsciiPattern kPattern>
+[[COL_AVX2, gnu::flatten]] std::size_t split_avx2(const char* at, const char* end,
+                                                  std::span<const char*> ends) {
+  return split_windows<kPattern, Avx2>(at, end, ends);
 }
-template <AsciiRule kRule>
-[[COL_AVX512, gnu::flatten]] std::size_t cut_avx512(const char* at, const char* end,
-                                                    std::span<const char*> ends) {
-  return cut<kRule, Avx512>(at, end, ends);
+template <AsciiPattern kPattern>
+[[COL_AVX512, gnu::flatten]] std::size_t split_avx512(const char* at, const char* end,
+                                                      std::span<const char*> ends) {
+  return split_windows<kPattern, Avx512>(at, end, ends);
 }
 #endif
 
 }  // namespace
 
-Vectors widest_vectors() {
+SimdLevel best_simd_level() {
 #if COL_SIMD && defined(__x86_64__)
-  const bool words = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("bmi") != 0 &&
-                     __builtin_cpu_supports("bmi2") != 0 && __builtin_cpu_supports("popcnt") != 0;
-  if (!words) return Vectors::kPlain;
-  const bool wide = __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0;
-  return wide ? Vectors::kAvx512 : Vectors::kAvx2;
+  const bool has_avx2 = __builtin_cpu_supports("avx2") != 0 && __builtin_cpu_supports("bmi") != 0 &&
+                        __builtin_cpu_supports("bmi2") != 0 && __builtin_cpu_supports("popcnt") != 0;
+  if (!has_avx2) return SimdLevel::kBaseline;
+  const bool has_avx512 = __builtin_cpu_supports("avx512f") != 0 && __builtin_cpu_supports("avx512bw") != 0;
+  return has_avx512 ? SimdLevel::kAvx512 : SimdLevel::kAvx2;
 #else
-  return Vectors::kPlain;
+  return SimdLevel::kBaseline;
 #endif
 }
 
-template <AsciiRule kRule>
-AsciiWords ascii_words(Vectors vectors) {
+template <AsciiPattern kPattern>
+AsciiSplitter ascii_splitter(SimdLevel level) {
 #ifdef __x86_64__
-  if (vectors == Vectors::kAvx512) return cut_avx512<kRule>;
-  if (vectors == Vectors::kAvx2) return cut_avx2<kRule>;
+  if (level == SimdLevel::kAvx512) return split_avx512<kPattern>;
+  if (level == SimdLevel::kAvx2) return split_avx2<kPattern>;
 #endif
-  return cut_plain<kRule>;
+  return split_baseline<kPattern>;
 }
 
-template AsciiWords ascii_words<AsciiRule{WordFamily::kGpt2, 0, true}>(Vectors);
-template AsciiWords ascii_words<AsciiRule{WordFamily::kLlama3, 3, true}>(Vectors);
-template AsciiWords ascii_words<AsciiRule{WordFamily::kLlama3, 1, true}>(Vectors);
-template AsciiWords ascii_words<AsciiRule{WordFamily::kLlama3, 1, false}>(Vectors);
-template AsciiWords ascii_words<AsciiRule{WordFamily::kO200k, 3, true}>(Vectors);
-template AsciiWords ascii_words<AsciiRule{WordFamily::kO200k, 1, false}>(Vectors);
+template AsciiSplitter ascii_splitter<AsciiPattern{BasePattern::kGpt2, 0, true}>(SimdLevel);
+template AsciiSplitter ascii_splitter<AsciiPattern{BasePattern::kLlama3, 3, true}>(SimdLevel);
+template AsciiSplitter ascii_splitter<AsciiPattern{BasePattern::kLlama3, 1, true}>(SimdLevel);
+template AsciiSplitter ascii_splitter<AsciiPattern{BasePattern::kLlama3, 1, false}>(SimdLevel);
+template AsciiSplitter ascii_splitter<AsciiPattern{BasePattern::kO200k, 3, true}>(SimdLevel);
+template AsciiSplitter ascii_splitter<AsciiPattern{BasePattern::kO200k, 1, false}>(SimdLevel);
 
 }  // namespace colonnade::tokenizers

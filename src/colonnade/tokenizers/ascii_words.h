@@ -1,7 +1,7 @@
-// Word boundaries of 64 ASCII bytes at once, by bit masks, for the split rules of GPT-2, Llama-3, o200k and
-// their kin. Method: one compare per class of characters gives a word of bits (Langdale, Lemire, "Parsing
-// gigabytes of JSON per second", 2019); shifts and carries of those words do what the expressions of
-// cut_rules.cpp say.
+// Word boundaries of 64 ASCII bytes at once by bit masks, for the split patterns of GPT-2, Llama-3, o200k and
+// their variants. Method: one compare per character class gives a 64-bit mask (Langdale, Lemire, "Parsing
+// gigabytes of JSON per second", 2019); shifts and carries of the masks implement the regular expressions of
+// split_patterns.cpp.
 #pragma once
 
 #include <cstddef>
@@ -10,38 +10,39 @@
 
 namespace colonnade::tokenizers {
 
-/// The expressions differ in where words begin.
-enum class WordFamily { kGpt2, kLlama3, kO200k };
+/// The pattern that a variant derives from; it decides where words begin.
+enum class BasePattern { kGpt2, kLlama3, kO200k };
 
-/// `digits`: most digits of a word, of the last two families. `contractions`: 's, 't, 're, 've, 'm, 'll, 'd.
-struct AsciiRule {
-  WordFamily family = WordFamily::kGpt2;
-  int digits = 3;
+/// `max_digits`: longest run of digits in one word, except for GPT-2's pattern. `contractions`: whether 's,
+/// 't, 're, 've, 'm, 'll and 'd are words.
+struct AsciiPattern {
+  BasePattern base = BasePattern::kGpt2;
+  int max_digits = 3;
   bool contractions = true;
 };
 
-/// Bytes that are looked at together.
+/// Bytes per window.
 constexpr std::size_t kAsciiWindow = 64;
 
-/// What the loops are compiled for; all give the same words.
-enum class Vectors { kPlain, kAvx2, kAvx512 };
-/// The widest that this processor has.
-Vectors widest_vectors();
+/// Instruction sets that the loops are compiled for; all give the same words.
+enum class SimdLevel { kBaseline, kAvx2, kAvx512 };
+/// The widest instruction set of this CPU.
+SimdLevel best_simd_level();
 
-/// Writes the ends of the words from `at` on, where one begins, `end` > `at`, as long as 64 more fit into
-/// `ends` and each is certain from the 64 bytes behind its begin; returns how many. Fewer than fit: what
-/// comes next is a word of 63 bytes or more, one beside bytes that are not ASCII, or the last of the text.
-using AsciiWords = std::size_t (*)(const char* at, const char* end, std::span<const char*> ends);
+/// Writes the ends of the words from `at` (the start of a word, < `end`) to `ends` and returns their number.
+/// Stops when fewer than 64 slots are left, or when a window of 64 bytes does not determine the next word's
+/// end: a word of 63 bytes or more, one next to non-ASCII bytes, or the last word of the text.
+using AsciiSplitter = std::size_t (*)(const char* at, const char* end, std::span<const char*> ends);
 
-/// `vectors`: at most widest_vectors().
-template <AsciiRule kRule>
-[[nodiscard]] AsciiWords ascii_words(Vectors vectors);
+/// The splitter of a pattern; `level`: at most best_simd_level().
+template <AsciiPattern kPattern>
+[[nodiscard]] AsciiSplitter ascii_splitter(SimdLevel level);
 
-extern template AsciiWords ascii_words<AsciiRule{WordFamily::kGpt2, 0, true}>(Vectors);
-extern template AsciiWords ascii_words<AsciiRule{WordFamily::kLlama3, 3, true}>(Vectors);
-extern template AsciiWords ascii_words<AsciiRule{WordFamily::kLlama3, 1, true}>(Vectors);
-extern template AsciiWords ascii_words<AsciiRule{WordFamily::kLlama3, 1, false}>(Vectors);
-extern template AsciiWords ascii_words<AsciiRule{WordFamily::kO200k, 3, true}>(Vectors);
-extern template AsciiWords ascii_words<AsciiRule{WordFamily::kO200k, 1, false}>(Vectors);
+extern template AsciiSplitter ascii_splitter<AsciiPattern{BasePattern::kGpt2, 0, true}>(SimdLevel);
+extern template AsciiSplitter ascii_splitter<AsciiPattern{BasePattern::kLlama3, 3, true}>(SimdLevel);
+extern template AsciiSplitter ascii_splitter<AsciiPattern{BasePattern::kLlama3, 1, true}>(SimdLevel);
+extern template AsciiSplitter ascii_splitter<AsciiPattern{BasePattern::kLlama3, 1, false}>(SimdLevel);
+extern template AsciiSplitter ascii_splitter<AsciiPattern{BasePattern::kO200k, 3, true}>(SimdLevel);
+extern template AsciiSplitter ascii_splitter<AsciiPattern{BasePattern::kO200k, 1, false}>(SimdLevel);
 
 }  // namespace colonnade::tokenizers

@@ -1,4 +1,4 @@
-// The normalization map that SentencePiece models carry.
+// The precompiled normalization map of SentencePiece models.
 #pragma once
 
 #include <cstdint>
@@ -6,23 +6,24 @@
 #include <string_view>
 #include <vector>
 
-#include "colonnade/tokenizers/growth.h"
+#include "colonnade/tokenizers/growth_limit.h"
 
 namespace colonnade::tokenizers {
 
-/// A double array of what is replaced (Darts-clone) and the texts that replace it.
+/// A double-array trie (Darts-clone) of the replaced texts, and their replacements.
 class Charsmap {
  public:
-  /// `bytes`: the array's size in bytes (uint32), the array (uint32 each), texts that end in 0. Throws
-  /// DataError, with `where` in front, when an offset points outside.
+  /// `bytes`: the array's size in bytes (uint32), the array (uint32 units), zero-terminated texts. Throws
+  /// DataError that starts with `where` if the sizes do not fit or a text is not UTF-8.
   Charsmap(std::string_view bytes, const std::string& where);
 
-  /// As Hugging Face tokenizers applies it: a grapheme cluster of up to 5 bytes is replaced whole by what its
-  /// shortest known beginning stands for; other characters alone. Throws DataError beyond the limit.
+  /// The text with replacements as in Hugging Face tokenizers: a grapheme cluster of up to 5 bytes is
+  /// replaced as a whole by the replacement of its shortest known prefix; other characters one by one. Throws
+  /// DataError beyond the limit.
   [[nodiscard]] std::string apply(std::string_view text, const GrowthLimit& limit) const;
 
  private:
-  /// The replacement of the shortest known beginning of `part`; nullptr: none is known.
+  /// The replacement of the shortest known prefix of `part`; nullptr if there is none.
   [[nodiscard]] const char* find(std::string_view part) const;
 
   std::vector<std::uint32_t> units_;

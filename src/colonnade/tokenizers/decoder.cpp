@@ -4,7 +4,7 @@
 #include <array>
 #include <charconv>
 
-#include "colonnade/tokenizers/growth.h"
+#include "colonnade/tokenizers/growth_limit.h"
 #include "colonnade/tokenizers/normalizer.h"
 
 namespace colonnade::tokenizers {
@@ -12,7 +12,7 @@ namespace {
 
 using Tokens = std::vector<std::string>;
 
-/// The bytes a token stands for; the token itself when it has a character that stands for none.
+/// Appends the bytes of a byte-level token, or the token itself if one of its characters maps to no byte.
 void append_bytes(std::string& bytes, const std::string& token) {
   const std::size_t before = bytes.size();
   bool all = true;
@@ -26,8 +26,9 @@ void append_bytes(std::string& bytes, const std::string& token) {
   bytes += token;
 }
 
-/// `do_not`: as the library's decoder, which writes " do not" as " don't" too.
-std::string clean_up(std::string text, bool do_not) {
+/// `contract_do_not`: whether " do not" becomes " don't", as in the WordPiece decoder of Hugging Face
+/// tokenizers.
+std::string clean_up(std::string text, bool contract_do_not) {
   static constexpr std::array<std::array<std::string_view, 2>, 11> kRules = {{{" .", "."},
                                                                               {" ?", "?"},
                                                                               {" !", "!"},
@@ -40,11 +41,11 @@ std::string clean_up(std::string text, bool do_not) {
                                                                               {" 've", "'ve"},
                                                                               {" 're", "'re"}}};
   for (const auto& [from, to] : kRules)
-    if (do_not || from != " do not") text = replace_all(text, from, to);
+    if (contract_do_not || from != " do not") text = replace_all(text, from, to);
   return text;
 }
 
-/// replace_all() within the limit.
+/// replace_all() within a growth limit.
 std::string replaced(std::string_view text, std::string_view pattern, std::string_view content,
                      const GrowthLimit& limit) {
   std::size_t size = text.size(), at = 0;
@@ -61,7 +62,7 @@ struct Decode {
   void operator()(const ByteLevelDecoder&) const {
     std::string bytes;
     for (const std::string& token : tokens) append_bytes(bytes, token);
-    tokens = {mend_utf8(bytes)};
+    tokens = {replace_invalid_utf8(bytes)};
   }
   void operator()(const ByteFallbackDecoder&) const {
     Tokens decoded;
@@ -144,7 +145,7 @@ int byte_of_token(std::string_view token) {
   return status == std::errc() && end == token.data() + 5 && token[3] != '-' ? value : -1;
 }
 
-std::string without_word_spaces(std::string text) { return clean_up(std::move(text), false); }
+std::string clean_up_tokenization_spaces(std::string text) { return clean_up(std::move(text), false); }
 
 std::string decode(const std::vector<Decoder>& decoders, std::vector<std::string> tokens) {
   if (tokens.empty()) return "";
@@ -153,7 +154,7 @@ std::string decode(const std::vector<Decoder>& decoders, std::vector<std::string
     for (const std::string& token : tokens) bytes += token.size();
     return bytes;
   };
-  const GrowthLimit limit(size(), "text of ids", "Replace parts of the decoder");
+  const GrowthLimit limit(size(), "text of ids", "Replace steps of the decoder");
   for (const Decoder& decoder : decoders) {
     std::visit(Decode{tokens, limit}, decoder);
     limit.check(size());

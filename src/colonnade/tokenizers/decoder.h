@@ -1,4 +1,4 @@
-// Tokens back to text: the decoders of a tokenizer.json.
+// The decoders of a tokenizer.json: tokens back to text.
 #pragma once
 
 #include <string>
@@ -10,10 +10,10 @@
 
 namespace colonnade::tokenizers {
 
-/// The character that stands for a space in pieces of SentencePiece.
+/// The character that represents a space in SentencePiece pieces.
 constexpr std::string_view kMetaspace = "\xE2\x96\x81";
 
-struct ByteLevelDecoder {};  ///< visible characters back to bytes, all tokens together
+struct ByteLevelDecoder {};  ///< maps visible characters back to bytes, over all tokens
 struct ByteFallbackDecoder {};
 struct FuseDecoder {};
 struct BpeDecoder {
@@ -25,7 +25,7 @@ struct WordPieceDecoder {
 };
 struct MetaspaceDecoder {
   std::string replacement{kMetaspace};
-  bool drop_first = true;
+  bool drop_first = true;  ///< whether the first token's marks become nothing
 };
 struct StripDecoder {
   std::string content;  ///< one character
@@ -41,15 +41,15 @@ struct ReplaceRegexDecoder {
 using Decoder = std::variant<ByteLevelDecoder, ByteFallbackDecoder, FuseDecoder, BpeDecoder, WordPieceDecoder,
                              MetaspaceDecoder, StripDecoder, ReplaceTextDecoder, ReplaceRegexDecoder>;
 
-/// The value of <0x00> to <0xFF>; -1: another token.
+/// The byte value of the tokens <0x00> to <0xFF>; -1 for any other token.
 [[nodiscard]] int byte_of_token(std::string_view token);
 
-/// Without the spaces that words have around punctuation and contractions in English, as Transformers'
-/// clean_up_tokenization_spaces.
-[[nodiscard]] std::string without_word_spaces(std::string text);
+/// The text without spaces before punctuation and contractions of English, as Transformers'
+/// clean_up_tokenization_spaces gives it.
+[[nodiscard]] std::string clean_up_tokenization_spaces(std::string text);
 
-/// Applies one after another and joins what comes out; without any, tokens are joined by spaces. Throws
-/// DataError for a text that grows too much.
+/// Applies the decoders in order and joins the tokens; without decoders, joins them by spaces. Throws
+/// DataError for a text that grows beyond GrowthLimit.
 [[nodiscard]] std::string decode(const std::vector<Decoder>& decoders, std::vector<std::string> tokens);
 
 }  // namespace colonnade::tokenizers

@@ -30,17 +30,16 @@ constexpr std::array kTokenizerFiles = {"tokenizer.json",
                                         "chat_template.jinja",
                                         "chat_template.json"};
 
-/// Files that a type reads where there is no tokenizer.json, and the classes of Transformers whose ids it
-/// gives.
-struct OlderFiles {
+/// Files that a type reads if there is no tokenizer.json, and the Transformers classes whose ids it gives.
+struct LegacyFiles {
   const char* type;
   std::vector<const char*> files;
   std::vector<std::string_view> classes;
-  std::vector<std::string_view> model_types;  ///< of config.json, where no class is named
+  std::vector<std::string_view> model_types;  ///< of config.json, if no class is named
 };
 
-const std::vector<OlderFiles>& older_files() {
-  static const std::vector<OlderFiles> kRows = {
+const std::vector<LegacyFiles>& legacy_files() {
+  static const std::vector<LegacyFiles> kRows = {
       {"SentencePieceTokenizer",
        {"tokenizer.model"},
        {"LlamaTokenizer", "GemmaTokenizer", "CodeLlamaTokenizer", "SentencePieceBackend"},
@@ -52,56 +51,55 @@ const std::vector<OlderFiles>& older_files() {
   return kRows;
 }
 
-/// What tokenizer_config.json says beside the vocabulary.
-struct Described {
-  std::string type_name;  ///< tokenizer_class without "Fast"
+/// The settings of tokenizer_config.json and added_tokens.json.
+struct TokenizerConfig {
+  std::string class_name;  ///< tokenizer_class without "Fast"
   bool lower_case = true;
-  bool adds_space = false;
+  bool add_prefix_space = false;
   std::vector<std::string> added;
 };
 
-void read_added(const JsonView& json, Described& described) {
+void read_added_tokens(const JsonView& json, TokenizerConfig& config) {
   const auto listed = json.find("added_tokens_decoder");
   if (!listed) return;
   for (const auto& [id, token] : listed->object())
-    described.added.push_back(listed->member(token, id).text("content"));
+    config.added.push_back(listed->member(token, id).text("content"));
 }
 
-Described described_by(const fs::path& folder) {
-  Described described;
+TokenizerConfig read_config(const fs::path& folder) {
+  TokenizerConfig config;
   const auto with = [&folder](const char* name, const auto& use) {
     if (const fs::path file = folder / name; fs::is_regular_file(file))
       with_json(file.string(), read_file(file), use);
   };
   with("tokenizer_config.json", [&](const JsonView& json) {
-    described.type_name = json.text("tokenizer_class", "");
-    if (described.type_name.ends_with("Fast")) described.type_name.resize(described.type_name.size() - 4);
-    described.lower_case = json.boolean("do_lower_case", true);
-    described.adds_space = json.boolean("add_prefix_space", false);
-    read_added(json, described);
+    config.class_name = json.text("tokenizer_class", "");
+    if (config.class_name.ends_with("Fast")) config.class_name.resize(config.class_name.size() - 4);
+    config.lower_case = json.boolean("do_lower_case", true);
+    config.add_prefix_space = json.boolean("add_prefix_space", false);
+    read_added_tokens(json, config);
   });
   with("added_tokens.json", [&](const JsonView& json) {
-    for (const auto& [token, id] : json.object()) described.added.emplace_back(token);
+    for (const auto& [token, id] : json.object()) config.added.emplace_back(token);
   });
-  return described;
+  return config;
 }
 
-/// Why `row` does not give the ids of Transformers; "" when it does.
-std::string mismatch(const OlderFiles& row, const Described& described, const fs::path& folder,
+/// Why `row` does not give the ids of Transformers; empty if it does.
+std::string mismatch(const LegacyFiles& row, const TokenizerConfig& config, const fs::path& folder,
                      const std::string& model_type) {
-  const bool of_class = described.type_name.empty()
-                            ? std::ranges::count(row.model_types, model_type) > 0
-                            : std::ranges::count(row.classes, described.type_name) > 0;
-  if (!of_class)
+  const bool supported = config.class_name.empty() ? std::ranges::count(row.model_types, model_type) > 0
+                                                   : std::ranges::count(row.classes, config.class_name) > 0;
+  if (!supported)
     return fmt::format("no --tokenizer-type reads {} as {} does", fmt::join(row.files, " and "),
-                       described.type_name.empty() ? "the tokenizer of " + model_type : described.type_name);
+                       config.class_name.empty() ? "the tokenizer of " + model_type : config.class_name);
   const std::string_view type = row.type;
-  if (type == "BertWordPieceLowerCase" && !described.lower_case)
-    return "do_lower_case is false in tokenizer_config.json, and BertWordPieceCase adds tokens of Megatron's";
-  if (type == "GPT2BPETokenizer" && described.adds_space)
+  if (type == "BertWordPieceLowerCase" && !config.lower_case)
+    return "do_lower_case is false in tokenizer_config.json, and BertWordPieceCase adds Megatron's tokens";
+  if (type == "GPT2BPETokenizer" && config.add_prefix_space)
     return "add_prefix_space is true in tokenizer_config.json";
   const auto tokenizer = make_tokenizer({.type = row.type, .model = folder.string()});
-  for (const std::string& token : described.added)
+  for (const std::string& token : config.added)
     if (tokenizer->id_of(token) < 0)
       return fmt::format("it adds tokens such as '{}', which {} cannot hold", token,
                          fmt::join(row.files, " and "));
@@ -112,16 +110,16 @@ std::string mismatch(const OlderFiles& row, const Described& described, const fs
 
 std::span<const char* const> tokenizer_files() { return kTokenizerFiles; }
 
-FolderType tokenizer_in(const fs::path& folder, const std::string& model_type) {
+FolderType detect_tokenizer(const fs::path& folder, const std::string& model_type) {
   const auto holds = [&folder](const char* name) {
     std::error_code closed;
     return fs::is_regular_file(folder / name, closed);
   };
   if (holds("tokenizer.json")) return {"HuggingFaceTokenizer", ""};
-  for (const OlderFiles& row : older_files()) {
+  for (const LegacyFiles& row : legacy_files()) {
     if (!std::ranges::all_of(row.files, holds)) continue;
     try {
-      const std::string why = mismatch(row, described_by(folder), folder, model_type);
+      const std::string why = mismatch(row, read_config(folder), folder, model_type);
       if (why.empty()) return {row.type, ""};
       return {"", why};
     } catch (const Error& error) {

@@ -1,4 +1,4 @@
-// Which tokenizer a folder of files holds.
+// Detection of the tokenizer in a Hugging Face folder.
 #pragma once
 
 #include <filesystem>
@@ -7,19 +7,19 @@
 
 namespace colonnade::tokenizers {
 
-/// The files of a Hugging Face folder that say how text becomes ids and messages become text.
+/// Names of the files that define the tokenizer and the chat template of a Hugging Face folder.
 std::span<const char* const> tokenizer_files();
 
 struct FolderType {
-  std::string type;    ///< the --tokenizer-type that reads the folder as Transformers does; "": none
-  std::string unread;  ///< why none does though there are files of a tokenizer; "": there are none, or `type`
+  std::string type;    ///< --tokenizer-type that gives the ids of Transformers; empty if none does
+  std::string reason;  ///< why no type does although there are tokenizer files; else empty
 };
 
-/// HuggingFaceTokenizer for a tokenizer.json. Without one SentencePieceTokenizer, GPT2BPETokenizer or
-/// BertWordPieceLowerCase for tokenizer.model, vocab.json with merges.txt and vocab.txt, if tokenizer_class
-/// of tokenizer_config.json (or `model_type` of config.json, where that names no class) is one whose ids
-/// these types give, and every token that the folder adds is a piece of the vocabulary. Never throws for bad
-/// files: those of tokenizer.json are found by who reads it.
-FolderType tokenizer_in(const std::filesystem::path& folder, const std::string& model_type);
+/// HuggingFaceTokenizer for a tokenizer.json. Without that file, SentencePieceTokenizer for tokenizer.model,
+/// GPT2BPETokenizer for vocab.json with merges.txt, and BertWordPieceLowerCase for vocab.txt. These require
+/// that the type gives the ids of the folder's tokenizer_class (tokenizer_config.json; without one, the class
+/// of `model_type` of config.json), and that the vocabulary has every token that the folder adds. Never
+/// throws for bad files: a bad tokenizer.json is reported when it is loaded.
+FolderType detect_tokenizer(const std::filesystem::path& folder, const std::string& model_type);
 
 }  // namespace colonnade::tokenizers

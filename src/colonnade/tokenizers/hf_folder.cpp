@@ -21,8 +21,8 @@ constexpr std::array kRoles = {"bos_token", "eos_token", "unk_token", "sep_token
 
 bool is_role(std::string_view key) { return std::ranges::find(kRoles, key) != kRoles.end(); }
 
-/// The id of a token; -1: there is none.
-std::int32_t id_of(const TokenizerParts& parts, std::string_view content) {
+/// The id of a token; -1 if there is none.
+std::int32_t id_of(const TokenizerComponents& parts, std::string_view content) {
   for (const AddedToken& token : parts.added)
     if (token.content == content) return token.id;
   return parts.model->vocabulary().id_of(content);
@@ -32,7 +32,7 @@ std::int32_t id_of(const TokenizerParts& parts, std::string_view content) {
 AddedToken token_of(const JsonView& json, bool special) {
   AddedToken token;
   token.content = json.is_text() ? json.text() : json.text("content");
-  if (token.content.empty()) json.refuse("must have a text", "none");
+  if (token.content.empty()) json.reject("must have content", "none");
   token.special = special;
   if (json.is_text()) return token;
   token.special = json.boolean("special", special);
@@ -43,24 +43,24 @@ AddedToken token_of(const JsonView& json, bool special) {
   return token;
 }
 
-/// What the files of a folder say beside tokenizer.json, put into its parts.
+/// Applies the other files of a folder to the components of its tokenizer.json.
 class Folder {
  public:
-  explicit Folder(TokenizerParts& parts) : parts_(parts), end_(parts.model->vocabulary().end()) {
-    for (const AddedToken& token : parts_.added) end_ = std::max(end_, std::int64_t{token.id} + 1);
+  explicit Folder(TokenizerComponents& parts) : parts_(parts), next_id_(parts.model->vocabulary().end()) {
+    for (const AddedToken& token : parts_.added) next_id_ = std::max(next_id_, std::int64_t{token.id} + 1);
   }
 
-  /// The roles that special_tokens_map.json gives to tokens: what tokenizer_config.json says of them does not
-  /// count, unless that lists added tokens. Then nobody reads the map.
-  void prefer(const JsonView& map) {
+  /// Reads the roles in special_tokens_map.json. They override those of tokenizer_config.json, unless that
+  /// file lists added tokens.
+  void read_token_map(const JsonView& map) {
     for (const char* role : kRoles)
       if (const auto token = map.find(role)) preferred_.emplace(role, token_of(*token, true));
   }
 
-  /// `is_map`: it is special_tokens_map.json, read behind tokenizer_config.json.
-  void read(const JsonView& json, bool is_map) {
+  /// `is_map`: whether it is special_tokens_map.json, read after tokenizer_config.json.
+  void read_config(const JsonView& json, bool is_map) {
     if (json.boolean("split_special_tokens", false))
-      json.at("split_special_tokens").refuse("must be false, because special tokens are found in texts");
+      json.at("split_special_tokens").reject("must be false, because special tokens are matched in texts");
     if (json.find("added_tokens_decoder")) lists_added_ = true;
     if (lists_added_) preferred_.clear();
     add_listed(json);
@@ -68,24 +68,24 @@ class Folder {
     std::string name = json.text("tokenizer_class", "");
     if (name.ends_with("Fast")) name.resize(name.size() - 4);
     if (name.empty() || name == "PreTrainedTokenizer" || name == "TokenizersBackend") return;
-    clean_as_bert(json);
-    begin_with_space(json, name);
-    if (takes_ends(name)) put_ends(json);
+    set_bert_normalizer(json);
+    set_prefix_space(json, name);
+    if (has_bos_eos_keys(name)) set_bos_eos(json);
   }
 
-  /// What tokenizer_config.json alone says about texts of ids. BPE leaves them as they are unless it is told
-  /// twice.
-  void read_cleaning(const JsonView& json) {
-    const bool of_bpe = dynamic_cast<const BpeModel*>(parts_.model.get()) != nullptr;
+  /// Reads clean_up_tokenization_spaces, a key of tokenizer_config.json only. BPE models need a second key
+  /// for it.
+  void read_clean_up(const JsonView& json) {
+    const bool is_bpe = dynamic_cast<const BpeModel*>(parts_.model.get()) != nullptr;
     constexpr const char* kForced = "clean_up_tokenization_spaces_for_bpe_even_though_it_will_corrupt_output";
     const bool forced = json.boolean(kForced, false);
-    parts_.cleans_texts = json.boolean("clean_up_tokenization_spaces", false) && (forced || !of_bpe);
+    parts_.clean_up_spaces = json.boolean("clean_up_tokenization_spaces", false) && (forced || !is_bpe);
   }
 
-  /// Whether tokenizer_config.json lists added tokens.
+  /// Whether tokenizer_config.json has added_tokens_decoder.
   [[nodiscard]] bool lists_added() const { return lists_added_; }
 
-  /// The special tokens that were named, or nothing.
+  /// The special tokens that the files name; nullopt if they name none.
   [[nodiscard]] std::optional<SpecialIds> special() const {
     if (names_.empty()) return std::nullopt;
     const std::int32_t bos = named("bos_token"), eos = named("eos_token");
@@ -99,16 +99,16 @@ class Folder {
     return name == names_.end() ? -1 : id_of(parts_, name->second);
   }
 
-  /// Is found in texts from now on. A new text gets the next id.
+  /// Adds a token to those matched in texts. A content that is not in the vocabulary gets the next id.
   void add(AddedToken token) {
     for (const AddedToken& known : parts_.added)
       if (known.content == token.content) return;
     token.id = parts_.model->vocabulary().id_of(token.content);
-    if (token.id < 0) token.id = static_cast<std::int32_t>(end_++);
+    if (token.id < 0) token.id = static_cast<std::int32_t>(next_id_++);
     parts_.added.push_back(std::move(token));
   }
 
-  /// added_tokens_decoder: {"7": {"content": ...}, ...}, by id.
+  /// Adds the tokens of added_tokens_decoder, {"7": {"content": ...}, ...}, by id.
   void add_listed(const JsonView& json) {
     const auto listed = json.find("added_tokens_decoder");
     if (!listed) return;
@@ -117,22 +117,21 @@ class Folder {
       const JsonView token = listed->member(value, key);
       std::int64_t id = -1;
       const auto [end, status] = std::from_chars(key.data(), key.data() + key.size(), id);
-      if (status != std::errc() || end != key.data() + key.size())
-        token.refuse("must have an id for its key");
+      if (status != std::errc() || end != key.data() + key.size()) token.reject("must have an id as its key");
       by_id.emplace(id, token);
     }
     for (const auto& [id, json_token] : by_id) {
       const AddedToken token = token_of(json_token, false);
       const std::int32_t own = id_of(parts_, token.content);
-      if (own < 0 ? id != end_ : id != own)
-        json_token.refuse(
-            fmt::format("must be token {} of tokenizer.json, or the first behind its tokens", id),
-            own < 0 ? fmt::format("none, {} tokens", end_) : std::to_string(own), "mend one of the files");
+      if (own < 0 ? id != next_id_ : id != own)
+        json_token.reject(
+            fmt::format("must be token {} of tokenizer.json, or the next id after its tokens", id),
+            own < 0 ? fmt::format("none, {} tokens", next_id_) : std::to_string(own), "fix one of the files");
       add(token);
     }
   }
 
-  /// "eos_token": "</s>" and the like, and lists of further ones.
+  /// Adds the tokens of keys such as "eos_token", and of lists of additional ones.
   void add_named(const JsonView& json, bool is_map) {
     for (const char* role : kRoles) {
       const auto token = json.find(role);
@@ -142,10 +141,10 @@ class Folder {
       names_[role] = named.content;
       add(named);
     }
-    for (const auto& [name, json_token] : model_tokens(json, is_map)) {
+    for (const auto& [name, json_token] : model_specific_tokens(json, is_map)) {
       const AddedToken token = token_of(json_token, true);
       if (is_map && id_of(parts_, token.content) < 0)
-        json_token.refuse("must be a token of tokenizer.json", fmt::format("'{}'", token.content),
+        json_token.reject("must be a token of tokenizer.json", fmt::format("'{}'", token.content),
                           "name it in tokenizer_config.json");
       add(token);
     }
@@ -155,73 +154,77 @@ class Folder {
         for (const JsonView& token : list->items()) add(token_of(token, true));
   }
 
-  void clean_as_bert(const JsonView& json) {
+  void set_bert_normalizer(const JsonView& json) {
     for (Normalizer& part : parts_.normalizers) {
-      auto* bert = std::get_if<BertCleaning>(&part);
+      auto* bert = std::get_if<BertNormalizer>(&part);
       if (bert == nullptr) continue;
-      if (json.find("do_lower_case")) bert->strip_accents = bert->lower = json.boolean("do_lower_case");
+      if (json.find("do_lower_case")) bert->strip_accents = bert->lowercase = json.boolean("do_lower_case");
       bert->strip_accents = json.boolean("strip_accents", bert->strip_accents);
-      bert->split_chinese = json.boolean("tokenize_chinese_chars", bert->split_chinese);
+      bert->handle_chinese_chars = json.boolean("tokenize_chinese_chars", bert->handle_chinese_chars);
     }
   }
 
-  /// Classes whose only step is that of bytes take the key; others make all steps anew, and must agree.
-  void begin_with_space(const JsonView& json, const std::string& name) {
+  /// Applies add_prefix_space if ByteLevel is the only pre-tokenizer. Llama's and similar classes rebuild the
+  /// whole pipeline from the key, so it must agree with tokenizer.json.
+  void set_prefix_space(const JsonView& json, const std::string& name) {
     const auto space = json.find("add_prefix_space");
     if (!space) return;
     std::vector<PreTokenizer>& steps = parts_.pre_tokenizers;
-    if (steps.size() == 1 && std::holds_alternative<ByteLevelStep>(steps[0])) {
-      std::get<ByteLevelStep>(steps[0]).add_prefix_space = space->boolean();
+    if (steps.size() == 1 && std::holds_alternative<ByteLevelPreTokenizer>(steps[0])) {
+      std::get<ByteLevelPreTokenizer>(steps[0]).add_prefix_space = space->boolean();
       return;
     }
-    if (!takes_ends(name)) return;
-    bool does = false;
-    for (const Normalizer& part : parts_.normalizers) does = does || std::holds_alternative<Prepend>(part);
+    if (!has_bos_eos_keys(name)) return;
+    bool adds_space = false;
+    for (const Normalizer& part : parts_.normalizers)
+      adds_space = adds_space || std::holds_alternative<Prepend>(part);
     for (const PreTokenizer& part : steps) {
-      const auto* mark = std::get_if<MetaspaceStep>(&part);
-      does = does || (mark != nullptr && mark->prepend != MetaspaceStep::Prepend::kNever);
+      const auto* mark = std::get_if<MetaspacePreTokenizer>(&part);
+      adds_space = adds_space || (mark != nullptr && mark->prepend != MetaspacePreTokenizer::Prepend::kNever);
     }
-    if (does != space->boolean())
-      space->refuse(fmt::format("must be what tokenizer.json does, because {} would make it anew", name),
-                    space->boolean() ? "true" : "false",
-                    "change one of the files, or make tokenizer_class PreTrainedTokenizerFast");
+    if (adds_space != space->boolean())
+      space->reject(
+          fmt::format("must agree with tokenizer.json, because {} would rebuild the pipeline from it", name),
+          space->boolean() ? "true" : "false",
+          "change one of the files, or set tokenizer_class to PreTrainedTokenizerFast");
   }
 
-  /// Classes for which add_bos_token and add_eos_token say more than the post-processor.
-  static bool takes_ends(const std::string& name) {
+  /// Whether add_bos_token and add_eos_token override the post-processor for a class.
+  static bool has_bos_eos_keys(const std::string& name) {
     constexpr std::array kNames = {"LlamaTokenizer", "CodeLlamaTokenizer", "GemmaTokenizer",
                                    "CohereTokenizer"};
     return std::ranges::find(kNames, name) != kNames.end();
   }
 
-  /// bos text eos, bos text eos bos text eos
-  void put_ends(const JsonView& json) {
+  /// Replaces the post-processor by "bos A eos" and "bos A eos bos B eos".
+  void set_bos_eos(const JsonView& json) {
     if (!json.find("add_bos_token") && !json.find("add_eos_token")) return;
     const auto end_of = [&](const char* key, const char* role) {
       if (!json.boolean(key, false)) return std::int32_t{-1};
-      if (!names_.contains(role)) json.at(key).refuse(fmt::format("must have a {} to add", role), "none");
+      if (!names_.contains(role)) json.at(key).reject(fmt::format("must have a {} to add", role), "none");
       return named(role);
     };
     const std::int32_t bos = end_of("add_bos_token", "bos_token"), eos = end_of("add_eos_token", "eos_token");
-    using Part = PostProcessor::Part;
-    std::vector<Part> single, pair;
+    using Piece = PostProcessor::Piece;
+    std::vector<Piece> single, pair;
     for (const std::int32_t type : {0, 1}) {
-      if (bos >= 0) pair.push_back({Part::Kind::kSpecial, {bos}, type});
-      pair.push_back({type == 0 ? Part::Kind::kFirst : Part::Kind::kSecond, {}, type});
-      if (eos >= 0) pair.push_back({Part::Kind::kSpecial, {eos}, type});
+      if (bos >= 0) pair.push_back({Piece::Kind::kSpecialToken, {bos}, type});
+      pair.push_back({type == 0 ? Piece::Kind::kSequenceA : Piece::Kind::kSequenceB, {}, type});
+      if (eos >= 0) pair.push_back({Piece::Kind::kSpecialToken, {eos}, type});
       if (type == 0) single = pair;
     }
     parts_.post_processor = {std::move(single), std::move(pair)};
   }
 
-  TokenizerParts& parts_;
-  bool lists_added_ = false;  ///< there is added_tokens_decoder
-  std::int64_t end_;          ///< the first id that nothing has
+  TokenizerComponents& parts_;
+  bool lists_added_ = false;  ///< whether there is an added_tokens_decoder
+  std::int64_t next_id_;      ///< first unused id
   std::map<std::string, AddedToken> preferred_;
   std::map<std::string, std::string> names_;
 };
 
-/// Throws DataError for a folder without tokenizer.json, with what it holds in its place.
+/// Throws DataError for a folder without tokenizer.json; the message names the tokenizer files it has
+/// instead.
 void require_json_in(const fs::path& folder) {
   if (fs::is_regular_file(folder / "tokenizer.json")) return;
   std::string others;
@@ -229,15 +232,15 @@ void require_json_in(const fs::path& folder) {
     if (fs::is_regular_file(folder / name))
       others += fmt::format("{}{}", others.empty() ? "" : " and ", name);
   throw DataError(fmt::format(
-      "{}: HuggingFaceTokenizer reads a tokenizer.json; got a folder with {}; {}", folder.string(),
-      others.empty() ? "no file of a tokenizer" : others + " instead",
+      "{} must hold a tokenizer.json for HuggingFaceTokenizer; got a folder with {}; {}", folder.string(),
+      others.empty() ? "no tokenizer file" : others + " instead",
       others.empty() ? "check --tokenizer-model"
                      : "write one with AutoTokenizer.from_pretrained(F).save_pretrained(F), or choose the "
                        "--tokenizer-type of these files"));
 }
 
-/// Special tokens of a lone file, by the names that families use.
-void guess_special(PartsTokenizer& tokenizer) {
+/// Sets the special tokens of a single file by the names that published tokenizers use.
+void guess_special(HfTokenizer& tokenizer) {
   const auto first_of = [&](std::initializer_list<const char*> names) {
     for (const char* name : names)
       if (const std::int32_t id = tokenizer.id_of(name); id >= 0) return id;
@@ -252,7 +255,7 @@ void guess_special(PartsTokenizer& tokenizer) {
 
 }  // namespace
 
-std::vector<std::pair<std::string, JsonView>> model_tokens(const JsonView& json, bool is_map) {
+std::vector<std::pair<std::string, JsonView>> model_specific_tokens(const JsonView& json, bool is_map) {
   std::vector<std::pair<std::string, JsonView>> tokens, strings;
   for (const auto& [key, value] : json.object()) {
     if (!key.ends_with("_token") || is_role(key)) continue;
@@ -273,7 +276,7 @@ std::vector<std::pair<std::string, JsonView>> model_tokens(const JsonView& json,
   return tokens;
 }
 
-std::string main_file_of(const std::string& model) {
+std::string main_file(const std::string& model) {
   if (!fs::is_directory(model)) return model;
   for (const char* name : {"tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt"})
     if (const fs::path path = fs::path(model) / name; fs::is_regular_file(path)) return path.string();
@@ -282,10 +285,10 @@ std::string main_file_of(const std::string& model) {
       model));
 }
 
-std::unique_ptr<PartsTokenizer> load_hugging_face(const std::string& model, bool special_in_documents) {
+std::unique_ptr<HfTokenizer> load_hugging_face(const std::string& model, bool special_in_documents) {
   if (model.empty())
     throw ConfigError(
-        "--tokenizer-model: HuggingFaceTokenizer needs a tokenizer.json or a folder with one; got none; give its path");
+        "--tokenizer-model must name a tokenizer.json, or a folder with one, for HuggingFaceTokenizer; got none; give its path");
   if (!fs::is_directory(model)) {
     auto tokenizer = read_tokenizer_json(model);
     guess_special(*tokenizer);
@@ -293,21 +296,21 @@ std::unique_ptr<PartsTokenizer> load_hugging_face(const std::string& model, bool
   }
   const fs::path path(model);
   require_json_in(path);
-  TokenizerParts parts = read_tokenizer_parts((path / "tokenizer.json").string());
+  TokenizerComponents parts = read_tokenizer_components((path / "tokenizer.json").string());
   Folder folder(parts);
   const auto with = [&path](const char* name, const auto& use) {
     if (const std::string file = (path / name).string(); fs::is_regular_file(file))
       with_json(file, read_file(file), use);
   };
-  with("special_tokens_map.json", [&](const JsonView& map) { folder.prefer(map); });
+  with("special_tokens_map.json", [&](const JsonView& map) { folder.read_token_map(map); });
   with("tokenizer_config.json", [&](const JsonView& json) {
-    folder.read(json, false);
-    folder.read_cleaning(json);
+    folder.read_config(json, false);
+    folder.read_clean_up(json);
   });
   if (!folder.lists_added())
-    with("special_tokens_map.json", [&](const JsonView& map) { folder.read(map, true); });
+    with("special_tokens_map.json", [&](const JsonView& map) { folder.read_config(map, true); });
   const auto special = folder.special();
-  auto tokenizer = std::make_unique<PartsTokenizer>(std::move(parts));
+  auto tokenizer = std::make_unique<HfTokenizer>(std::move(parts));
   if (special)
     tokenizer->set_special(*special);
   else

@@ -6,33 +6,37 @@
 #include <utility>
 #include <vector>
 
+#include "colonnade/tokenizers/hf_tokenizer.h"
 #include "colonnade/tokenizers/json_view.h"
-#include "colonnade/tokenizers/tokenizer_parts.h"
 
 namespace colonnade::tokenizers {
 
-/// The file that decides what ids a tokenizer gives: tokenizer.json, tokenizer.model or vocab.json of a
-/// folder, else `model` itself.
-std::string main_file_of(const std::string& model);
+/// The file that determines the ids of a tokenizer: tokenizer.json, tokenizer.model, vocab.json or vocab.txt
+/// of a folder, or `model` itself.
+std::string main_file(const std::string& model);
 
-/// Special tokens with names of the model's own in the order in which Transformers adds them: keys that end
-/// with _token, the table of extra_special_tokens, or else of model_specific_special_tokens. `is_map`: `json`
-/// is special_tokens_map.json, which counts only beside a tokenizer_config.json without added_tokens_decoder.
-std::vector<std::pair<std::string, JsonView>> model_tokens(const JsonView& json, bool is_map);
+/// Model-specific special tokens in the order in which Transformers adds them: keys that end with _token,
+/// then the object under extra_special_tokens or else under model_specific_special_tokens. `is_map`: whether
+/// `json` is special_tokens_map.json, which is read only if tokenizer_config.json has no
+/// added_tokens_decoder.
+std::vector<std::pair<std::string, JsonView>> model_specific_tokens(const JsonView& json, bool is_map);
 
-/// A tokenizer.json, or a folder with one.
+/// Loads a tokenizer.json, or a folder with one.
 ///
-/// Of a folder, tokenizer_config.json and special_tokens_map.json name special tokens and list added ones:
-/// all are found in texts, new ones get the ids behind the others. Where the first has no
-/// added_tokens_decoder what the second says counts more, else it is not read (as in Transformers 5.23). What
-/// a class of Transformers changes by its keys is followed: add_bos_token and add_eos_token of Llama's,
-/// Gemma's and Cohere's (Transformers 4 does; 5 leaves them to tokenizer.json), do_lower_case, strip_accents
-/// and tokenize_chinese_chars of BERT's, add_prefix_space where bytes are the only step. Documents get
-/// special ids when `special_in_documents`. A tokenizer without bos has its cls for it, one without eos its
-/// sep, as in Megatron. Beside a lone file nothing names special tokens: the first known name in the
-/// vocabulary is taken
-/// (<|end_of_text|>, <|endoftext|>, </s>, <eos>, ...), and documents get no special ids. Throws DataError for
-/// files that are missing, damaged or disagree.
-std::unique_ptr<PartsTokenizer> load_hugging_face(const std::string& model, bool special_in_documents);
+/// In a folder, tokenizer_config.json and special_tokens_map.json name special tokens and list added tokens.
+/// All are matched in texts; new ones get the ids after the existing ones. special_tokens_map.json takes
+/// precedence if tokenizer_config.json has no added_tokens_decoder; otherwise it is not read (as in
+/// Transformers 5.23).
+///
+/// Keys that change the tokenizer of a Transformers class have the same effect here: add_bos_token and
+/// add_eos_token for Llama, Gemma and Cohere (as in Transformers 4; 5 leaves them to tokenizer.json),
+/// do_lower_case, strip_accents and tokenize_chinese_chars for BERT, and add_prefix_space if ByteLevel is the
+/// only pre-tokenizer.
+///
+/// Documents get special ids if `special_in_documents`. As in Megatron, cls replaces a missing bos and sep a
+/// missing eos. Nothing names the special tokens of a single file: they are the first known names in the
+/// vocabulary (<|end_of_text|>, <|endoftext|>, </s>, <eos>, ...), and documents get no special ids. Throws
+/// DataError for files that are missing, damaged or inconsistent.
+std::unique_ptr<HfTokenizer> load_hugging_face(const std::string& model, bool special_in_documents);
 
 }  // namespace colonnade::tokenizers

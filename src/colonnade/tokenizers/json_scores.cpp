@@ -18,9 +18,9 @@ namespace {
 namespace ondemand = simdjson::ondemand;
 
 constexpr std::int64_t kLargestPower = 308;
-constexpr std::int64_t kFarExponent = 1'000'000;  // every larger one gives zero or infinity as well
+constexpr std::int64_t kFarExponent = 1'000'000;  // larger exponents give zero or infinity too
 
-/// 10^0 to 10^308, each the nearest float64.
+/// 10^0 to 10^308, each rounded to the nearest float64.
 const std::array<double, kLargestPower + 1>& powers_of_ten() {
   static const auto powers = [] {
     std::array<double, kLargestPower + 1> all{};
@@ -33,6 +33,7 @@ const std::array<double, kLargestPower + 1>& powers_of_ten() {
   return powers;
 }
 
+/// value * 10^exponent, computed as serde_json does.
 double scaled(double value, std::int64_t exponent) {
   for (; exponent < -kLargestPower && value != 0; exponent += kLargestPower) value /= 1e308;
   if (value == 0) return value;
@@ -41,18 +42,18 @@ double scaled(double value, std::int64_t exponent) {
   return exponent < 0 ? value / power : value * power;
 }
 
-/// Reads digits from the left.
-class Digits {
+/// Reads a number's characters from the left.
+class DigitReader {
  public:
-  explicit Digits(std::string_view text) : text_(text) {}
+  explicit DigitReader(std::string_view text) : text_(text) {}
 
   bool eat(char c) {
     if (text_.empty() || text_[0] != c) return false;
     text_.remove_prefix(1);
     return true;
   }
-  /// Appends digits to `value` while it holds them, and calls `held(true)` for each; `held(false)` for the
-  /// first that it cannot hold and all behind it.
+  /// Appends digits to `value` while they fit. Calls `held(true)` for each of these, and `held(false)` for
+  /// all digits from the first that does not fit.
   template <typename Held>
   void append_to(std::uint64_t& value, Held&& held) {
     bool fits = true;
@@ -76,8 +77,8 @@ ondemand::value field_named(ondemand::object object, std::string_view name) {
 
 }  // namespace
 
-double number_as_read(std::string_view number) {
-  Digits digits(number);
+double serde_json_number(std::string_view number) {
+  DigitReader digits(number);
   const bool negative = digits.eat('-');
   std::uint64_t significand = 0;
   std::int64_t exponent = 0;
@@ -103,18 +104,18 @@ std::vector<double> unigram_scores(const std::string& text, const std::string& w
     ondemand::document document = parser.iterate(padded);
     const ondemand::value vocab = field_named(field_named(document.get_object(), "model"), "vocab");
     for (ondemand::array token : ondemand::value(vocab).get_array()) {
-      std::size_t place = 0;
+      std::size_t index = 0;
       for (ondemand::value part : token) {
-        if (place++ != 1) continue;
+        if (index++ != 1) continue;
         if (part.type() != ondemand::json_type::number)
           throw simdjson::simdjson_error(simdjson::NUMBER_ERROR);
-        scores.push_back(number_as_read(part.raw_json_token()));
+        scores.push_back(serde_json_number(part.raw_json_token()));
       }
-      if (place != 2) throw simdjson::simdjson_error(simdjson::INCORRECT_TYPE);
+      if (index != 2) throw simdjson::simdjson_error(simdjson::INCORRECT_TYPE);
     }
   } catch (const simdjson::simdjson_error& error) {
     throw DataError(
-        fmt::format("{} must be tokens and their scores; got {}; mend the file", where, error.what()));
+        fmt::format("{} must be tokens and their scores; got {}; fix the file", where, error.what()));
   }
   return scores;
 }

@@ -1,4 +1,4 @@
-// The scores of a Unigram tokenizer.json, to the bit as Hugging Face tokenizers reads them.
+// Scores of a Unigram tokenizer.json, bitwise equal to those that Hugging Face tokenizers reads.
 #pragma once
 
 #include <string>
@@ -7,15 +7,15 @@
 
 namespace colonnade::tokenizers {
 
-/// The value of a JSON number as serde_json gives it without its feature float_roundtrip, which tokenizers is
-/// built without: significand, as many of the leading digits as an unsigned 64-bit integer holds, rounded to
-/// float64; then times, or divided by, a power of ten, rounded again. With more than 15 digits it may be a
-/// unit in the last place away from the nearest float64, enough to decide between cuts that tie. Infinite
-/// when the number is out of range. `number` must be valid JSON.
-[[nodiscard]] double number_as_read(std::string_view number);
+/// The value of a JSON number as serde_json parses it without the feature float_roundtrip, which tokenizers
+/// does not enable. The significand, as many leading digits as an unsigned 64-bit integer holds, is rounded
+/// to float64; multiplying or dividing it by a power of ten rounds again. With more than 15 digits the result
+/// may be one ulp off the nearest float64, enough to decide between segmentations that tie. Infinite if the
+/// number is out of range. `number` must be valid JSON.
+[[nodiscard]] double serde_json_number(std::string_view number);
 
-/// The numbers of model.vocab, [["token", number], ...], of the text of a tokenizer.json, in its order.
-/// Throws DataError, with `where` in front, when the text is not JSON that has them.
+/// The scores of model.vocab, [["token", score], ...], in the text of a tokenizer.json. Throws DataError that
+/// starts with `where` if the text is not JSON or has no such list.
 [[nodiscard]] std::vector<double> unigram_scores(const std::string& text, const std::string& where);
 
 }  // namespace colonnade::tokenizers

@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <array>
 
+#include "colonnade/base/fault_text.h"
+
 namespace colonnade::tokenizers {
 namespace {
 
-/// Bytes of the number, as Python's json.loads takes it, that a text begins with; else 0.
+/// Bytes of the number at the start of a text, in the syntax of Python's json.loads; 0 if there is none.
 std::size_t number_size(std::string_view text) {
   for (const std::string_view word : {"NaN", "Infinity", "-Infinity"})
     if (text.starts_with(word)) return word.size();
@@ -28,19 +30,19 @@ std::size_t number_size(std::string_view text) {
   return at;
 }
 
-/// A wide integer as a float; other numbers as they are.
+/// The number, as a float if it is an integer that may not fit 64 bits.
 std::string as_float_if_wide(std::string_view number) {
-  constexpr std::size_t kDigits = 18;  // that surely fit 64 bits
+  constexpr std::size_t kDigits = 18;  // always fit 64 bits
   const bool integer = number.find_first_not_of("-0123456789") == std::string_view::npos;
   return std::string(number) + (integer && number.size() > kDigits ? ".0" : "");
 }
 
-/// The first bytes of a text, in a line.
-std::string begin_of(const std::string& text) {
-  std::string begin = text.substr(0, 40);
+/// The first bytes of a text, on one line.
+std::string preview_of(const std::string& text) {
+  std::string start = text.substr(0, 40);
   std::ranges::replace_if(
-      begin, [](unsigned char byte) { return byte < ' '; }, ' ');
-  return begin;
+      start, [](unsigned char byte) { return byte < ' '; }, ' ');
+  return start;
 }
 
 }  // namespace
@@ -75,7 +77,7 @@ simdjson::dom::element parse_json(simdjson::dom::parser& parser, const std::stri
                                   const std::string& text) {
   if (text.starts_with("\xEF\xBB\xBF"))
     throw DataError(fmt::format(
-        "{} must be JSON; got a byte order mark in front, which Hugging Face does not read; save it without",
+        "{} must be JSON; got a leading byte order mark, which Hugging Face does not read; save it without one",
         path));
   simdjson::dom::element root;
   auto error = parser.allocate(text.size(), 64);
@@ -86,12 +88,12 @@ simdjson::dom::element parse_json(simdjson::dom::parser& parser, const std::stri
     if (!error) error = parser.parse(wide).get(root);
   }
   if (error)
-    throw DataError(fmt::format("{} must be JSON; got '{}' ({}); copy the file again", path, begin_of(text),
+    throw DataError(fmt::format("{} must be JSON; got '{}' ({}); copy the file again", path, preview_of(text),
                                 simdjson::error_message(error)));
   return root;
 }
 
-std::string JsonView::shown() const {
+std::string JsonView::preview() const {
   std::string text = value_.is_array()    ? "an array"
                      : value_.is_object() ? "an object"
                                           : simdjson::minify(value_);
@@ -99,8 +101,8 @@ std::string JsonView::shown() const {
   return text;
 }
 
-void JsonView::refuse(const std::string& rule, const std::string& got, const char* way_out) const {
-  throw DataError(fmt::format("{}: {}; got {}; {}", where(), rule, got, way_out));
+void JsonView::reject(const std::string& rule, const std::string& got, const char* fix) const {
+  throw DataError(fmt::format("{}; got {}; {}", fault_text(where(), rule), got, fix));
 }
 
 std::optional<JsonView> JsonView::find(std::string_view key) const {
@@ -111,54 +113,54 @@ std::optional<JsonView> JsonView::find(std::string_view key) const {
 
 JsonView JsonView::at(std::string_view key) const {
   const auto value = find(key);
-  if (!value) refuse(fmt::format("must have '{}'", key), "none");
+  if (!value) reject(fmt::format("must have '{}'", key), "none");
   return *value;
 }
 
 std::string JsonView::text() const {
   std::string_view text;
-  if (value_.get(text) != simdjson::SUCCESS) refuse("must be a string");
+  if (value_.get(text) != simdjson::SUCCESS) reject("must be a string");
   return std::string(text);
 }
 
-std::string JsonView::text(std::string_view key, const char* otherwise) const {
+std::string JsonView::text(std::string_view key, const char* fallback) const {
   const auto value = find(key);
-  return value ? value->text() : otherwise;
+  return value ? value->text() : fallback;
 }
 
 bool JsonView::boolean() const {
   bool value = false;
-  if (value_.get(value) != simdjson::SUCCESS) refuse("must be true or false");
+  if (value_.get(value) != simdjson::SUCCESS) reject("must be true or false");
   return value;
 }
 
-bool JsonView::boolean(std::string_view key, bool otherwise) const {
+bool JsonView::boolean(std::string_view key, bool fallback) const {
   const auto value = find(key);
-  return value ? value->boolean() : otherwise;
+  return value ? value->boolean() : fallback;
 }
 
 std::int64_t JsonView::integer(std::int64_t least, std::int64_t most) const {
   std::int64_t value = 0;
   if (value_.get(value) != simdjson::SUCCESS || value < least || value > most)
-    refuse(fmt::format("must be an integer from {} to {}", least, most));
+    reject(fmt::format("must be an integer from {} to {}", least, most));
   return value;
 }
 
 double JsonView::number() const {
   double value = 0;
-  if (value_.get(value) != simdjson::SUCCESS) refuse("must be a number");
+  if (value_.get(value) != simdjson::SUCCESS) reject("must be a number");
   return value;
 }
 
 simdjson::dom::array JsonView::array() const {
   simdjson::dom::array array;
-  if (value_.get(array) != simdjson::SUCCESS) refuse("must be an array");
+  if (value_.get(array) != simdjson::SUCCESS) reject("must be an array");
   return array;
 }
 
 simdjson::dom::object JsonView::object() const {
   simdjson::dom::object object;
-  if (value_.get(object) != simdjson::SUCCESS) refuse("must be an object");
+  if (value_.get(object) != simdjson::SUCCESS) reject("must be an object");
   return object;
 }
 
@@ -169,13 +171,13 @@ std::vector<JsonView> JsonView::items() const {
   return items;
 }
 
-void JsonView::only(std::initializer_list<std::string_view> keys) const {
+void JsonView::allow_only(std::initializer_list<std::string_view> keys) const {
   std::vector<std::string_view> seen;
   for (const auto& [key, value] : object()) {
     if (std::find(keys.begin(), keys.end(), key) == keys.end())
-      member(value, key).refuse("must be a part that is known here");
+      member(value, key).reject("must be a known key");
     if (std::find(seen.begin(), seen.end(), key) != seen.end())
-      member(value, key).refuse("must be there once", "it twice");
+      member(value, key).reject("must occur once", "it twice");
     seen.push_back(key);
   }
 }

@@ -1,4 +1,4 @@
-// The models of a tokenizer.json: a word in, ids out.
+// The models of a tokenizer.json: they encode one word at a time.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace colonnade::tokenizers {
 
-/// Const functions are safe to call from many threads.
+/// Base of the models. Const functions are thread-safe.
 class Model {
  public:
   explicit Model(Vocabulary vocabulary) : vocabulary_(std::move(vocabulary)) {}
@@ -20,28 +20,29 @@ class Model {
   Model& operator=(const Model&) = delete;
   virtual ~Model() = default;
 
-  /// Appends the ids of a word, not empty. Throws DataError when it has none.
+  /// Appends the ids of a nonempty word. Throws DataError if it cannot be encoded.
   virtual void encode(std::string_view word, std::vector<std::int32_t>& ids) const = 0;
   [[nodiscard]] const Vocabulary& vocabulary() const { return vocabulary_; }
 
  protected:
-  /// Appends the ids of the tokens <0x00> to <0xFF> of `bytes`; false, and nothing, when one is missing.
+  /// Appends the ids of the byte tokens <0x00> to <0xFF> of `bytes`. If one is missing, appends nothing and
+  /// returns false.
   [[nodiscard]] bool add_bytes(std::string_view bytes, std::vector<std::int32_t>& ids) const;
 
   Vocabulary vocabulary_;
 };
 
-/// Byte pair encoding of characters.
 struct BpeOptions {
-  std::string continuing_prefix;  ///< in front of characters that do not begin a word
-  std::string end_suffix;         ///< behind the last character of a word
+  std::string continuing_prefix;  ///< prefix of the characters after a word's first
+  std::string end_suffix;         ///< suffix of a word's last character
   std::optional<std::string> unknown;
   bool fuse_unknown = false, byte_fallback = false;
-  bool ignore_merges = false;  ///< a word that is a token is that token
+  bool ignore_merges = false;  ///< whether a word in the vocabulary is one token regardless of the merges
 };
+/// BPE over characters.
 class BpeModel final : public Model {
  public:
-  /// Throws DataError, with `where` in front, when the unknown token has no id.
+  /// Throws DataError that starts with `where` if the unknown token is not in the vocabulary.
   BpeModel(Vocabulary vocabulary, Merges merges, const BpeOptions& options, const std::string& where);
   void encode(std::string_view word, std::vector<std::int32_t>& ids) const override;
   [[nodiscard]] const Merges& merges() const { return merges_; }
@@ -55,11 +56,11 @@ class BpeModel final : public Model {
   std::int32_t unknown_ = -1;
 };
 
-/// Longest match from the left; a word with a gap is one unknown token.
 struct WordPieceOptions {
   std::string unknown = "[UNK]", continuing_prefix = "##";
-  std::int64_t most_chars = 100;  ///< longer words are unknown
+  std::int64_t max_chars = 100;  ///< longer words are unknown
 };
+/// Greedy longest-match-first; a word that tokens do not cover is one unknown token.
 class WordPieceModel final : public Model {
  public:
   WordPieceModel(Vocabulary vocabulary, const WordPieceOptions& options, const std::string& where);
@@ -67,11 +68,11 @@ class WordPieceModel final : public Model {
 
  private:
   WordPieceOptions options_;
-  ByteTree begins_, continued_;  ///< tokens; those with the prefix, without it
+  ByteTrie initial_, continuing_;  ///< all tokens; those with the prefix, without it
   std::int32_t unknown_ = -1;
 };
 
-/// Whole words.
+/// A vocabulary of whole words.
 class WordLevelModel final : public Model {
  public:
   WordLevelModel(Vocabulary vocabulary, std::string unknown);
@@ -82,10 +83,11 @@ class WordLevelModel final : public Model {
   std::int32_t unknown_ = -1;
 };
 
-/// The most probable cut, scores added from left to right in float64; of equally good ones the first found.
+/// The segmentation with the best sum of scores, summed from left to right in float64; the first found wins
+/// ties.
 class UnigramModel final : public Model {
  public:
-  /// `scores` by id. unknown -1: a character without a token is an error.
+  /// `scores`: by id. `unknown`: -1 makes a character without a token an error.
   UnigramModel(Vocabulary vocabulary, std::vector<double> scores, std::int32_t unknown, bool byte_fallback);
   void encode(std::string_view word, std::vector<std::int32_t>& ids) const override;
 
@@ -93,7 +95,7 @@ class UnigramModel final : public Model {
   void add_unknown(std::string_view run, std::vector<std::int32_t>& ids) const;
 
   std::vector<double> scores_;
-  ByteTree tree_;
+  ByteTrie trie_;
   std::int32_t unknown_ = -1;
   bool byte_fallback_ = false;
   double unknown_score_ = 0;

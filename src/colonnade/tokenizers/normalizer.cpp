@@ -4,32 +4,32 @@
 #include <array>
 
 #include "colonnade/base/error.h"
-#include "colonnade/tokenizers/growth.h"
+#include "colonnade/tokenizers/growth_limit.h"
 
 namespace colonnade::tokenizers {
 namespace {
 
-/// Keeps what keep(c) says; a piece that loses its first character does not begin as the text does.
+/// Removes the characters that keep(c) rejects; `first` becomes false if the first one is removed.
 template <typename Keep>
-void filter(Piece& piece, Keep&& keep) {
+void filter(NormalizedString& string, Keep&& keep) {
   std::string kept;
-  kept.reserve(piece.text.size());
+  kept.reserve(string.text.size());
   bool at_start = true;
-  for_each_char(piece.text, [&](char32_t c, std::string_view bytes) {
+  for_each_char(string.text, [&](char32_t c, std::string_view bytes) {
     if (keep(c)) {
       kept += bytes;
     } else if (at_start) {
-      piece.first = false;
+      string.first = false;
     }
     at_start = false;
   });
-  piece.text = std::move(kept);
+  string.text = std::move(kept);
 }
 
-void strip(Piece& piece, const StripSpace& sides) {
+void strip(NormalizedString& string, const Strip& sides) {
   const CharTable& table = CharTable::get();
   std::size_t begin = std::string::npos, end = 0, at = 0;
-  for_each_char(piece.text, [&](char32_t c, std::string_view bytes) {
+  for_each_char(string.text, [&](char32_t c, std::string_view bytes) {
     if (!table.is_space(c)) {
       begin = std::min(begin, at);
       end = at + bytes.size();
@@ -38,8 +38,8 @@ void strip(Piece& piece, const StripSpace& sides) {
   });
   begin = sides.left ? std::min(begin, at) : 0;
   end = std::max(sides.right ? end : at, begin);
-  if (begin > 0) piece.first = false;
-  piece.text = piece.text.substr(begin, end - begin);
+  if (begin > 0) string.first = false;
+  string.text = string.text.substr(begin, end - begin);
 }
 
 bool is_nmt_control(char32_t c) {
@@ -50,11 +50,11 @@ bool is_nmt_space(char32_t c) {
          c == 0x2028 || c == 0x2029 || c == 0x2581 || c == 0xFEFF || c == 0xFFFD;
 }
 
-void spaces_for(Piece& piece, bool (*is_space)(char32_t)) {
+void replace_by_spaces(NormalizedString& string, bool (*is_space)(char32_t)) {
   std::string text;
-  text.reserve(piece.text.size());
-  for_each_char(piece.text, [&](char32_t c, std::string_view bytes) { text += is_space(c) ? " " : bytes; });
-  piece.text = std::move(text);
+  text.reserve(string.text.size());
+  for_each_char(string.text, [&](char32_t c, std::string_view bytes) { text += is_space(c) ? " " : bytes; });
+  string.text = std::move(text);
 }
 
 bool is_chinese(char32_t c) {
@@ -63,75 +63,75 @@ bool is_chinese(char32_t c) {
          (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
 }
 
-void clean_for_bert(Piece& piece, const BertCleaning& how) {
+void bert_normalize(NormalizedString& string, const BertNormalizer& options) {
   const CharTable& table = CharTable::get();
-  if (how.clean) {
-    filter(piece, [&](char32_t c) { return c != 0 && c != 0xFFFD && !table.has(c, kBertControl); });
-    spaces_for(piece, [](char32_t c) { return CharTable::get().is_space(c); });
+  if (options.clean_text) {
+    filter(string, [&](char32_t c) { return c != 0 && c != 0xFFFD && !table.has(c, kBertControl); });
+    replace_by_spaces(string, [](char32_t c) { return CharTable::get().is_space(c); });
   }
-  if (how.split_chinese) {
+  if (options.handle_chinese_chars) {
     std::string text;
-    for_each_char(piece.text, [&](char32_t c, std::string_view bytes) {
+    for_each_char(string.text, [&](char32_t c, std::string_view bytes) {
       if (is_chinese(c)) {
         text.append(" ").append(bytes).append(" ");
       } else {
         text += bytes;
       }
     });
-    piece.text = std::move(text);
+    string.text = std::move(text);
   }
-  if (how.strip_accents) {
-    piece.text = normalize(NormalForm::kNfd, piece.text);
-    filter(piece, [&](char32_t c) { return !table.has(c, kBertMark); });
+  if (options.strip_accents) {
+    string.text = normalize(NormalForm::kNfd, string.text);
+    filter(string, [&](char32_t c) { return !table.has(c, kBertMark); });
   }
-  if (how.lower) piece.text = lower_case(piece.text);
+  if (options.lowercase) string.text = lower_case(string.text);
 }
 
 struct Apply {
-  Piece& piece;
+  NormalizedString& string;
   GrowthLimit limit;
 
   void check(std::size_t size) const { limit.check(size); }
 
-  void operator()(const UnicodeForm& n) const { piece.text = normalize(n.form, piece.text); }
-  void operator()(const LowerCase&) const { piece.text = lower_case(piece.text); }
-  void operator()(const StripSpace& n) const { strip(piece, n); }
+  void operator()(const UnicodeNormalizer& n) const { string.text = normalize(n.form, string.text); }
+  void operator()(const Lowercase&) const { string.text = lower_case(string.text); }
+  void operator()(const Strip& n) const { strip(string, n); }
   void operator()(const StripAccents&) const {
-    filter(piece, [](char32_t c) { return !CharTable::get().has(c, kCombining); });
+    filter(string, [](char32_t c) { return !CharTable::get().has(c, kCombining); });
   }
-  void operator()(const NmtCleaning&) const {
-    filter(piece, [](char32_t c) { return !is_nmt_control(c); });
-    spaces_for(piece, is_nmt_space);
+  void operator()(const Nmt&) const {
+    filter(string, [](char32_t c) { return !is_nmt_control(c); });
+    replace_by_spaces(string, is_nmt_space);
   }
-  void operator()(const ByteChars&) const { piece.text = bytes_as_chars(piece.text); }
+  void operator()(const ByteLevelNormalizer&) const { string.text = bytes_as_chars(string.text); }
   void operator()(const Prepend& n) const {
-    if (!piece.text.empty()) piece.text.insert(0, n.text);
+    if (!string.text.empty()) string.text.insert(0, n.text);
   }
   void operator()(const ReplaceText& n) const {
-    // What stands for several characters, or for none, does not stem from the first one.
-    if (piece.text.starts_with(n.pattern) && (n.content.empty() || count_chars(n.pattern) > 1))
-      piece.first = false;
-    std::size_t size = piece.text.size(), at = 0;
+    // The replacement of several characters, or an empty one, does not derive from the first character.
+    if (string.text.starts_with(n.pattern) && (n.content.empty() || count_chars(n.pattern) > 1))
+      string.first = false;
+    std::size_t size = string.text.size(), at = 0;
     if (n.content.size() > n.pattern.size())
-      for (; (at = piece.text.find(n.pattern, at)) != std::string::npos; at += n.pattern.size())
+      for (; (at = string.text.find(n.pattern, at)) != std::string::npos; at += n.pattern.size())
         check(size += n.content.size() - n.pattern.size());
-    piece.text = replace_all(piece.text, n.pattern, n.content);
+    string.text = replace_all(string.text, n.pattern, n.content);
   }
   void operator()(const ReplaceRegex& n) const {
     std::vector<Span> spans;
-    n.pattern.find(piece.text, spans);
+    n.pattern.find(string.text, spans);
     std::string text;
     for (const Span& span : spans) {
-      const std::string_view part = std::string_view(piece.text).substr(span.begin, span.end - span.begin);
+      const std::string_view part = std::string_view(string.text).substr(span.begin, span.end - span.begin);
       if (span.matched && span.begin == 0 && !part.empty() && (n.content.empty() || count_chars(part) > 1))
-        piece.first = false;
+        string.first = false;
       text += span.matched ? std::string_view(n.content) : part;
       check(text.size());
     }
-    piece.text = std::move(text);
+    string.text = std::move(text);
   }
-  void operator()(const BertCleaning& n) const { clean_for_bert(piece, n); }
-  void operator()(const Charsmap& n) const { piece.text = n.apply(piece.text, limit); }
+  void operator()(const BertNormalizer& n) const { bert_normalize(string, n); }
+  void operator()(const Charsmap& n) const { string.text = n.apply(string.text, limit); }
 };
 
 struct ByteAlphabet {
@@ -154,13 +154,13 @@ const ByteAlphabet& alphabet() {
 
 }  // namespace
 
-void normalize_piece(std::span<const Normalizer> normalizers, Piece& piece) {
+void apply_normalizers(std::span<const Normalizer> normalizers, NormalizedString& string) {
   const Apply apply{
-      piece,
-      {piece.text.size(), "normalized text", "Replace, Prepend and Precompiled parts of the normalizer"}};
+      string,
+      {string.text.size(), "normalized text", "Replace, Prepend and Precompiled steps of the normalizer"}};
   for (const Normalizer& normalizer : normalizers) {
     std::visit(apply, normalizer);
-    apply.check(piece.text.size());
+    apply.check(string.text.size());
   }
 }
 

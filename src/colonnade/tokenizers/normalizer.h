@@ -1,4 +1,4 @@
-// What is done to a text before it is cut: the normalizers of a tokenizer.json.
+// The normalizers of a tokenizer.json.
 #pragma once
 
 #include <memory>
@@ -14,46 +14,47 @@
 
 namespace colonnade::tokenizers {
 
-/// A text and whether its first character stems from the first one of the original text.
-struct Piece {
+/// A text, and whether its first character derives from the first character of the original text.
+struct NormalizedString {
   std::string text;
   bool first = true;
 };
 
-struct UnicodeForm {
+struct UnicodeNormalizer {
   NormalForm form;
 };
-struct LowerCase {};
-struct StripSpace {
+struct Lowercase {};
+struct Strip {
   bool left = true, right = true;
 };
 struct StripAccents {};
-struct NmtCleaning {};
-struct ByteChars {};  ///< every byte as the visible character that stands for it
+struct Nmt {};
+struct ByteLevelNormalizer {};  ///< maps every byte to the visible character that represents it
 struct Prepend {
   std::string text;
 };
 struct ReplaceText {
-  std::string pattern, content;  ///< pattern: not empty
+  std::string pattern, content;  ///< `pattern` is not empty
 };
 struct ReplaceRegex {
   Regex pattern;
   std::string content;
 };
-struct BertCleaning {
-  bool clean = true, split_chinese = true, strip_accents = true, lower = true;
+struct BertNormalizer {
+  bool clean_text = true, handle_chinese_chars = true, strip_accents = true, lowercase = true;
 };
-using Normalizer = std::variant<UnicodeForm, LowerCase, StripSpace, StripAccents, NmtCleaning, ByteChars,
-                                Prepend, ReplaceText, ReplaceRegex, BertCleaning, Charsmap>;
+using Normalizer = std::variant<UnicodeNormalizer, Lowercase, Strip, StripAccents, Nmt, ByteLevelNormalizer,
+                                Prepend, ReplaceText, ReplaceRegex, BertNormalizer, Charsmap>;
 
-/// Applies one after another to valid UTF-8, as Hugging Face tokenizers does. Throws DataError for a text
-/// that grows to more than 64 times its bytes and 1 MiB.
-void normalize_piece(std::span<const Normalizer> normalizers, Piece& piece);
+/// Applies the normalizers in order to valid UTF-8, as Hugging Face tokenizers does. Throws DataError for a
+/// text that grows beyond GrowthLimit.
+void apply_normalizers(std::span<const Normalizer> normalizers, NormalizedString& string);
 
 [[nodiscard]] std::string replace_all(std::string_view text, std::string_view pattern,
                                       std::string_view content);
 
-/// The visible character that stands for a byte in byte-level vocabularies, and the way back (-1: none does).
+/// The visible character that represents a byte in byte-level vocabularies, and its inverse (-1 if there is
+/// none).
 [[nodiscard]] char32_t char_of_byte(unsigned char byte);
 [[nodiscard]] int byte_of_char(char32_t c);
 [[nodiscard]] std::string bytes_as_chars(std::string_view bytes);

@@ -1,4 +1,4 @@
-// Things that one caller uses at a time, kept for the next one.
+// A pool of reusable objects.
 #pragma once
 
 #include <memory>
@@ -8,44 +8,44 @@
 
 namespace colonnade::tokenizers {
 
-/// Lends one T to each of the threads that ask at the same time. Safe to call from many threads.
+/// Lends a T to each concurrent caller and keeps it for the next one. Thread-safe.
 template <typename T>
 class Pool {
  public:
-  /// A T for as long as the lease lives.
+  /// Exclusive use of a T for the lifetime of the lease.
   class Lease {
    public:
-    Lease(Pool& pool, std::unique_ptr<T> lent) : pool_(pool), lent_(std::move(lent)) {}
+    Lease(Pool& pool, std::unique_ptr<T> object) : pool_(pool), object_(std::move(object)) {}
     ~Lease() {
       const std::lock_guard lock(pool_.mutex_);
-      pool_.idle_.push_back(std::move(lent_));
+      pool_.free_.push_back(std::move(object_));
     }
     Lease(const Lease&) = delete;
     Lease& operator=(const Lease&) = delete;
-    [[nodiscard]] T& operator*() const { return *lent_; }
+    [[nodiscard]] T& operator*() const { return *object_; }
 
    private:
     Pool& pool_;
-    std::unique_ptr<T> lent_;
+    std::unique_ptr<T> object_;
   };
 
-  /// `make()` gives a std::unique_ptr<T> where all are lent.
+  /// Leases a free T, or the std::unique_ptr<T> of `make()` if all are in use.
   template <typename Make>
-  [[nodiscard]] Lease lend(Make&& make) {
+  [[nodiscard]] Lease acquire(Make&& make) {
     {
       const std::lock_guard lock(mutex_);
-      if (!idle_.empty()) {
-        std::unique_ptr<T> lent = std::move(idle_.back());
-        idle_.pop_back();
-        return {*this, std::move(lent)};
+      if (!free_.empty()) {
+        std::unique_ptr<T> object = std::move(free_.back());
+        free_.pop_back();
+        return {*this, std::move(object)};
       }
     }
     return {*this, make()};
   }
 
  private:
-  std::mutex mutex_;  // guards the next
-  std::vector<std::unique_ptr<T>> idle_;
+  std::mutex mutex_;  // guards free_
+  std::vector<std::unique_ptr<T>> free_;
 };
 
 }  // namespace colonnade::tokenizers

@@ -1,4 +1,4 @@
-// Special tokens around one text or a pair of texts: the post-processors of a tokenizer.json.
+// The post-processors of a tokenizer.json: they add special tokens to a text or a pair of texts.
 #pragma once
 
 #include <cstdint>
@@ -7,36 +7,36 @@
 
 namespace colonnade::tokenizers {
 
-/// Ids and the segment that each belongs to.
+/// Ids and the token type (segment) of each.
 struct Encoding {
   std::vector<std::int32_t> ids, type_ids;
 };
 
-/// A template: texts and special tokens in order.
+/// A template of texts and special tokens.
 class PostProcessor {
  public:
-  /// The first text, the second one, or special tokens.
-  struct Part {
-    enum class Kind { kFirst, kSecond, kSpecial } kind = Kind::kFirst;
-    std::vector<std::int32_t> ids;  ///< special tokens only
+  /// The first text ($A), the second text ($B), or special tokens.
+  struct Piece {
+    enum class Kind { kSequenceA, kSequenceB, kSpecialToken } kind = Kind::kSequenceA;
+    std::vector<std::int32_t> ids;  ///< ids of special tokens; else empty
     std::int32_t type_id = 0;
   };
-  /// One text, a pair of texts.
-  PostProcessor(std::vector<Part> single, std::vector<Part> pair)
+  /// The templates for one text and for a pair.
+  PostProcessor(std::vector<Piece> single, std::vector<Piece> pair)
       : single_(std::move(single)), pair_(std::move(pair)) {}
-  /// The texts alone, of types 0 and 1.
+  /// A processor that adds nothing; the texts have types 0 and 1.
   PostProcessor();
 
   [[nodiscard]] Encoding single(std::span<const std::int32_t> text, bool with_special) const;
   [[nodiscard]] Encoding pair(std::span<const std::int32_t> first, std::span<const std::int32_t> second,
                               bool with_special) const;
-  /// Puts the special ids of a single text around its ids.
-  void put_around(std::vector<std::int32_t>& ids) const;
-  /// Special ids in front of and behind a single text.
-  [[nodiscard]] std::vector<std::int32_t> specials_of_single() const;
+  /// Adds the special ids of a single text to its ids, in place.
+  void add_special_tokens(std::vector<std::int32_t>& ids) const;
+  /// All special ids of the template for a single text.
+  [[nodiscard]] std::vector<std::int32_t> special_ids_of_single() const;
 
  private:
-  std::vector<Part> single_, pair_;
+  std::vector<Piece> single_, pair_;
 };
 
 }  // namespace colonnade::tokenizers

@@ -3,7 +3,7 @@
 
 #include <array>
 
-#include "colonnade/tokenizers/growth.h"
+#include "colonnade/tokenizers/growth_limit.h"
 
 namespace colonnade::tokenizers {
 namespace {
@@ -21,7 +21,7 @@ struct Find {
     }
     if (at < text.size()) spans.push_back({at, text.size(), false});
   }
-  void operator()(const FlagPattern& pattern) const {
+  void operator()(const CharFlagPattern& pattern) const {
     const CharTable& table = CharTable::get();
     std::size_t begin = 0, at = 0;
     for_each_char(text, [&](char32_t c, std::string_view bytes) {
@@ -37,7 +37,7 @@ struct Find {
   }
   void operator()(const WordPattern&) const {
     const CharTable& table = CharTable::get();
-    int kind = -1;  // 0: white space, 1: word, 2: neither
+    int kind = -1;  // 0: white space, 1: word, 2: other
     std::size_t at = 0;
     for_each_char(text, [&](char32_t c, std::string_view bytes) {
       const int own = table.has(c, kWord) ? 1 : table.is_space(c) ? 0 : 2;
@@ -47,11 +47,11 @@ struct Find {
       spans.back().end = at;
     });
   }
-  void operator()(SplitRule rule) const { split_by_rule(rule, text, spans); }
+  void operator()(SplitPattern pattern) const { split_by_pattern(pattern, text, spans); }
   void operator()(const Regex& regex) const { regex.find(text, spans); }
 };
 
-/// Joins a delimiter to its neighbour: to the one before, unless that is a delimiter itself.
+/// Merges a match into the span before it, unless that is a match itself.
 void merge_with_previous(std::vector<Span>& spans) {
   std::vector<Span> merged;
   bool previous = false;
@@ -66,6 +66,7 @@ void merge_with_previous(std::vector<Span>& spans) {
   spans = std::move(merged);
 }
 
+/// Merges a match into the span after it, unless that is a match itself.
 void merge_with_next(std::vector<Span>& spans) {
   std::vector<Span> merged;
   bool next = false;
@@ -81,6 +82,7 @@ void merge_with_next(std::vector<Span>& spans) {
   spans.assign(merged.rbegin(), merged.rend());
 }
 
+/// Merges adjacent spans of the same kind.
 void merge_runs(std::vector<Span>& spans) {
   std::vector<Span> merged;
   for (const Span& span : spans) {
@@ -93,17 +95,17 @@ void merge_runs(std::vector<Span>& spans) {
   spans = std::move(merged);
 }
 
-/// The next place from `from` on where a text may be cut in front of a step without a difference; its end
-/// where none is known.
-std::size_t next_cut(const SplitStep& step, std::string_view text, std::size_t from) {
-  const bool alone = step.behavior == Delimiter::kRemoved || step.behavior == Delimiter::kIsolated;
+/// The next offset at or after `from` where a text can be split before the step without changing its result;
+/// the end of the text if there is none.
+std::size_t next_split_point(const SplitPreTokenizer& step, std::string_view text, std::size_t from) {
+  const bool separate = step.behavior == SplitBehavior::kRemoved || step.behavior == SplitBehavior::kIsolated;
   if (const auto* literal = std::get_if<LiteralPattern>(&step.pattern)) {
-    if (step.invert || !(alone || step.behavior == Delimiter::kMergedWithNext)) return text.size();
+    if (step.invert || !(separate || step.behavior == SplitBehavior::kMergedWithNext)) return text.size();
     return count_chars(literal->text) == 1 ? std::min(text.find(literal->text, from), text.size())
                                            : text.size();
   }
-  const auto* flags = std::get_if<FlagPattern>(&step.pattern);
-  if (flags == nullptr || !alone) return text.size();
+  const auto* flags = std::get_if<CharFlagPattern>(&step.pattern);
+  if (flags == nullptr || !separate) return text.size();
   const CharTable& table = CharTable::get();
   while (from < text.size() && (text[from] & 0xC0) == 0x80) ++from;
   while (from < text.size()) {
@@ -117,62 +119,62 @@ std::size_t next_cut(const SplitStep& step, std::string_view text, std::size_t f
 struct PreTokenize {
   std::string_view text;
   bool first;
-  const UsePiece& use;
+  const PieceSink& use;
 
-  /// Splits long texts part by part, for spans take many times the memory of their text.
-  void cut(std::string_view whole, const SplitStep& step) const {
-    constexpr std::size_t kPart = std::size_t{1} << 16;
+  /// Splits long texts block by block, because spans take many times the memory of their text.
+  void split_in_blocks(std::string_view whole, const SplitPreTokenizer& step) const {
+    constexpr std::size_t kBlock = std::size_t{1} << 16;
     std::vector<Span> spans;
     for (std::size_t begin = 0, end = 0; begin < whole.size(); begin = end) {
-      end = whole.size() - begin <= kPart ? whole.size() : next_cut(step, whole, begin + kPart);
-      const std::string_view part = whole.substr(begin, end - begin);
-      split(step, part, spans);
+      end = whole.size() - begin <= kBlock ? whole.size() : next_split_point(step, whole, begin + kBlock);
+      const std::string_view block = whole.substr(begin, end - begin);
+      split(step, block, spans);
       for (const Span& span : spans)
-        use(part.substr(span.begin, span.end - span.begin), first && begin + span.begin == 0);
+        use(block.substr(span.begin, span.end - span.begin), first && begin + span.begin == 0);
     }
   }
-  void operator()(const SplitStep& step) const { cut(text, step); }
-  void operator()(const ByteLevelStep& step) const {
+  void operator()(const SplitPreTokenizer& step) const { split_in_blocks(text, step); }
+  void operator()(const ByteLevelPreTokenizer& step) const {
     const bool spaced = step.add_prefix_space && !text.empty() && text[0] != ' ';
     const std::string own = (spaced ? " " : "") + std::string(text);
     if (!step.use_regex) return use(bytes_as_chars(own), first);
-    const UsePiece as_chars = [&](std::string_view piece, bool at_first) {
+    const PieceSink as_chars = [&](std::string_view piece, bool at_first) {
       use(bytes_as_chars(piece), at_first);
     };
-    PreTokenize{own, first, as_chars}.cut(own, {.pattern = SplitRule::kGpt2});
+    PreTokenize{own, first, as_chars}.split_in_blocks(own, {.pattern = SplitPattern::kGpt2});
   }
-  void operator()(const MetaspaceStep& step) const {
+  void operator()(const MetaspacePreTokenizer& step) const {
     std::string mark;
     append_utf8(mark, step.replacement);
     std::string own = replace_all(text, " ", mark);
-    const bool wanted = step.prepend == MetaspaceStep::Prepend::kAlways ||
-                        (step.prepend == MetaspaceStep::Prepend::kFirst && first);
-    if (wanted && !own.empty() && !own.starts_with(mark)) own.insert(0, mark);
+    const bool prepend = step.prepend == MetaspacePreTokenizer::Prepend::kAlways ||
+                         (step.prepend == MetaspacePreTokenizer::Prepend::kFirst && first);
+    if (prepend && !own.empty() && !own.starts_with(mark)) own.insert(0, mark);
     if (!step.split) return use(own, first);
-    cut(own, {.pattern = LiteralPattern{mark}, .behavior = Delimiter::kMergedWithNext});
+    split_in_blocks(own, {.pattern = LiteralPattern{mark}, .behavior = SplitBehavior::kMergedWithNext});
   }
 };
 
 }  // namespace
 
-void split(const SplitStep& step, std::string_view text, std::vector<Span>& spans) {
+void split(const SplitPreTokenizer& step, std::string_view text, std::vector<Span>& spans) {
   spans.clear();
   std::visit(Find{text, spans}, step.pattern);
   if (step.invert)
     for (Span& span : spans) span.matched = !span.matched;
   switch (step.behavior) {
-    case Delimiter::kRemoved:
+    case SplitBehavior::kRemoved:
       std::erase_if(spans, [](const Span& span) { return span.matched; });
       break;
-    case Delimiter::kIsolated:
+    case SplitBehavior::kIsolated:
       break;
-    case Delimiter::kMergedWithPrevious:
+    case SplitBehavior::kMergedWithPrevious:
       merge_with_previous(spans);
       break;
-    case Delimiter::kMergedWithNext:
+    case SplitBehavior::kMergedWithNext:
       merge_with_next(spans);
       break;
-    case Delimiter::kContiguous:
+    case SplitBehavior::kContiguous:
       merge_runs(spans);
       break;
   }
@@ -181,18 +183,18 @@ void split(const SplitStep& step, std::string_view text, std::vector<Span>& span
 
 namespace {
 
-/// Steps from `level` on, depth first: no list of all pieces is made. `given`: bytes that each step has had.
+/// Runs the steps from `level` on depth first, without a list of all pieces.
 struct Steps {
   std::span<const PreTokenizer> all;
-  const UsePiece& use;
+  const PieceSink& use;
   GrowthLimit limit;
-  std::array<std::size_t, kMostSteps + 1> given{};
+  std::array<std::size_t, kMaxSteps + 1> bytes{};  // input bytes of each step so far
 
   void run(std::size_t level, std::string_view text, bool first) {
     if (text.empty()) return;
-    limit.check(given[level] += text.size());
+    limit.check(bytes[level] += text.size());
     if (level == all.size()) return use(text, first);
-    const UsePiece next = [&](std::string_view piece, bool at_first) { run(level + 1, piece, at_first); };
+    const PieceSink next = [&](std::string_view piece, bool at_first) { run(level + 1, piece, at_first); };
     std::visit(PreTokenize{text, first, next}, all[level]);
   }
 };
@@ -200,9 +202,9 @@ struct Steps {
 }  // namespace
 
 void pre_tokenize(std::span<const PreTokenizer> steps, std::string_view text, bool first,
-                  const UsePiece& use) {
-  Steps{steps, use, {text.size(), "text that is cut into words", "steps of the pre_tokenizer"}}.run(0, text,
-                                                                                                    first);
+                  const PieceSink& use) {
+  Steps{steps, use, {text.size(), "text that is split into words", "steps of the pre_tokenizer"}}.run(0, text,
+                                                                                                      first);
 }
 
 }  // namespace colonnade::tokenizers

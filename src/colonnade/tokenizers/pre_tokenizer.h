@@ -1,4 +1,4 @@
-// How a normalized text is cut into words before a model sees it: the pre-tokenizers of a tokenizer.json.
+// The pre-tokenizers of a tokenizer.json: they split a normalized text into words for the model.
 #pragma once
 
 #include <functional>
@@ -8,52 +8,52 @@
 #include <variant>
 #include <vector>
 
-#include "colonnade/tokenizers/cut_rules.h"
 #include "colonnade/tokenizers/normalizer.h"
+#include "colonnade/tokenizers/split_patterns.h"
 
 namespace colonnade::tokenizers {
 
-/// What becomes of the delimiters that a pattern matches.
-enum class Delimiter { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
+/// The treatment of the matches of a pattern (SplitDelimiterBehavior of Hugging Face tokenizers).
+enum class SplitBehavior { kRemoved, kIsolated, kMergedWithPrevious, kMergedWithNext, kContiguous };
 
 struct LiteralPattern {
   std::string text;  ///< not empty
 };
-struct FlagPattern {
-  std::uint16_t flags;  ///< characters with one of these flags; 0: white space
+struct CharFlagPattern {
+  std::uint16_t flags;  ///< matches characters with one of these CharFlags; 0 matches white space
 };
 struct WordPattern {};  ///< \w+|[^\w\s]+
-using Pattern = std::variant<LiteralPattern, FlagPattern, WordPattern, SplitRule, Regex>;
+using Pattern = std::variant<LiteralPattern, CharFlagPattern, WordPattern, SplitPattern, Regex>;
 
-struct SplitStep {
+struct SplitPreTokenizer {
   Pattern pattern;
-  Delimiter behavior = Delimiter::kIsolated;
+  SplitBehavior behavior = SplitBehavior::kIsolated;
   bool invert = false;
 };
-struct ByteLevelStep {
+struct ByteLevelPreTokenizer {
   bool add_prefix_space = true, use_regex = true;
 };
-struct MetaspaceStep {
+struct MetaspacePreTokenizer {
   enum class Prepend { kFirst, kNever, kAlways };
   char32_t replacement = 0x2581;
   Prepend prepend = Prepend::kAlways;
   bool split = true;
 };
-using PreTokenizer = std::variant<SplitStep, ByteLevelStep, MetaspaceStep>;
+using PreTokenizer = std::variant<SplitPreTokenizer, ByteLevelPreTokenizer, MetaspacePreTokenizer>;
 
-/// The spans that are left of a text, delimiters handled; empty ones are left out.
-void split(const SplitStep& step, std::string_view text, std::vector<Span>& spans);
+/// Stores the nonempty spans of a text after the split.
+void split(const SplitPreTokenizer& step, std::string_view text, std::vector<Span>& spans);
 
-/// Gets a piece of a text, and whether it begins where the original text does.
-using UsePiece = std::function<void(std::string_view, bool first)>;
+/// Receives a piece of a text; `first`: whether the piece starts where the original text does.
+using PieceSink = std::function<void(std::string_view, bool first)>;
 
-/// Steps that a tokenizer may have; they are run within each other.
-constexpr std::size_t kMostSteps = 64;
+/// Maximum number of steps of a tokenizer; steps run nested.
+constexpr std::size_t kMaxSteps = 64;
 
-/// Applies one after another, each to every piece of the one before, and calls `use` for every piece that is
-/// left, in order. Memory does not grow with the number of pieces where a step cuts at single characters.
-/// At most kMostSteps; throws DataError where they make a text grow too much.
+/// Applies the steps in order, each to every piece of the step before, and calls `use` for every resulting
+/// piece in order. Memory does not grow with the number of pieces if a step splits at single characters. At
+/// most kMaxSteps; throws DataError for a text that grows beyond GrowthLimit.
 void pre_tokenize(std::span<const PreTokenizer> steps, std::string_view text, bool first,
-                  const UsePiece& use);
+                  const PieceSink& use);
 
 }  // namespace colonnade::tokenizers

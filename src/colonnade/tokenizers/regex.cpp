@@ -1,4 +1,4 @@
-// See regex.h. The only file that sees PCRE2.
+// See regex.h. The only file that includes PCRE2.
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include "colonnade/tokenizers/regex.h"
 
@@ -12,8 +12,7 @@
 namespace colonnade::tokenizers {
 namespace {
 
-constexpr std::uint32_t kMostSteps =
-    10'000'000;  // of one match: a limit for expressions that backtrack without end
+constexpr std::uint32_t kMatchLimit = 10'000'000;  // steps of one match: bounds catastrophic backtracking
 
 struct Deleter {
   void operator()(pcre2_code* code) const { pcre2_code_free(code); }
@@ -42,12 +41,12 @@ Regex::Regex(const std::string& pattern, const std::string& where) : state_(std:
   if (state_->code == nullptr) {
     std::array<unsigned char, 200> message{};
     pcre2_get_error_message(error, message.data(), message.size());
-    throw DataError(fmt::format("{} must be a regular expression; got '{}' ({}); mend it", where,
+    throw DataError(fmt::format("{} must be a regular expression; got '{}' ({}); fix it", where,
                                 pattern.substr(0, 200), reinterpret_cast<const char*>(message.data())));
   }
-  pcre2_jit_compile(state_->code.get(), PCRE2_JIT_COMPLETE);  // without it the interpreter runs
+  pcre2_jit_compile(state_->code.get(), PCRE2_JIT_COMPLETE);  // falls back to the interpreter
   state_->context.reset(pcre2_match_context_create(nullptr));
-  pcre2_set_match_limit(state_->context.get(), kMostSteps);
+  pcre2_set_match_limit(state_->context.get(), kMatchLimit);
   state_->pattern = pattern;
   state_->where = where;
 }
@@ -68,13 +67,14 @@ void Regex::find(std::string_view text, std::vector<Span>& spans) const {
                          PCRE2_NO_UTF_CHECK | options, data.get(), state_->context.get());
     };
     int found = match(0);
-    if (found == PCRE2_ERROR_JIT_STACKLIMIT) found = match(PCRE2_NO_JIT);  // which has the heap for its stack
+    if (found == PCRE2_ERROR_JIT_STACKLIMIT)
+      found = match(PCRE2_NO_JIT);  // the interpreter uses the heap as its stack
     if (found == PCRE2_ERROR_NOMATCH) break;
     if (found < 0)
       throw DataError(
-          fmt::format("{}: matches must be found in {} steps; got more with '{}' (PCRE2 code {}); write an "
+          fmt::format("{} must find a match within {} steps; got more with '{}' (PCRE2 code {}); write an "
                       "expression that backtracks less",
-                      state_->where, kMostSteps, state_->pattern.substr(0, 200), found));
+                      state_->where, kMatchLimit, state_->pattern.substr(0, 200), found));
     const std::size_t* ends = pcre2_get_ovector_pointer(data.get());
     const std::size_t begin = ends[0], end = ends[1];
     if (begin > previous) spans.push_back({previous, begin, false});
@@ -82,7 +82,7 @@ void Regex::find(std::string_view text, std::vector<Span>& spans) const {
     previous = at = end;
     matched = true;
     if (begin < end) continue;
-    for (++at; at < text.size() && (text[at] & 0xC0) == 0x80;) ++at;  // the next is sought behind
+    for (++at; at < text.size() && (text[at] & 0xC0) == 0x80;) ++at;  // continues after the next character
   }
   if (previous < text.size()) spans.push_back({previous, text.size(), false});
 }

@@ -1,4 +1,4 @@
-// Regular expressions of tokenizer files.
+// Regular expressions in tokenizer files.
 #pragma once
 
 #include <memory>
@@ -8,27 +8,27 @@
 
 namespace colonnade::tokenizers {
 
-/// A part of a text: matched by a pattern, or between two matches.
+/// A span of a text: a match of a pattern, or the text between two matches.
 struct Span {
   std::size_t begin, end;
   bool matched;
 };
 
-/// An expression of Oniguruma (Ruby) syntax, which tokenizer files are written in, compiled by PCRE2's JIT.
-/// \s and \w mean what Oniguruma means by them. Character classes are those of PCRE2's Unicode version.
-/// Const functions are safe to call from many threads.
+/// A regular expression in the Oniguruma (Ruby) syntax of tokenizer files, compiled by PCRE2's JIT. \s and \w
+/// have Oniguruma's meaning; character classes follow PCRE2's Unicode version. Const functions are
+/// thread-safe.
 class Regex {
  public:
-  /// Throws DataError, with `where` in front, for what is not known to mean the same in both engines
+  /// Throws DataError that starts with `where` for constructs that the two engines may read differently
   /// (regex_syntax.h).
   Regex(const std::string& pattern, const std::string& where);
   ~Regex();
   Regex(Regex&&) noexcept;
   Regex& operator=(Regex&&) noexcept;
 
-  /// Appends the spans of valid UTF-8 `text`: matches from left to right, of which those may be empty that do
-  /// not stand directly behind another, and what lies between them. Throws DataError for a match that takes
-  /// too long.
+  /// Appends the spans of valid UTF-8 `text`: matches from left to right, and the text between them. A match
+  /// that directly follows another one is never empty. Throws DataError for a match that takes too many
+  /// steps.
   void find(std::string_view text, std::vector<Span>& spans) const;
 
  private:

@@ -1,4 +1,4 @@
-// Classes and properties by Oniguruma's names, and what PCRE2 is given for them.
+// Oniguruma's names of classes and properties, and their PCRE2 equivalents.
 #pragma once
 
 #include <string_view>
@@ -7,19 +7,19 @@ namespace colonnade::tokenizers::regex_names {
 
 inline constexpr const char* kSpace =
     R"(\t-\r \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
-inline constexpr const char* kWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";  // of a class
-/// Outside of classes Oniguruma looks Latin-1 up in a table of its own, where raised digits and fractions
-/// are.
-inline constexpr const char* kLoneWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
+inline constexpr const char* kWord = R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc})";  // \w in a class
+/// \w outside of a class: Oniguruma's table for Latin-1 includes superscript digits and fractions.
+inline constexpr const char* kWordOutsideClass =
+    R"(\p{Alphabetic}\p{M}\p{Nd}\p{Pc}\x{b2}\x{b3}\x{b9}\x{bc}-\x{be})";
 
-/// A name of Oniguruma's, and what PCRE2 has for it.
-struct Named {
+/// A name in Oniguruma and its PCRE2 equivalent.
+struct NameMapping {
   std::string_view name, text;
 };
 
-/// Properties, by their names without capitals, spaces, hyphens and underscores, none of which count. PCRE2
-/// would read a bare name of a script as Script_Extensions.
-inline constexpr Named kProperties[] = {
+/// Properties, by lowercase names without spaces, hyphens and underscores, which are ignored. Scripts need
+/// "sc:", because PCRE2 reads a bare script name as Script_Extensions.
+inline constexpr NameMapping kProperties[] = {
     {"l", "L"},
     {"letter", "L"},
     {"lc", "L&"},
@@ -120,25 +120,25 @@ inline constexpr Named kProperties[] = {
     {"devanagari", "sc:Devanagari"},
 };
 
-/// Members of POSIX classes. What is not in one of them is told by alternatives where it has no name.
-inline constexpr Named kPosix[] = {{"alpha", R"(\p{Alphabetic})"},
-                                   {"^alpha", R"(\P{Alphabetic})"},
-                                   {"digit", R"(\p{Nd})"},
-                                   {"^digit", R"(\P{Nd})"},
-                                   {"alnum", R"(\p{Alphabetic}\p{Nd})"},
-                                   {"punct", R"(\p{P}\p{S})"},
-                                   {"graph", R"(\p{L}\p{M}\p{N}\p{P}\p{S}\p{Cf}\p{Co})"},
-                                   {"print", R"(\p{L}\p{M}\p{N}\p{P}\p{S}\p{Cf}\p{Co}\p{Zs})"},
-                                   {"upper", R"(\p{Uppercase})"},
-                                   {"^upper", R"(\P{Uppercase})"},
-                                   {"lower", R"(\p{Lowercase})"},
-                                   {"^lower", R"(\P{Lowercase})"},
-                                   {"space", kSpace},
-                                   {"^space", R"(\P{White_Space})"},
-                                   {"blank", R"(\t\p{Zs})"},
-                                   {"cntrl", R"(\p{Cc})"},
-                                   {"^cntrl", R"(\P{Cc})"},
-                                   {"xdigit", "0-9A-Fa-f"},
-                                   {"word", kWord}};
+/// POSIX classes. Inverse classes that are not listed become alternatives.
+inline constexpr NameMapping kPosix[] = {{"alpha", R"(\p{Alphabetic})"},
+                                         {"^alpha", R"(\P{Alphabetic})"},
+                                         {"digit", R"(\p{Nd})"},
+                                         {"^digit", R"(\P{Nd})"},
+                                         {"alnum", R"(\p{Alphabetic}\p{Nd})"},
+                                         {"punct", R"(\p{P}\p{S})"},
+                                         {"graph", R"(\p{L}\p{M}\p{N}\p{P}\p{S}\p{Cf}\p{Co})"},
+                                         {"print", R"(\p{L}\p{M}\p{N}\p{P}\p{S}\p{Cf}\p{Co}\p{Zs})"},
+                                         {"upper", R"(\p{Uppercase})"},
+                                         {"^upper", R"(\P{Uppercase})"},
+                                         {"lower", R"(\p{Lowercase})"},
+                                         {"^lower", R"(\P{Lowercase})"},
+                                         {"space", kSpace},
+                                         {"^space", R"(\P{White_Space})"},
+                                         {"blank", R"(\t\p{Zs})"},
+                                         {"cntrl", R"(\p{Cc})"},
+                                         {"^cntrl", R"(\P{Cc})"},
+                                         {"xdigit", "0-9A-Fa-f"},
+                                         {"word", kWord}};
 
 }  // namespace colonnade::tokenizers::regex_names

@@ -1,4 +1,4 @@
-// Tokenizers in SentencePiece .model files.
+// The tokenizer of a SentencePiece .model file.
 #pragma once
 
 #include <memory>
@@ -8,9 +8,9 @@
 
 namespace colonnade::tokenizers {
 
-/// Reads a .model file, or tokenizer.model in a folder: then encode_with_begin() puts the bos in front where
-/// the tokenizer_config.json of the folder makes Transformers 5 do so. Throws ConfigError for an empty path
-/// and DataError when a file is missing or damaged.
+/// Loads a .model file, or tokenizer.model in a folder. For a folder, encode_with_bos() adds the bos if its
+/// tokenizer_config.json makes Transformers 5 do so. Throws ConfigError for an empty path and DataError for a
+/// missing or damaged file.
 std::unique_ptr<Tokenizer> load_sentencepiece(const std::string& path);
 
 }  // namespace colonnade::tokenizers

@@ -1,4 +1,4 @@
-// See tokenizer.h: the choice of a tokenizer, and the one whose text is numbers.
+// See tokenizer.h: NullTokenizer and the factory of all tokenizers.
 #include "colonnade/tokenizers/tokenizer.h"
 
 #include <fmt/ranges.h>
@@ -22,7 +22,7 @@ class NullTokenizer final : public Tokenizer {
  public:
   explicit NullTokenizer(std::int64_t vocab_size) : vocab_size_(vocab_size) {
     if (vocab_size < 1 || vocab_size > std::numeric_limits<std::int32_t>::max())
-      throw ConfigError(fmt::format("NullTokenizer: needs --vocab-size between 1 and {}; got {}; give it",
+      throw ConfigError(fmt::format("--vocab-size must be 1 to {} for NullTokenizer; got {}; set it",
                                     std::numeric_limits<std::int32_t>::max(), vocab_size));
   }
 
@@ -49,7 +49,7 @@ class NullTokenizer final : public Tokenizer {
     std::string text;
     for (const std::int32_t id : ids) {
       if (id < 0 || id >= vocab_size_)
-        throw DataError(fmt::format("NullTokenizer: ids are 0 to {}; got {}; use a larger --vocab-size",
+        throw DataError(fmt::format("NullTokenizer: ids must be 0 to {}; got {}; use a larger --vocab-size",
                                     vocab_size_ - 1, id));
       if (!text.empty()) text.push_back(' ');
       text += std::to_string(id);
@@ -69,18 +69,18 @@ class NullTokenizer final : public Tokenizer {
 
 std::vector<std::int32_t> Tokenizer::encode_with_special(std::string_view text) const {
   std::vector<std::int32_t> ids = encode(text);
-  const SpecialIds ends = special();
-  if (ends.bos >= 0) ids.insert(ids.begin(), ends.bos);
-  if (ends.eos >= 0) ids.push_back(ends.eos);
+  const SpecialIds special_ids = special();
+  if (special_ids.bos >= 0) ids.insert(ids.begin(), special_ids.bos);
+  if (special_ids.eos >= 0) ids.push_back(special_ids.eos);
   return ids;
 }
 
 std::vector<std::int32_t> encode_prompt(const Tokenizer& tokenizer, std::string_view text) {
   std::vector<std::int32_t> ids = tokenizer.encode(text);
-  const std::vector<std::int32_t> begun = tokenizer.encode_with_begin(text);
-  const auto inside = std::search(begun.begin(), begun.end(), ids.begin(), ids.end());
-  if (ids.empty() || inside == begun.end()) return ids;
-  const std::span<const std::int32_t> before(begun.begin(), inside);
+  const std::vector<std::int32_t> with_bos = tokenizer.encode_with_bos(text);
+  const auto inside = std::search(with_bos.begin(), with_bos.end(), ids.begin(), ids.end());
+  if (ids.empty() || inside == with_bos.end()) return ids;
+  const std::span<const std::int32_t> before(with_bos.begin(), inside);
   if (std::ranges::mismatch(before, ids).in1 != before.end())
     ids.insert(ids.begin(), before.begin(), before.end());
   return ids;
@@ -88,15 +88,15 @@ std::vector<std::int32_t> encode_prompt(const Tokenizer& tokenizer, std::string_
 
 namespace {
 
-/// The path a flag gives, or a file of that name in the folder that --tokenizer-model gives, or that file
-/// itself.
-std::string file_for(const std::string& type, const char* flag, const std::string& given,
-                     const std::string& model, const char* name) {
+/// The path of a file: the value of its flag, `name` in the folder --tokenizer-model, or a .txt file named
+/// there.
+std::string path_of(const std::string& type, const char* flag, const std::string& given,
+                    const std::string& model, const char* name) {
   if (!given.empty()) return given;
   if (std::filesystem::is_directory(model)) return (std::filesystem::path(model) / name).string();
   if (model.ends_with(".txt")) return model;
-  throw ConfigError(fmt::format("{}: {} needs a {}; got none; give it, or its folder by --tokenizer-model",
-                                flag, type, name));
+  throw ConfigError(fmt::format(
+      "{} must name a {} for {}; got none; give it, or its folder by --tokenizer-model", flag, name, type));
 }
 
 std::unique_ptr<Tokenizer> null_tokenizer(const TokenizerOptions& o) {
@@ -107,24 +107,24 @@ std::unique_ptr<Tokenizer> hugging_face(const TokenizerOptions& o) {
   return load_hugging_face(o.model, o.special_in_documents);
 }
 std::unique_ptr<Tokenizer> gpt2(const TokenizerOptions& o) {
-  const std::string vocab = file_for(o.type, "--vocab-file", o.vocab_file, o.model, "vocab.json");
-  return load_gpt2(vocab, file_for(o.type, "--merge-file", o.merge_file, o.model, "merges.txt"));
+  const std::string vocab = path_of(o.type, "--vocab-file", o.vocab_file, o.model, "vocab.json");
+  return load_gpt2(vocab, path_of(o.type, "--merge-file", o.merge_file, o.model, "merges.txt"));
 }
 std::unique_ptr<Tokenizer> bert(const TokenizerOptions& o) {
-  return load_bert(file_for(o.type, "--vocab-file", o.vocab_file, o.model, "vocab.txt"),
+  return load_bert(path_of(o.type, "--vocab-file", o.vocab_file, o.model, "vocab.txt"),
                    o.type == "BertWordPieceLowerCase");
 }
 std::unique_ptr<Tokenizer> tiktoken(const TokenizerOptions& o) {
   return load_tiktoken(o.model, {o.tiktoken_pattern, o.tiktoken_num_special, o.vocab_size});
 }
 
-/// Options that not every type takes.
+/// Options that not every type accepts.
 enum Option : unsigned { kVocabSize = 1, kVocabFile = 2, kMergeFile = 4, kDocuments = 8, kTiktoken = 16 };
 
 struct Type {
   const char* name;
   std::unique_ptr<Tokenizer> (*make)(const TokenizerOptions&);
-  unsigned takes = 0;
+  unsigned accepts = 0;
 };
 constexpr Type kTypes[] = {
     {"HuggingFaceTokenizer", hugging_face, kDocuments},
@@ -139,14 +139,15 @@ constexpr Type kTypes[] = {
     {"SFTTokenizer", hugging_face, kDocuments},
 };
 
-std::string names_of(unsigned option) {
+std::string type_names(unsigned option) {
   std::vector<std::string_view> names;
   for (const Type& type : kTypes)
-    if (option == 0 || (type.takes & option) != 0) names.emplace_back(type.name);
+    if (option == 0 || (type.accepts & option) != 0) names.emplace_back(type.name);
   return fmt::format("{}", fmt::join(names, ", "));
 }
 
-void require_taken(const Type& type, const TokenizerOptions& o) {
+/// Throws ConfigError for an option that the type does not accept.
+void check_options(const Type& type, const TokenizerOptions& o) {
   const struct {
     Option option;
     const char* flag;
@@ -162,9 +163,10 @@ void require_taken(const Type& type, const TokenizerOptions& o) {
        fmt::format("{}", o.tiktoken_num_special)},
   };
   for (const auto& [option, flag, given, value] : options)
-    if (given && (type.takes & option) == 0)
-      throw ConfigError(fmt::format("{}: is of {}; got {} with {}; leave it out, or change --tokenizer-type",
-                                    flag, names_of(option), value, type.name));
+    if (given && (type.accepts & option) == 0)
+      throw ConfigError(fmt::format(
+          "{} requires --tokenizer-type {}; got {} with {}; remove the flag, or change --tokenizer-type",
+          flag, type_names(option), value, type.name));
 }
 
 const Type* type_of(std::string_view name) {
@@ -178,16 +180,16 @@ std::unique_ptr<Tokenizer> make_tokenizer(const TokenizerOptions& o) {
   const Type* type = type_of(o.type);
   if (type == nullptr)
     throw ConfigError(
-        fmt::format("--tokenizer-type must be one of {}; got '{}'; choose one", names_of(0), o.type));
-  require_taken(*type, o);
+        fmt::format("--tokenizer-type must be one of {}; got '{}'; choose one", type_names(0), o.type));
+  check_options(*type, o);
   return type->make(o);
 }
 
-bool takes_vocab_size(std::string_view name) {
+bool accepts_vocab_size(std::string_view name) {
   const Type* type = type_of(name);
-  return type != nullptr && (type->takes & kVocabSize) != 0;
+  return type != nullptr && (type->accepts & kVocabSize) != 0;
 }
 
-std::string tokenizer_file(const std::string& model) { return main_file_of(model); }
+std::string tokenizer_file(const std::string& model) { return main_file(model); }
 
 }  // namespace colonnade::tokenizers

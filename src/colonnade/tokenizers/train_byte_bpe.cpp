@@ -1,5 +1,5 @@
-// See train_byte_bpe.h. A queue holds every pair with the words it was seen in when it was put there; counts
-// that have changed since are put right when a pair comes to the top.
+// See train_byte_bpe.h. A priority queue holds every pair with the words it occurred in when it was pushed.
+// Stale counts are updated when a pair reaches the top.
 #include "colonnade/tokenizers/train_byte_bpe.h"
 
 #include <algorithm>
@@ -23,7 +23,7 @@ struct Word {
   std::int64_t count = 0;
 };
 
-/// Words are sought as they stand in a text.
+/// Heterogeneous lookup of words by views into a text.
 struct WordHash {
   using is_transparent = void;
   std::size_t operator()(std::string_view word) const { return std::hash<std::string_view>()(word); }
@@ -34,7 +34,7 @@ struct Entry {
   Pair pair;
   std::vector<std::uint32_t> words;
 };
-struct Later {
+struct LowerPriority {
   bool operator()(const Entry& a, const Entry& b) const {
     return a.count != b.count ? a.count < b.count : a.pair > b.pair;
   }
@@ -43,8 +43,8 @@ struct Later {
 class Trainer {
  public:
   explicit Trainer(const ByteBpeTraining& training) : training_(training) {
-    for (const std::string& special : training.special) add_token(special);
-    // The alphabet stands in the order of the characters that bytes are written as.
+    for (const std::string& token : training.special_tokens) add_token(token);
+    // The alphabet is ordered by the characters that represent the bytes.
     std::vector<std::pair<char32_t, unsigned char>> alphabet;
     for (unsigned byte = 0; byte < 256; ++byte)
       alphabet.emplace_back(char_of_byte(static_cast<unsigned char>(byte)), static_cast<unsigned char>(byte));
@@ -67,9 +67,9 @@ class Trainer {
     while (const std::optional<std::string_view> text = next()) {
       if (!is_utf8(*text))
         throw DataError(fmt::format("text must be UTF-8; got '{}'; convert it",
-                                    mend_utf8(std::string(text->substr(0, 60)))));
+                                    replace_invalid_utf8(std::string(text->substr(0, 60)))));
       spans.clear();
-      split_by_rule(training_.rule, *text, spans);
+      split_by_pattern(training_.pattern, *text, spans);
       for (const Span& span : spans) {
         const std::string_view word = text->substr(span.begin, span.end - span.begin);
         const auto seen = counts.find(word);
@@ -97,7 +97,7 @@ class Trainer {
       for (std::size_t i = 0; i + 1 < ids.size(); ++i)
         count(pair_of(ids[i], ids[i + 1]), words_[w].count, w, seen);
     }
-    queue_pairs(seen);
+    push_pairs(seen);
     while (static_cast<std::int64_t>(tokens_.size()) < training_.vocab_size && !queue_.empty()) {
       Entry top = queue_.top();
       queue_.pop();
@@ -106,13 +106,13 @@ class Trainer {
         queue_.push(std::move(top));
         continue;
       }
-      if (top.count < 1 || top.count < training_.min_count) break;
+      if (top.count < 1 || top.count < training_.min_frequency) break;
       const auto left = static_cast<std::uint32_t>(top.pair >> 32),
                  right = static_cast<std::uint32_t>(top.pair);
       const std::uint32_t merged = add_token(tokens_[left] + tokens_[right]);
       merges_.emplace_back(left, right);
       for (const std::uint32_t w : top.words) merge_in(w, left, right, merged, seen);
-      queue_pairs(seen);
+      push_pairs(seen);
     }
   }
 
@@ -120,35 +120,35 @@ class Trainer {
     using nlohmann::ordered_json;
     ordered_json vocab = ordered_json::object(), merges = ordered_json::array(),
                  added = ordered_json::array();
-    for (std::size_t i = 0; i < training_.special.size(); ++i)
+    for (std::size_t i = 0; i < training_.special_tokens.size(); ++i)
       added.push_back({{"id", i},
-                       {"content", training_.special[i]},
+                       {"content", training_.special_tokens[i]},
                        {"single_word", false},
                        {"lstrip", false},
                        {"rstrip", false},
                        {"normalized", false},
                        {"special", true}});
-    // nlohmann's ordered objects look every key up in all before.
+    // Inserting into nlohmann's ordered object by key would be quadratic.
     auto& members = vocab.get_ref<ordered_json::object_t&>();
     for (std::size_t i = 0; i < tokens_.size(); ++i) members.push_back({tokens_[i], i});
-    // A pair that was merged twice counts at its last place.
-    std::unordered_set<Pair> later;
+    // The last merge of a pair counts if it was merged twice.
+    std::unordered_set<Pair> seen;
     for (auto merge = merges_.rbegin(); merge != merges_.rend(); ++merge)
-      if (later.insert(pair_of(merge->first, merge->second)).second)
+      if (seen.insert(pair_of(merge->first, merge->second)).second)
         merges.push_back({tokens_[merge->first], tokens_[merge->second]});
     std::reverse(merges.begin(), merges.end());
-    const bool gpt2 = training_.rule == SplitRule::kGpt2;
+    const bool gpt2 = training_.pattern == SplitPattern::kGpt2;
     const auto bytes = [](bool prefix, bool regex) {
       return ordered_json{
           {"type", "ByteLevel"}, {"add_prefix_space", prefix}, {"trim_offsets", true}, {"use_regex", regex}};
     };
-    const ordered_json cut = {{"type", "Split"},
-                              {"pattern", {{"Regex", expression_of(training_.rule)}}},
-                              {"behavior", "Isolated"},
-                              {"invert", false}};
+    const ordered_json split = {{"type", "Split"},
+                                {"pattern", {{"Regex", regex_of(training_.pattern)}}},
+                                {"behavior", "Isolated"},
+                                {"invert", false}};
     const ordered_json steps =
         gpt2 ? bytes(false, true)
-             : ordered_json{{"type", "Sequence"}, {"pretokenizers", {cut, bytes(false, false)}}};
+             : ordered_json{{"type", "Sequence"}, {"pretokenizers", {split, bytes(false, false)}}};
     const ordered_json file = {{"version", "1.0"},
                                {"truncation", nullptr},
                                {"padding", nullptr},
@@ -187,13 +187,13 @@ class Trainer {
     if (words.empty() || words.back() != word) words.push_back(word);
   }
 
-  void queue_pairs(Seen& seen) {
+  void push_pairs(Seen& seen) {
     for (auto& [pair, words] : seen)
       if (const std::int64_t now = counts_[pair]; now > 0) queue_.push({now, pair, std::move(words)});
     seen.clear();
   }
 
-  /// Merges a pair from left to right in a word and counts what that changes.
+  /// Merges a pair from left to right in a word and updates the counts.
   void merge_in(std::uint32_t number, std::uint32_t left, std::uint32_t right, std::uint32_t merged,
                 Seen& seen) {
     std::vector<std::uint32_t>& ids = words_[number].ids;
@@ -224,7 +224,7 @@ class Trainer {
   std::array<std::uint32_t, 256> bytes_{};
   std::vector<Word> words_;
   std::unordered_map<Pair, std::int64_t> counts_;
-  std::priority_queue<Entry, std::vector<Entry>, Later> queue_;
+  std::priority_queue<Entry, std::vector<Entry>, LowerPriority> queue_;
   std::vector<std::pair<std::uint32_t, std::uint32_t>> merges_;
 };
 

@@ -1,4 +1,4 @@
-// Texts that a tokenizer is trained on, one after the other.
+// The stream of texts that a tokenizer is trained on.
 #pragma once
 
 #include <functional>
@@ -7,11 +7,11 @@
 
 namespace colonnade::tokenizers {
 
-/// The next text, which lasts until the next call; nothing at the end.
+/// Returns the next text, valid until the next call; nullopt at the end.
 using NextText = std::function<std::optional<std::string_view>()>;
 
-/// What is wrong where nothing is left to train on.
+/// Error message for a training without text.
 constexpr const char* kNoTrainingText =
-    "tokenizer must get text to train on; got none; check --input and, of JSON, --json-key";
+    "tokenizer must get text to train on; got none; check --input and, for JSON, --json-key";
 
 }  // namespace colonnade::tokenizers

@@ -1,4 +1,4 @@
-// See unicode.h. The only file that sees ICU.
+// See unicode.h.
 #include "colonnade/tokenizers/unicode.h"
 
 #include <simdjson.h>
@@ -34,8 +34,8 @@ std::vector<std::uint16_t> all_values() {
   return values;
 }
 
-/// Normal forms that leave characters newer than Unicode 12.0 alone, and put none newer than 9.0 in another
-/// order: Hugging Face tokenizers has tables of these two versions.
+/// Normal forms that do not change characters newer than Unicode 12.0 and do not reorder marks newer
+/// than 9.0: Hugging Face tokenizers has tables of these two versions.
 class Normalizers {
  public:
   Normalizers() {
@@ -50,7 +50,7 @@ class Normalizers {
     const icu::Normalizer2& full = *full_[static_cast<std::size_t>(form)];
     const icu::StringPiece piece(text.data(), static_cast<std::int32_t>(text.size()));
     UErrorCode status = U_ZERO_ERROR;
-    // What is normal with all characters known is normal with fewer known, too.
+    // Text that is normal for all characters is also normal for the known ones.
     if (full.isNormalizedUTF8(piece, status)) return std::string(text);
     icu::UnicodeString normal;
     icu::FilteredNormalizer2(full, known_).normalize(icu::UnicodeString::fromUTF8(piece), normal, status);
@@ -64,18 +64,19 @@ class Normalizers {
   std::array<const icu::Normalizer2*, 4> full_{};
 };
 
-/// How many bytes a character that begins with `first` has; 0: none begins so.
-std::size_t size_of_character(unsigned first) {
+/// Bytes of a character by its first byte; 0 if no character starts with it.
+std::size_t char_size(unsigned first) {
   if (first < 0x80) return 1;
   if (first < 0xC2 || first >= 0xF5) return 0;
   return first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
 }
 
-/// The bytes of the character that `bytes` begin with, or of the longest beginning of one, at least one.
-std::pair<std::size_t, bool> broken_or_whole(std::string_view bytes) {
+/// The size of the first character, or of the longest invalid prefix of one (at least 1), and whether it is
+/// valid.
+std::pair<std::size_t, bool> first_sequence(std::string_view bytes) {
   const unsigned first = static_cast<unsigned char>(bytes[0]);
-  const std::size_t size = size_of_character(first);
-  // The second byte has bounds of its own: no overlong forms, no surrogates, nothing above U+10FFFF.
+  const std::size_t size = char_size(first);
+  // The second byte has tighter bounds: no overlong forms, no surrogates, nothing above U+10FFFF.
   unsigned low = first == 0xE0 ? 0xA0 : first == 0xF0 ? 0x90 : 0x80;
   unsigned high = first == 0xED ? 0x9F : first == 0xF4 ? 0x8F : 0xBF;
   std::size_t good = 1;
@@ -88,8 +89,8 @@ std::pair<std::size_t, bool> broken_or_whole(std::string_view bytes) {
   return {good, good == size};
 }
 
-/// Whether a cluster goes on between two characters (rules GB3 to GB9b of UAX 29).
-bool joins(int before, int after) {
+/// Whether there is no cluster boundary between two characters (rules GB3 to GB9b of UAX 29).
+bool is_joined(int before, int after) {
   if (before == U_GCB_CR) return after == U_GCB_LF;
   const auto breaks = [](int value) {
     return value == U_GCB_CONTROL || value == U_GCB_CR || value == U_GCB_LF;
@@ -161,12 +162,12 @@ std::int64_t count_chars(std::string_view text) {
   return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
 }
 
-std::string mend_utf8(std::string_view bytes) {
+std::string replace_invalid_utf8(std::string_view bytes) {
   if (is_utf8(bytes)) return std::string(bytes);
   std::string text;
   while (!bytes.empty()) {
-    const auto [size, whole] = broken_or_whole(bytes);
-    text += whole ? bytes.substr(0, size) : "\xEF\xBF\xBD";
+    const auto [size, valid] = first_sequence(bytes);
+    text += valid ? bytes.substr(0, size) : "\xEF\xBF\xBD";
     bytes.remove_prefix(size);
   }
   return text;
@@ -180,7 +181,7 @@ std::string lower_case(std::string_view text) {
       lower.push_back(static_cast<char>(c >= 'A' && c <= 'Z' ? c + 32 : c));
       return;
     }
-    if (c == 0x130) {  // the one character whose lower case is two
+    if (c == 0x130) {  // the only character with two characters as lower case
       lower += "i\xCC\x87";
       return;
     }
@@ -202,7 +203,7 @@ std::string normalize(NormalForm form, std::string_view text) {
   return normalizers.apply(form, text);
 }
 
-std::size_t cluster_size(std::string_view text) {
+std::size_t grapheme_cluster_size(std::string_view text) {
   const Decoded first = decode_utf8(text.data());
   auto size = static_cast<std::size_t>(first.size);
   if (size < text.size() && first.value >= 0x20 && first.value < 0x7F && text[size] >= 0) return size;
@@ -216,7 +217,7 @@ std::size_t cluster_size(std::string_view text) {
         u_hasBinaryProperty(static_cast<UChar32>(next.value), UCHAR_EXTENDED_PICTOGRAPHIC) != 0;
     const bool emoji = pictograph && before == U_GCB_ZWJ && is_pictograph;
     const bool flag = flags % 2 == 1 && after == U_GCB_REGIONAL_INDICATOR;
-    if (!joins(before, after) && !emoji && !flag) break;
+    if (!is_joined(before, after) && !emoji && !flag) break;
     flags = after == U_GCB_REGIONAL_INDICATOR ? flags + 1 : 0;
     pictograph = is_pictograph || (pictograph && (after == U_GCB_EXTEND || after == U_GCB_ZWJ));
     before = after;

@@ -1,4 +1,4 @@
-// Characters as tokenizers see them: UTF-8, classes, lower case, normal forms and grapheme clusters.
+// Unicode for tokenizers: UTF-8, character classes, lower case, normal forms and grapheme clusters.
 #pragma once
 
 #include <array>
@@ -9,7 +9,7 @@
 
 namespace colonnade::tokenizers {
 
-/// General categories, as far as split rules ask for them. kSpace is White_Space; it lies across the others.
+/// General categories that split patterns distinguish. kSpace is White_Space, which takes precedence.
 enum class Category : std::uint8_t {
   kOther,
   kUpper,     ///< Lu
@@ -25,15 +25,14 @@ enum class Category : std::uint8_t {
   kSpace,
 };
 
-/// What single parts of Hugging Face tokenizers ask of a character; each has a Unicode version of its own
-/// there.
-enum Flag : std::uint16_t {
-  kBertControl = 16,      ///< removed by BertNormalizer
+/// Character classes of components of Hugging Face tokenizers, which have different Unicode versions there.
+enum CharFlag : std::uint16_t {
+  kBertControl = 16,      ///< removed by clean_text of BertNormalizer
   kBertPunctuation = 32,  ///< split off by BertPreTokenizer and Punctuation
-  kBertMark = 64,         ///< an accent to BertNormalizer
+  kBertMark = 64,         ///< removed by strip_accents of BertNormalizer
   kCombining = 128,       ///< removed by StripAccents
   kNumeric = 256,         ///< split off by Digits
-  kWord = 512,            ///< \w of Whitespace and of single-word tokens
+  kWord = 512,            ///< \w of Whitespace and of single_word tokens
 };
 
 /// Category (low four bits) and flags of every character; the same on every machine.
@@ -44,8 +43,8 @@ class CharTable {
   }
   [[nodiscard]] Category category(char32_t c) const { return static_cast<Category>((*this)[c] & 15); }
   [[nodiscard]] bool is_space(char32_t c) const { return category(c) == Category::kSpace; }
-  [[nodiscard]] bool has(char32_t c, Flag flag) const { return ((*this)[c] & flag) != 0; }
-  /// Builds it at the first call.
+  [[nodiscard]] bool has(char32_t c, CharFlag flag) const { return ((*this)[c] & flag) != 0; }
+  /// The table, built at the first call.
   static const CharTable& get();
 
  private:
@@ -54,7 +53,7 @@ class CharTable {
   std::vector<std::uint16_t> values_;
 };
 
-/// A character of valid UTF-8 and its length in bytes.
+/// A character and its length in UTF-8 bytes.
 struct Decoded {
   char32_t value;
   int size;
@@ -67,7 +66,7 @@ inline Decoded decode_utf8(const char* at) {
   return {char32_t(p[0] & 7U) << 18 | char32_t(p[1] & 63U) << 12 | char32_t(p[2] & 63U) << 6 | (p[3] & 63U),
           4};
 }
-/// Calls use(character, its bytes) for every character of valid UTF-8.
+/// Calls use(character, bytes) for every character of valid UTF-8.
 template <typename Use>
 void for_each_char(std::string_view text, Use&& use) {
   for (std::size_t at = 0; at < text.size();) {
@@ -80,21 +79,20 @@ void append_utf8(std::string& text, char32_t c);
 [[nodiscard]] bool is_utf8(std::string_view text);
 [[nodiscard]] bool is_ascii(std::string_view text);
 [[nodiscard]] std::int64_t count_chars(std::string_view text);
-/// Every maximal broken sequence becomes one U+FFFD.
-[[nodiscard]] std::string mend_utf8(std::string_view bytes);
+/// The text with U+FFFD in place of every maximal invalid sequence.
+[[nodiscard]] std::string replace_invalid_utf8(std::string_view bytes);
 
-/// Lower case of every character alone, without a look at its neighbours.
+/// Lower case of every character by itself, without context.
 [[nodiscard]] std::string lower_case(std::string_view text);
 
 enum class NormalForm { kNfc, kNfd, kNfkc, kNfkd };
-/// As of Unicode 12.0, the version of Hugging Face tokenizers: later characters stay as they are.
+/// The normal form of Unicode 12.0, the version of Hugging Face tokenizers: later characters are unchanged.
 [[nodiscard]] std::string normalize(NormalForm form, std::string_view text);
 
-/// Bytes of the grapheme cluster that `text`, not empty, begins with. Conjuncts of Indic scripts are not
-/// joined.
-[[nodiscard]] std::size_t cluster_size(std::string_view text);
+/// Bytes of the first grapheme cluster of a nonempty text. Indic conjuncts (GB9c) are not joined.
+[[nodiscard]] std::size_t grapheme_cluster_size(std::string_view text);
 
-/// What tools/make_unicode_table.py wrote.
+/// The tables that tools/make_unicode_table.py writes.
 namespace table {
 constexpr std::size_t kNumValues = 26, kNumLowerRuns = 185;
 struct LowerRun {

@@ -1,4 +1,4 @@
-// See unigram.h. Messages are those of sentencepiece_model.proto.
+// See unigram.h. Field numbers are those of sentencepiece_model.proto.
 #include "colonnade/tokenizers/unigram.h"
 
 #include <algorithm>
@@ -18,14 +18,14 @@ constexpr float kUnknownPenalty = 10, kUserDefinedPenalty = 0.1F;
 
 std::string_view view(const protozero::data_view& data) { return {data.data(), data.size()}; }
 
-/// Bytes of the UTF-8 character that begins at `at`.
-std::size_t character(std::string_view text, std::size_t at) {
+/// Bytes of the UTF-8 character at `at`.
+std::size_t char_size(std::string_view text, std::size_t at) {
   const auto lead = static_cast<unsigned char>(text[at]);
   const std::size_t size = lead < 0xC0 ? 1 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
   return std::min(size, text.size() - at);
 }
 
-/// The byte that a piece "<0xE2>" stands for.
+/// The byte of a piece such as "<0xE2>"; nullopt for other pieces.
 std::optional<unsigned char> byte_of(std::string_view piece) {
   if (piece.size() != 6 || !piece.starts_with("<0x") || piece.back() != '>') return std::nullopt;
   unsigned char byte = 0;
@@ -34,33 +34,33 @@ std::optional<unsigned char> byte_of(std::string_view piece) {
   return byte;
 }
 
-struct Kind {
+struct TrainerSpec {
   std::int32_t model = kUnigramModel;
   bool byte_fallback = false;
 };
 
-Kind kind_of(protozero::pbf_reader trainer) {
-  Kind kind;
-  while (trainer.next()) {
-    switch (trainer.tag_and_type()) {
+TrainerSpec trainer_spec_of(protozero::pbf_reader message) {
+  TrainerSpec spec;
+  while (message.next()) {
+    switch (message.tag_and_type()) {
       case tag_and_type(3, pbf_wire_type::varint):
-        kind.model = trainer.get_enum();
+        spec.model = message.get_enum();
         break;
       case tag_and_type(35, pbf_wire_type::varint):
-        kind.byte_fallback = trainer.get_bool();
+        spec.byte_fallback = message.get_bool();
         break;
       default:
-        trainer.skip();
+        message.skip();
     }
   }
-  return kind;
+  return spec;
 }
 
 }  // namespace
 
-std::optional<Unigram> Unigram::read(std::string_view model) {
-  Unigram unigram;
-  Kind kind;
+std::optional<SentencePieceUnigram> SentencePieceUnigram::read(std::string_view model) {
+  SentencePieceUnigram unigram;
+  TrainerSpec spec;
   std::int32_t id = 0;
   protozero::pbf_reader message(model.data(), model.size());
   while (message.next()) {
@@ -69,33 +69,33 @@ std::optional<Unigram> Unigram::read(std::string_view model) {
         unigram.add(view(message.get_view()), id++);
         break;
       case tag_and_type(2, pbf_wire_type::length_delimited):
-        kind = kind_of(message.get_message());
+        spec = trainer_spec_of(message.get_message());
         break;
       default:
         message.skip();
     }
   }
-  if (kind.model != kUnigramModel) return std::nullopt;
-  unigram.falls_back_ = kind.byte_fallback;
-  unigram.finish();
+  if (spec.model != kUnigramModel) return std::nullopt;
+  unigram.byte_fallback_ = spec.byte_fallback;
+  unigram.finalize_scores();
   return unigram;
 }
 
-/// Scores that hang on those of all pieces, and the order of the search.
-void Unigram::finish() {
-  float least = std::numeric_limits<float>::max(), most = std::numeric_limits<float>::lowest();
+/// Sets the scores of user-defined and unknown pieces, and sorts the pieces.
+void SentencePieceUnigram::finalize_scores() {
+  float worst = std::numeric_limits<float>::max(), best = std::numeric_limits<float>::lowest();
   for (const Piece& piece : pieces_) {
     if (piece.user_defined) continue;
-    least = std::min(least, piece.score);
-    most = std::max(most, piece.score);
+    worst = std::min(worst, piece.score);
+    best = std::max(best, piece.score);
   }
-  unknown_score_ = least - kUnknownPenalty;
+  unknown_score_ = worst - kUnknownPenalty;
   for (Piece& piece : pieces_)
-    if (piece.user_defined) piece.score = static_cast<float>(piece.text.size()) * most - kUserDefinedPenalty;
+    if (piece.user_defined) piece.score = static_cast<float>(piece.text.size()) * best - kUserDefinedPenalty;
   std::sort(pieces_.begin(), pieces_.end(), [](const Piece& a, const Piece& b) { return a.text < b.text; });
 }
 
-void Unigram::add(std::string_view piece_message, std::int32_t id) {
+void SentencePieceUnigram::add(std::string_view piece_message, std::int32_t id) {
   Piece piece{.id = id};
   std::int32_t type = kNormal;
   protozero::pbf_reader message(piece_message.data(), piece_message.size());
@@ -120,13 +120,14 @@ void Unigram::add(std::string_view piece_message, std::int32_t id) {
   if (type == kNormal || type == kUserDefined) pieces_.push_back(std::move(piece));
 }
 
-/// Offers every piece that `text` begins with; returns the bytes of its first character.
-std::size_t Unigram::extend(std::string_view text, float score, BestCut<float>& cut) const {
-  const std::size_t first_character = character(text, 0);
+/// Offers every piece that is a prefix of `text`; returns the bytes of the first character.
+std::size_t SentencePieceUnigram::extend(std::string_view text, float score,
+                                         ViterbiSegmenter<float>& segmenter) const {
+  const std::size_t first_character = char_size(text, 0);
   bool covered = false;
   auto first = pieces_.begin(), last = pieces_.end();
   for (std::size_t at = 0; at < text.size(); ++at) {
-    // Of the pieces that agree so far, those that agree in one more byte; the shortest comes first.
+    // Narrows the range of matching pieces by one more byte; the shortest is first.
     const auto byte = [at](const Piece& piece) {
       return piece.text.size() > at ? static_cast<unsigned char>(piece.text[at]) : -1;
     };
@@ -135,20 +136,20 @@ std::size_t Unigram::extend(std::string_view text, float score, BestCut<float>& 
     last = std::partition_point(first, last, [&](const Piece& piece) { return byte(piece) == wanted; });
     if (first == last) break;
     if (first->text.size() != at + 1) continue;
-    cut.offer(at + 1, first->score + score, first->id);
+    segmenter.offer(at + 1, first->score + score, first->id);
     covered = covered || at + 1 == first_character;
   }
-  if (!covered) cut.offer(first_character, unknown_score_ + score, unknown_);
+  if (!covered) segmenter.offer(first_character, unknown_score_ + score, unknown_);
   return first_character;
 }
 
-std::vector<std::int32_t> Unigram::encode(std::string_view normalized) const {
-  BestCut<float> cut;
+std::vector<std::int32_t> SentencePieceUnigram::encode(std::string_view normalized) const {
+  ViterbiSegmenter<float> segmenter;
   std::vector<std::int32_t> ids;
   bool after_unknown = false;
   const auto take = [&](std::size_t begin, std::size_t length, std::int32_t id) {
     const bool unknown = id == unknown_;
-    if (unknown && falls_back_) {
+    if (unknown && byte_fallback_) {
       for (const char byte : normalized.substr(begin, length))
         ids.push_back(bytes_[static_cast<unsigned char>(byte)]);
     } else if (!unknown || !after_unknown) {
@@ -156,16 +157,16 @@ std::vector<std::int32_t> Unigram::encode(std::string_view normalized) const {
     }
     after_unknown = unknown;
   };
-  cut.run(
+  segmenter.run(
       normalized.size(),
-      [&](std::size_t at, float score) { return extend(normalized.substr(at), score, cut); }, take);
+      [&](std::size_t at, float score) { return extend(normalized.substr(at), score, segmenter); }, take);
   return ids;
 }
 
-std::string Unigram::join(const std::vector<std::string>& pieces) const {
+std::string SentencePieceUnigram::join(const std::vector<std::string>& pieces) const {
   std::string text;
   for (const std::string& piece : pieces) {
-    const auto byte = falls_back_ ? byte_of(piece) : std::nullopt;
+    const auto byte = byte_fallback_ ? byte_of(piece) : std::nullopt;
     if (byte)
       text += static_cast<char>(*byte);
     else

@@ -26,13 +26,13 @@ namespace colonnade::train {
 
 using Tensors = std::map<std::string, at::Tensor>;
 
-/// What all ranks together know after a step.
-struct Seen {
+/// Results of one step, gathered from all ranks.
+struct StepResults {
   std::map<std::string, double> losses;
   double grad_norm = std::nan("");
   bool skipped = false;
   Tensors gradients, parameters;
-  std::map<std::string, double> replicas;  ///< of what several ranks hold, how far they are apart
+  std::map<std::string, double> replicas;  ///< largest difference between replicas, by name
 };
 
 namespace {
@@ -51,49 +51,49 @@ double distance(double a, double b) {
   return a == b ? 0 : std::abs(a - b) / std::max(std::abs(a), std::numeric_limits<double>::min());
 }
 
-/// To `apart` where that is more; a NaN stays.
-void raise(double& most, double apart) {
-  if (!(apart <= most) && !std::isnan(most)) most = apart;
+/// Sets `largest` to `apart` where that is larger; a NaN stays.
+void raise(double& largest, double apart) {
+  if (!(apart <= largest) && !std::isnan(largest)) largest = apart;
 }
 
-/// Puts a rank's stretch of a tensor in its place. What is there already must be the same.
-void put(Tensors& whole, std::map<std::string, double>& replicas, const checkpoint::Slice& slice) {
-  at::Tensor& into = whole[slice.name];
+/// Copies a rank's shard into the full tensor. Elements that are already there are compared.
+void put(Tensors& full, std::map<std::string, double>& replicas, const checkpoint::Slice& slice) {
+  at::Tensor& into = full[slice.name];
   if (!into.defined()) into = at::full(slice.global_shape, std::nan(""), at::kDouble);
-  const at::Tensor place = tensor::box_of(into, slice.offset, slice.data.sizes().vec());
+  const at::Tensor box = tensor::box_view(into, slice.offset, slice.data.sizes().vec());
   const at::Tensor mine = slice.data.to(at::kDouble);
-  const at::Tensor held = place.isnan().logical_not();
+  const at::Tensor held = box.isnan().logical_not();
   if (held.any().item<bool>()) {
-    const double apart = at::where(held, mine - place, 0).norm().item<double>() /
+    const double apart = at::where(held, mine - box, 0).norm().item<double>() /
                          std::max(mine.norm().item<double>(), std::numeric_limits<double>::min());
     raise(replicas[slice.name], apart);
   }
-  place.copy_(mine);
+  box.copy_(mine);
 }
 
-/// A number that all ranks report.
-void put(Seen& seen, const std::string& name, double& known, double value) {
+/// Compares a number that all ranks report.
+void put(StepResults& step, const std::string& name, double& known, double value) {
   if (std::isnan(known)) known = value;
-  raise(seen.replicas[name], distance(known, value));
+  raise(step.replicas[name], distance(known, value));
 }
 
-void look(job::Job& job, const job::StepReport& report, Seen& seen) {
+void add_results(job::Job& job, const job::StepReport& report, StepResults& step) {
   const at::NoGradGuard no_grad;
-  put(seen, "gradient norm", seen.grad_norm, report.optimizer.grad_norm);
+  put(step, "gradient norm", step.grad_norm, report.optimizer.grad_norm);
   for (const auto& [name, loss] : report.losses)
-    put(seen, name, seen.losses.try_emplace(name, loss).first->second, loss);
-  seen.skipped = report.optimizer.skipped;
-  if (seen.skipped) return;  // nothing was updated, and gradients are not finite
+    put(step, name, step.losses.try_emplace(name, loss).first->second, loss);
+  step.skipped = report.optimizer.skipped;
+  if (step.skipped) return;  // no update, and gradients are not finite
   for (const tensor::Parameter* p : job.parameters())
     if (!p->spec.trained)
       for (const auto& slice : convert::state_slices(p->spec.name, *p, 0, p->value.flatten(), /*owner=*/true))
-        put(seen.parameters, seen.replicas, slice);
+        put(step.parameters, step.replicas, slice);
   for (const optim::Segment& s : job.optimizer().segments()) {
     const std::string& name = s.parameter->spec.name;
     for (const auto& slice : convert::state_slices(name, *s.parameter, s.begin, s.grad, /*owner=*/true))
-      put(seen.gradients, seen.replicas, slice);
+      put(step.gradients, step.replicas, slice);
     for (const auto& slice : convert::state_slices(name, *s.parameter, s.begin, s.main, /*owner=*/true))
-      put(seen.parameters, seen.replicas, slice);
+      put(step.parameters, step.replicas, slice);
   }
 }
 
@@ -105,7 +105,7 @@ double norm_of_all(const Tensors& tensors) {
   return std::sqrt(squares);
 }
 
-/// Elements whose gradients were rounding in any step so far; none in float64.
+/// Elements whose gradients were mere rounding in any step so far; none in float64.
 class Rounding {
  public:
   explicit Rounding(Precision precision) : share_(precision == Precision::kFloat64 ? 0 : 1e-6) {}
@@ -121,7 +121,7 @@ class Rounding {
       known = known.defined() ? known.logical_or(small) : small;
     }
   }
-  /// `difference` of a parameter without them.
+  /// `difference` of a parameter, with these elements set to 0.
   [[nodiscard]] at::Tensor without(const at::Tensor& difference, const std::string& name) const {
     const auto found = elements_.find(name);
     return found == elements_.end() ? difference : difference.masked_fill(found->second, 0);
@@ -132,34 +132,35 @@ class Rounding {
   Tensors elements_;
 };
 
-/// Distances of one step in the order in which it makes its values; `names` in the order of the blocks.
+/// Differences of one step in the order of computation; `names` are in forward order.
 class ComparedStep {
  public:
-  ComparedStep(int number, const Bounds& bounds, Rounding& rounding, std::vector<Apart>& all)
+  ComparedStep(int number, const Bounds& bounds, Rounding& rounding, std::vector<ValueDifference>& all)
       : number_(number), bounds_(bounds), rounding_(rounding), all_(all) {}
 
-  void compare(const Seen& a, const Seen& b, const std::vector<std::string>& names) {
+  void compare(const StepResults& a, const StepResults& b, const std::vector<std::string>& names) {
     std::set<std::string> losses;
-    for (const Seen* seen : {&a, &b})
-      for (const auto& [name, loss] : seen->losses) losses.insert(name);
-    for (const std::string& name : losses) add(name, distance(of(a, name), of(b, name)), bounds_.loss);
+    for (const StepResults* step : {&a, &b})
+      for (const auto& [name, loss] : step->losses) losses.insert(name);
+    for (const std::string& name : losses)
+      add(name, distance(loss_of(a, name), loss_of(b, name)), bounds_.loss);
     if (a.skipped != b.skipped) add("whether the step is skipped", 1, 0);
     if (a.skipped || b.skipped) return;
     tensors(kGradients, a.gradients, b.gradients, {names.rbegin(), names.rend()});
     add("gradient norm", distance(a.grad_norm, b.grad_norm), bounds_.grad_norm);
     rounding_.add(a.gradients, b.gradients);
     tensors(kParameters, a.parameters, b.parameters, names);
-    for (const Seen* seen : {&a, &b})
-      for (const auto& [name, apart] : seen->replicas)
-        add(fmt::format("{} on the ranks that share it in {}", name, seen == &a ? "A" : "B"), apart,
+    for (const StepResults* step : {&a, &b})
+      for (const auto& [name, apart] : step->replicas)
+        add(fmt::format("{} on the ranks that share it in {}", name, step == &a ? "A" : "B"), apart,
             bounds_.tensor);
   }
 
  private:
-  /// NaN where it is not reported.
-  static double of(const Seen& seen, const std::string& loss) {
-    const auto found = seen.losses.find(loss);
-    return found == seen.losses.end() ? std::nan("") : found->second;
+  /// A loss by name; NaN where it is not reported.
+  static double loss_of(const StepResults& step, const std::string& loss) {
+    const auto found = step.losses.find(loss);
+    return found == step.losses.end() ? std::nan("") : found->second;
   }
   void add(std::string what, double distance, double bound) {
     all_.push_back({number_, std::move(what), distance, bound});
@@ -186,48 +187,49 @@ class ComparedStep {
   int number_;
   Bounds bounds_;
   Rounding& rounding_;
-  std::vector<Apart>& all_;
+  std::vector<ValueDifference>& all_;
 };
 
-std::vector<Apart> distances(const Trained& a, const Trained& b) {
+std::vector<ValueDifference> distances(const TrainedLayout& a, const TrainedLayout& b) {
   std::vector<std::string> names;
   for (const layout::ParamSpec& spec : layout::model_params(a.run.model, a.run.parallel))
     names.push_back(spec.name);
-  std::vector<Apart> all;
+  std::vector<ValueDifference> all;
   Rounding rounding(a.precision);
   int number = 1;
   for (std::size_t i = 0; i < std::min(a.steps->size(), b.steps->size()); ++i) {
-    const Seen &mine = (*a.steps)[i], &theirs = (*b.steps)[i];
+    const StepResults &mine = (*a.steps)[i], &theirs = (*b.steps)[i];
     ComparedStep(number, bounds_of(a.run, a.precision), rounding, all).compare(mine, theirs, names);
     if (!mine.skipped || !theirs.skipped) ++number;
   }
   return all;
 }
 
-/// Steps of which both sides skipped as said, or did not.
-int steps_compared(const Trained& a, const Trained& b, bool skipped) {
+/// Number of steps that both sides skipped, or that neither did.
+int steps_compared(const TrainedLayout& a, const TrainedLayout& b, bool skipped) {
   int steps = 0;
   for (std::size_t i = 0; i < std::min(a.steps->size(), b.steps->size()); ++i)
     steps += (*a.steps)[i].skipped == skipped && (*b.steps)[i].skipped == skipped ? 1 : 0;
   return steps;
 }
 
-std::optional<Apart> first_beyond(const std::vector<Apart>& all) {
-  const auto found = std::ranges::find_if(all, [](const Apart& one) { return one.beyond(); });
+std::optional<ValueDifference> first_beyond(const std::vector<ValueDifference>& all) {
+  const auto found =
+      std::ranges::find_if(all, [](const ValueDifference& one) { return one.exceeds_bound(); });
   return found == all.end() ? std::nullopt : std::optional(*found);
 }
 
-/// "gradient of x" and "gradient of y" are of one kind; each loss is of its own.
-std::string kind_of(const Apart& one) {
+/// Kind of a difference: all gradients are one kind, and all parameters; each loss is its own.
+std::string kind_of(const ValueDifference& one) {
   for (const std::string_view kind : {kGradients, kParameters})
     if (one.what.starts_with(kind)) return std::string(kind);
   return one.what.find(" on the ranks") == std::string::npos ? one.what : "replicas";
 }
 
-std::vector<Apart> farthest_of(const std::vector<Apart>& all) {
-  std::vector<Apart> farthest;
-  for (const Apart& one : all) {
-    const auto same = [&](const Apart& other) { return kind_of(other) == kind_of(one); };
+std::vector<ValueDifference> farthest_of(const std::vector<ValueDifference>& all) {
+  std::vector<ValueDifference> farthest;
+  for (const ValueDifference& one : all) {
+    const auto same = [&](const ValueDifference& other) { return kind_of(other) == kind_of(one); };
     const auto found = std::ranges::find_if(farthest, same);
     if (found == farthest.end())
       farthest.push_back(one);
@@ -238,41 +240,41 @@ std::vector<Apart> farthest_of(const std::vector<Apart>& all) {
 }
 
 void require_one_run(const config::Run& a, const config::Run& b) {
-  if (const auto unlike = unlike_settings(a, b); !unlike.empty())
+  if (const auto unlike = differing_settings(a, b); !unlike.empty())
     throw ConfigError(fmt::format(
-        "verify-layout: both files must hold one run but for its layout; got {}; make these equal",
+        "verify-layout: the runs of both files must differ in layout only; got {}; make these equal",
         fmt::join(unlike, ", ")));
 }
 
-/// Of losses that not every token has.
+/// Adds lines for losses that not every token has.
 void add_masked_losses(const config::Run& a, std::vector<std::string>& lines) {
   const bool documents = a.data.reset_attention_mask || a.data.reset_position_ids;
-  const bool per_token = a.training.calculate_per_token_loss, further = a.model.mtp_num_layers > 0;
-  const auto add = [&](bool is_so, const char* line) {
-    if (is_so) lines.emplace_back(line);
+  const bool per_token = a.training.calculate_per_token_loss, mtp = a.model.mtp_num_layers > 0;
+  const auto add = [&](bool applies, const char* line) {
+    if (applies) lines.emplace_back(line);
   };
   add(a.data.eod_mask_loss && !per_token,
-      "--eod-mask-loss without --calculate-per-token-loss weighs micro-batches equally, whose tokens "
-      "--micro-batch-size changes");
+      "--eod-mask-loss without --calculate-per-token-loss gives micro-batches equal weights, and "
+      "--micro-batch-size changes their tokens");
   add(a.data.sft && !per_token,
-      "--sft without --calculate-per-token-loss weighs micro-batches equally, whose answers --micro-batch-size "
-      "changes");
-  add(further && documents && !per_token,
-      "--mtp-num-layers with --reset-attention-mask or --reset-position-ids weighs micro-batches equally, whose "
-      "further tokens of the same document --micro-batch-size changes");
-  add(further && (documents || a.data.eod_mask_loss || a.data.sft) && per_token,
-      "--mtp-num-layers with --calculate-per-token-loss weighs the further tokens of a micro-batch by its tokens "
-      "with a loss, which --micro-batch-size changes");
+      "--sft without --calculate-per-token-loss gives micro-batches equal weights, and --micro-batch-size changes "
+      "their answers");
+  add(mtp && documents && !per_token,
+      "--mtp-num-layers with --reset-attention-mask or --reset-position-ids gives micro-batches equal weights, and "
+      "--micro-batch-size changes their MTP targets within documents");
+  add(mtp && (documents || a.data.eod_mask_loss || a.data.sft) && per_token,
+      "--mtp-num-layers with --calculate-per-token-loss weights the MTP loss of a micro-batch by its loss tokens, "
+      "which --micro-batch-size changes");
   add((a.model.has_encoder() || a.model.bidirectional) && !per_token,
-      "samples of t5 and bert differ in how many tokens have a loss, and without --calculate-per-token-loss "
-      "micro-batches weigh equally, whose samples --micro-batch-size changes");
+      "samples of t5 and bert have different numbers of loss tokens: without --calculate-per-token-loss micro-batches "
+      "have equal weights, and --micro-batch-size changes their samples");
 }
 
 }  // namespace
 
-std::vector<std::string> apart_by_definition(const config::Run& a, const config::Run& b) {
+std::vector<std::string> expected_differences(const config::Run& a, const config::Run& b) {
   const config::Moe& moe = a.model.moe;
-  const auto parts_of_sequence = [](const config::Parallel& p) {
+  const auto sequence_shards = [](const config::Parallel& p) {
     return std::pair(p.context_parallel_size, p.sequence_parallel ? p.tensor_model_parallel_size : 1);
   };
   const auto balances = [&](const char* kind) {
@@ -281,16 +283,16 @@ std::vector<std::string> apart_by_definition(const config::Run& a, const config:
   };
   const bool micro_batch = a.training.micro_batch_size != b.training.micro_batch_size;
   const bool data_ranks = a.parallel.data_parallel_size() != b.parallel.data_parallel_size();
-  const bool by_length = a.parallel.hybrid_context_parallel != b.parallel.hybrid_context_parallel;
+  const bool hybrid_cp = a.parallel.hybrid_context_parallel != b.parallel.hybrid_context_parallel;
   std::vector<std::string> lines;
   if (moe.num_experts > 0 && moe.expert_capacity_factor &&
-      (micro_batch || parts_of_sequence(a.parallel) != parts_of_sequence(b.parallel)))
+      (micro_batch || sequence_shards(a.parallel) != sequence_shards(b.parallel)))
     lines.emplace_back(
-        "--moe-expert-capacity-factor counts the tokens that one rank's router sees of a micro-batch, which "
+        "--moe-expert-capacity-factor counts the tokens of a micro-batch that one rank's router sees, which "
         "--micro-batch-size, --context-parallel-size and --sequence-parallel change");
-  if (balances("sinkhorn") && (micro_batch || parts_of_sequence(a.parallel) != parts_of_sequence(b.parallel)))
+  if (balances("sinkhorn") && (micro_batch || sequence_shards(a.parallel) != sequence_shards(b.parallel)))
     lines.emplace_back(
-        "--moe-router-load-balancing-type sinkhorn assigns the tokens that one rank's router sees of a micro-batch, "
+        "--moe-router-load-balancing-type sinkhorn balances the tokens of a micro-batch that one rank's router sees, "
         "which --micro-batch-size, --context-parallel-size and --sequence-parallel change");
   if (balances("global_aux_loss") && (micro_batch || data_ranks))
     lines.emplace_back(
@@ -300,19 +302,19 @@ std::vector<std::string> apart_by_definition(const config::Run& a, const config:
     lines.emplace_back(
         "--moe-router-load-balancing-type aux_loss is a loss of each micro-batch, which --micro-batch-size "
         "changes");
-  if ((balances("aux_loss") || balances("seq_aux_loss")) && by_length)
+  if ((balances("aux_loss") || balances("seq_aux_loss")) && hybrid_cp)
     lines.emplace_back(
-        "--moe-router-load-balancing-type aux_loss and seq_aux_loss are losses of whole samples, and of what lies "
-        "between ends of documents with --hybrid-context-parallel");
-  if (moe.num_experts > 0 && a.model.mtp_num_layers > 0 && by_length)
+        "--moe-router-load-balancing-type aux_loss and seq_aux_loss are losses per sample, and per document with "
+        "--hybrid-context-parallel");
+  if (moe.num_experts > 0 && a.model.mtp_num_layers > 0 && hybrid_cp)
     lines.emplace_back(
-        "--mtp-num-layers with --num-experts routes tokens that lie behind the end of a document too, of which there "
-        "are none with --hybrid-context-parallel");
+        "--mtp-num-layers with --num-experts also routes tokens after the end of a document, which do not exist with "
+        "--hybrid-context-parallel");
   if (micro_batch) add_masked_losses(a, lines);
   return lines;
 }
 
-std::vector<std::string> unlike_settings(const config::Run& a, const config::Run& b) {
+std::vector<std::string> differing_settings(const config::Run& a, const config::Run& b) {
   config::Run same = b;
   same.parallel = a.parallel;
   same.recompute = a.recompute;
@@ -334,15 +336,16 @@ std::vector<std::string> unlike_settings(const config::Run& a, const config::Run
   return flags;
 }
 
-std::unique_ptr<data::Batches> samples_of(const config::Run& run) {
+std::unique_ptr<data::Batches> training_samples(const config::Run& run) {
   const auto tokenizer = job::tokenizer_of(run);
   data::Splits data = job::open_batches(run, tokenizer.get());
   if (!data[0]) throw ConfigError("data: the training split must hold samples; got none; correct --split");
   return std::move(data[0]);
 }
 
-Trained train_layout(const Side& side, const data::Batches& samples, int steps, Precision precision) {
-  config::Run run = side.run;
+TrainedLayout train_layout(const LayoutRun& layout, const data::Batches& samples, int steps,
+                           Precision precision) {
+  config::Run run = layout.run;
   run.training.device = "cpu";
   std::optional<at::ScalarType> type;
   if (precision == Precision::kFloat64) {
@@ -350,16 +353,16 @@ Trained train_layout(const Side& side, const data::Batches& samples, int steps, 
     run.model.params_dtype = config::ParamsDtype::kFloat32;  // no loss scale
   }
   const LrPlan lr = make_lr_plan(run.schedule, run.training, run.optimizer);
-  const std::size_t most_skipped = 100;  // 2^32 falls to 1 in a third of it
-  std::vector<Seen> all;
+  const std::size_t most_skipped = 100;  // enough for a scale of 2^32 to fall to 1 three times
+  std::vector<StepResults> all;
   std::mutex mutex;
   comm::run_ranks(
       run.parallel,
       [&](comm::Communicators& threads) {
         const auto& factory = threads.factory();
         const comm::Communicators ranks(threads.mesh(), threads.rank(),
-                                        side.between ? side.between(factory) : factory);
-        job::Job job(run, ranks, side.builder, job::InitialValues::kDrawn, type);
+                                        layout.wrap_factory ? layout.wrap_factory(factory) : factory);
+        job::Job job(run, ranks, layout.builder, job::InitialValues::kRandom, type);
         std::optional<job::TokenStream> stream(std::in_place, samples, job, 0);
         std::int64_t consumed = 0;
         int done = 0;
@@ -369,8 +372,8 @@ Trained train_layout(const Side& side, const data::Batches& samples, int steps, 
           const auto report = job.train_step(stream->next(), {.learning_rate = learning_rate(lr, consumed),
                                                               .weight_decay = weight_decay(lr, consumed)});
           job.buffers().wait_for(job.parameters());
-          const bool falls = report.optimizer.skipped && job.optimizer().loss_scale().dynamic;
-          if (falls && skipped < most_skipped) {
+          const bool scale_falls = report.optimizer.skipped && job.optimizer().loss_scale().dynamic;
+          if (scale_falls && skipped < most_skipped) {
             ++skipped;
             stream.emplace(samples, job, consumed);
           } else {
@@ -379,32 +382,32 @@ Trained train_layout(const Side& side, const data::Batches& samples, int steps, 
           }
           const std::lock_guard lock(mutex);
           if (all.size() <= i) all.emplace_back();
-          look(job, report, all[i]);
+          add_results(job, report, all[i]);
         }
       },
       std::chrono::minutes(10));
-  return {side.run, precision, std::make_shared<const std::vector<Seen>>(std::move(all))};
+  return {layout.run, precision, std::make_shared<const std::vector<StepResults>>(std::move(all))};
 }
 
-Comparison compare(const Trained& a, const Trained& b) {
-  COL_CHECK(a.precision == b.precision, "compare: both sides must be of one precision; got {} and {}",
+Comparison compare(const TrainedLayout& a, const TrainedLayout& b) {
+  COL_CHECK(a.precision == b.precision, "compare: both runs must have the same precision; got {} and {}",
             static_cast<int>(a.precision), static_cast<int>(b.precision));
   require_one_run(a.run, b.run);
-  const std::vector<Apart> all = distances(a, b);
+  const std::vector<ValueDifference> all = distances(a, b);
   return {.steps = steps_compared(a, b, false),
           .skipped = steps_compared(a, b, true),
           .first = first_beyond(all),
           .first_in_float64 = {},
-          .farthest = farthest_of(all)};
+          .largest = farthest_of(all)};
 }
 
-Comparison compare_layouts(const Side& a, const Side& b, int steps) {
-  require_one_run(a.run, b.run);  // before anything is trained
-  const auto samples = samples_of(a.run);
+Comparison compare_layouts(const LayoutRun& a, const LayoutRun& b, int steps) {
+  require_one_run(a.run, b.run);  // before any training
+  const auto samples = training_samples(a.run);
   const auto both = [&](int count, Precision precision) {
     return compare(train_layout(a, *samples, count, precision), train_layout(b, *samples, count, precision));
   };
-  Comparison result = both(steps, Precision::kOfSettings);
+  Comparison result = both(steps, Precision::kFromSettings);
   if (result.first) result.first_in_float64 = both(result.first->step, Precision::kFloat64).first;
   return result;
 }

@@ -39,7 +39,7 @@ double decay_coefficient(const LrPlan& plan, double n) {
   return plan.style == config::LrDecayStyle::kCosine ? half_cosine(ratio) : 1.0 - ratio;
 }
 
-/// Fills the lengths; iterations and samples are never mixed.
+/// Sets the lengths; iterations and samples are never mixed.
 void set_lengths(LrPlan& plan, const config::Schedule& schedule, const config::Training& training) {
   const auto batch = static_cast<double>(training.global_batch_size);
   const auto length = [&](std::int64_t iterations) { return static_cast<double>(iterations) * batch; };
@@ -65,26 +65,27 @@ std::vector<std::string> broken_rules(const LrPlan& plan, const config::Schedule
     if (!holds) found.push_back(std::move(text));
   };
   rule(plan.decay_samples > 0,
-       "schedule: the run needs a length; got none; set --train-iters or --train-samples");
+       "schedule: the run must have a length; got none; set --train-iters or --train-samples");
   rule(plan.decay_samples <= 0 || plan.warmup_samples < plan.decay_samples,
        fmt::format(
            "schedule: warm-up must be shorter than the decay; got {} and {} samples; set a shorter warm-up",
            plan.warmup_samples, plan.decay_samples));
   rule(plan.min_lr >= 0 && plan.min_lr <= plan.max_lr,
-       fmt::format("schedule: rates need 0 <= --min-lr <= --lr; got {} and {}; set --min-lr {}", plan.min_lr,
-                   plan.max_lr, plan.max_lr / 10));
+       fmt::format("schedule: rates must satisfy 0 <= --min-lr <= --lr; got {} and {}; set --min-lr {}",
+                   plan.min_lr, plan.max_lr, plan.max_lr / 10));
   rule(plan.init_lr <= plan.max_lr,
        fmt::format("schedule: --lr-warmup-init must not exceed --lr; got {} and {}; set --lr-warmup-init 0",
                    plan.init_lr, plan.max_lr));
   rule(plan.style != config::LrDecayStyle::kWsd || plan.wsd_decay_samples > 0,
-       "schedule: WSD needs the length of its decay; got none; set --lr-wsd-decay-iters or "
+       "schedule: WSD requires the length of its decay; got none; set --lr-wsd-decay-iters or "
        "--lr-wsd-decay-samples");
   const bool ramp = plan.weight_decay_style != config::WeightDecayIncrStyle::kConstant;
-  rule(ramp == schedule.start_weight_decay.has_value() && ramp == schedule.end_weight_decay.has_value(),
-       "schedule: --start-weight-decay and --end-weight-decay belong to a ramp and a ramp to them; "
-       "got one without the other; set both and --weight-decay-incr-style linear, or neither");
+  rule(
+      ramp == schedule.start_weight_decay.has_value() && ramp == schedule.end_weight_decay.has_value(),
+      "schedule: --start-weight-decay and --end-weight-decay require --weight-decay-incr-style linear or cosine, "
+      "and that requires both; got one without the other; set all three, or none");
   rule(plan.start_weight_decay >= 0 && plan.end_weight_decay >= plan.start_weight_decay,
-       fmt::format("schedule: weight decay needs 0 <= start <= end; got {} and {}; exchange them",
+       fmt::format("schedule: weight decay must satisfy 0 <= start <= end; got {} and {}; swap them",
                    plan.start_weight_decay, plan.end_weight_decay));
   return found;
 }

@@ -8,8 +8,8 @@
 
 namespace colonnade::train {
 
-/// A schedule with every length in samples. n below is the number of samples of all steps that were
-/// not skipped (a step that found an infinity trains on nothing and moves nothing).
+/// A schedule with every length in samples. n below is the number of samples of all steps that were not
+/// skipped (a step with an infinite gradient changes no weight).
 ///
 ///   n <= warmup          init_lr + (max_lr - init_lr) n / warmup
 ///   constant             max_lr
@@ -25,7 +25,7 @@ struct LrPlan {
   double max_lr = 0;
   double min_lr = 0;
   double init_lr = 0;
-  double warmup_samples = 0;  ///< a fraction of the decay length need not be whole
+  double warmup_samples = 0;  ///< may be fractional, from a fraction of the decay length
   double decay_samples = 0;
   double wsd_decay_samples = 0;  ///< 0 unless the style is WSD
   config::LrDecayStyle style = config::LrDecayStyle::kLinear;
@@ -33,20 +33,20 @@ struct LrPlan {
 
   double start_weight_decay = 0;
   double end_weight_decay = 0;
-  double weight_decay_samples = 0;  ///< length of the ramp: the whole run
+  double weight_decay_samples = 0;  ///< length of the ramp: the full run
   config::WeightDecayIncrStyle weight_decay_style = config::WeightDecayIncrStyle::kConstant;
 };
 
-/// The schedule that the settings ask for. Lengths in iterations count global batches. Throws
-/// ConfigError with every broken rule: a run without length, warm-up as long as the decay, rates out
-/// of order, WSD without its decay length, a ramp without both ends.
+/// The schedule of the settings. Lengths in iterations count global batches. Throws ConfigError with every
+/// broken rule: a run without length, warm-up as long as the decay, rates out of order, WSD without its decay
+/// length, a ramp without both ends.
 LrPlan make_lr_plan(const config::Schedule& schedule, const config::Training& training,
                     const config::Optimizer& optimizer);
 
-/// The rate that the step after `samples` samples uses.
+/// Learning rate of the step after `samples` samples.
 double learning_rate(const LrPlan& plan, std::int64_t samples);
 
-/// The weight decay that the step after `samples` samples uses.
+/// Weight decay of the step after `samples` samples.
 ///   constant: end; linear: start + (end - start) r; cosine: start + (end - start) (cos(pi (1 - r)) + 1) / 2
 double weight_decay(const LrPlan& plan, std::int64_t samples);
 

@@ -105,18 +105,18 @@ std::string_view flags_of(std::string_view key) {
   return key;
 }
 
-/// Whether the value decides nothing in either schedule: a constant weight decay has no ramp whose length
-/// matters.
-bool decides_nothing(const std::string& key, const nlohmann::json& own, const nlohmann::json& loaded) {
+/// Whether the value has no effect in either schedule: a constant weight decay has no ramp length.
+bool has_no_effect(const std::string& key, const nlohmann::json& own, const nlohmann::json& loaded) {
   const auto constant = name_of(ramp_names(), config::WeightDecayIncrStyle::kConstant);
   return key == "wd_incr_steps" && own.at("wd_incr_style") == constant &&
          loaded.at("wd_incr_style") == constant;
 }
 
-/// Megatron's keys call samples steps.
+/// Whether the value is in samples, which Megatron's keys call steps.
 bool is_length(std::string_view key) { return key.ends_with("_steps"); }
 
-/// What all lengths of the settings are multiplied by in comparison; nothing when there is no such factor.
+/// Common factor between the lengths of the settings and those of the checkpoint; none when they do not share
+/// one.
 std::optional<double> common_factor(const nlohmann::json& own, const nlohmann::json& loaded) {
   std::optional<double> factor;
   for (const auto& [key, value] : own.items()) {
@@ -130,10 +130,10 @@ std::optional<double> common_factor(const nlohmann::json& own, const nlohmann::j
   return factor;
 }
 
-void refuse_differences(const nlohmann::json& own, const nlohmann::json& loaded) {
+void reject_differences(const nlohmann::json& own, const nlohmann::json& loaded) {
   std::vector<std::string> found;
   for (const auto& [key, value] : own.items()) {
-    if (key == "num_steps" || loaded.at(key) == value || decides_nothing(key, own, loaded)) continue;
+    if (key == "num_steps" || loaded.at(key) == value || has_no_effect(key, own, loaded)) continue;
     const char* unit = is_length(key) ? " samples" : "";
     found.push_back(fmt::format("  {} ({}): {}{} in the settings, {}{} in the checkpoint", key, flags_of(key),
                                 value.dump(), unit, loaded.at(key).dump(), unit));
@@ -141,13 +141,12 @@ void refuse_differences(const nlohmann::json& own, const nlohmann::json& loaded)
   if (found.empty()) return;
   if (const auto factor = common_factor(own, loaded))
     found.push_back(fmt::format(
-        "  all lengths differ by the factor {}: they are steps x --global-batch-size, which of the two "
-        "has changed?",
+        "  all lengths differ by the factor {}: they are steps x --global-batch-size; check which of the two changed",
         *factor));
   throw ConfigError(
       fmt::format("schedule: a resumed run must keep its schedule; got\n{}\n"
-                  "give the checkpoint's values, or --use-checkpoint-opt-param-scheduler to take them, "
-                  "or --override-opt-param-scheduler to go on with the new ones",
+                  "give the checkpoint's values, or --use-checkpoint-opt-param-scheduler to use them, or "
+                  "--override-opt-param-scheduler to continue with the new ones",
                   fmt::join(found, "\n")));
 }
 
@@ -172,16 +171,16 @@ nlohmann::json lr_state(const LrPlan& plan, std::int64_t samples) {
 LrResume resume_lr(const LrPlan& plan, const nlohmann::json& state, const config::Schedule& settings) {
   if (settings.override_opt_param_scheduler && settings.use_checkpoint_opt_param_scheduler)
     throw ConfigError(
-        "schedule: the settings' or the checkpoint's values can win; got --override-opt-param-scheduler and "
-        "--use-checkpoint-opt-param-scheduler; give one of them");
+        "schedule: only one of --override-opt-param-scheduler and --use-checkpoint-opt-param-scheduler is supported; "
+        "got both; remove one");
   LrResume resumed{.plan = plan};
   LrPlan loaded;
   try {
     loaded = plan_of(state, plan);
     resumed.samples = state.at("num_steps").get<std::int64_t>();
   } catch (const nlohmann::json::exception& e) {
-    throw DataError(
-        fmt::format("schedule state must hold Megatron's keys; {}; the checkpoint is damaged", reason_of(e)));
+    throw DataError(fmt::format("schedule state must hold Megatron's keys; got {}; the checkpoint is damaged",
+                                reason_of(e)));
   }
   if (resumed.samples < 0)
     throw DataError(
@@ -191,7 +190,7 @@ LrResume resume_lr(const LrPlan& plan, const nlohmann::json& state, const config
   if (settings.use_checkpoint_opt_param_scheduler)
     resumed.plan = loaded;
   else
-    refuse_differences(lr_state(plan, 0), lr_state(loaded, 0));
+    reject_differences(lr_state(plan, 0), lr_state(loaded, 0));
   return resumed;
 }
 

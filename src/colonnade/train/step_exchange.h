@@ -1,4 +1,4 @@
-// What the ranks exchange after each step: stop requests, times and memory.
+// Exchange between ranks after each step: stop requests, times and memory.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -7,15 +7,16 @@
 
 namespace colonnade::train {
 
-/// Numbers of one rank, or of all.
+/// Values of one rank, or reduced over all ranks.
 struct StepExchange {
-  bool stop = false;       ///< asked to stop; of all: any rank
-  double step_ms = 0;      ///< of all: the slowest
-  double peak_memory = 0;  ///< bytes; of all: the largest
-  int peak_rank = 0;       ///< of all: the first rank with the largest
+  bool stop = false;       ///< stop requested; all ranks: by any rank
+  double step_ms = 0;      ///< all ranks: of the slowest
+  double peak_memory = 0;  ///< bytes; all ranks: the largest
+  int peak_rank = 0;       ///< all ranks: first rank with the largest
 };
 
-/// The same result on every rank. One all-gather over `world`, on the device of `options`.
+/// Reduces `mine` over all ranks, with the same result on every rank. One all-gather over `world`, on the
+/// device of `options`.
 StepExchange exchange_step(const StepExchange& mine, const comm::Group& world,
                            const at::TensorOptions& options);
 

@@ -27,7 +27,7 @@ record::StepRecord step_record(job::Job& job, const job::StepReport& report, con
       record::tflops_per_device(cost::training_flops(run.model, length, run.training.global_batch_size,
                                                      run.parallel.tensor_model_parallel_size),
                                 all.step_ms, run.parallel.world_size);
-  record.mfu = record::model_flops_utilisation(record.tflops_per_device, peak_tflops);
+  record.mfu = record::model_flops_utilization(record.tflops_per_device, peak_tflops);
   record.peak_memory_bytes = static_cast<std::uint64_t>(all.peak_memory);
   record.peak_memory_rank = all.peak_rank;
   for (const auto& [name, value] : report.losses) {

@@ -1,4 +1,4 @@
-// The record of a step out of what the job reports.
+// Builds the record of a step from the job's report.
 #pragma once
 
 #include <optional>
@@ -9,8 +9,8 @@
 
 namespace colonnade::train {
 
-/// The global values of the step that `job` has just done with `learning_rate`; `all`: of all ranks.
-/// `peak_tflops` of a device: empty where it is not known. Collective with --log-params-norm.
+/// Record of the step that `job` has just done with `learning_rate`; `all`: values reduced over all ranks.
+/// `peak_tflops`: peak of one device, empty where unknown. Collective with --log-params-norm.
 record::StepRecord step_record(job::Job& job, const job::StepReport& report, const StepExchange& all,
                                double learning_rate, std::optional<double> peak_tflops);
 

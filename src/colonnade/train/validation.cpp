@@ -17,8 +17,8 @@ std::string set_name(const config::Data& data, std::size_t set) {
   return names.empty() ? fmt::format("validation-{}", set) : "validation-" + names.at(set);
 }
 
-/// Whether the run ever makes a full validation.
-bool validates_in_full(const config::Training& t) {
+/// Whether the run ever runs a full validation.
+bool runs_full_validation(const config::Training& t) {
   return t.full_validation && (t.eval_interval || t.skip_train);
 }
 
@@ -28,23 +28,23 @@ bool validation_due(const config::Training& t, std::int64_t iteration) {
   return t.eval_interval && t.reads_validation() && iteration > 0 && iteration % *t.eval_interval == 0;
 }
 
-std::vector<Reading> validation_after(std::int64_t iteration, const config::Run& run,
-                                      const std::vector<data::Range>& sets) {
+std::vector<EvalRange> validation_ranges(std::int64_t iteration, const config::Run& run,
+                                         const std::vector<data::Range>& sets) {
   const config::Training& t = run.training;
   if (!t.full_validation) {
     const std::int64_t before = (data::evaluations(t, iteration) - 1) * t.eval_iters * t.global_batch_size;
     return {{"validation", before, t.eval_iters}};
   }
-  std::vector<Reading> readings;
+  std::vector<EvalRange> ranges;
   for (std::size_t i = 0; i < sets.size(); ++i)
-    readings.push_back({set_name(run.data, i), sets[i].begin, sets[i].size() / t.global_batch_size});
-  return readings;
+    ranges.push_back({set_name(run.data, i), sets[i].begin, sets[i].size() / t.global_batch_size});
+  return ranges;
 }
 
-std::vector<std::string> faults_of_sets(const config::Run& run, const std::vector<data::Range>& sets) {
+std::vector<std::string> validation_faults(const config::Run& run, const std::vector<data::Range>& sets) {
   const std::int64_t batch = run.training.global_batch_size;
   std::vector<std::string> faults;
-  if (!validates_in_full(run.training)) return faults;
+  if (!runs_full_validation(run.training)) return faults;
   const auto add = [&](const std::string& set, std::int64_t samples) {
     faults.push_back(fmt::format(
         "--full-validation: the {} data must fill one global batch of {} samples; got {}; add data, "
@@ -57,17 +57,17 @@ std::vector<std::string> faults_of_sets(const config::Run& run, const std::vecto
   return faults;
 }
 
-std::vector<std::string> told_of_sets(const config::Run& run, const std::vector<data::Range>& sets) {
+std::vector<std::string> validation_notes(const config::Run& run, const std::vector<data::Range>& sets) {
   const std::int64_t batch = run.training.global_batch_size;
   std::vector<std::string> sentences;
-  if (!validates_in_full(run.training)) return sentences;
+  if (!runs_full_validation(run.training)) return sentences;
   for (std::size_t i = 0; i < sets.size(); ++i) {
     const std::int64_t size = sets[i].size();
     const std::string left =
         size % batch == 0
             ? ""
-            : fmt::format("; left out at the end, which fills no global batch: {}", size % batch);
-    sentences.push_back(fmt::format("{}: {} of its {} samples each time{}", set_name(run.data, i),
+            : fmt::format("; {} at the end fill no global batch and are left out", size % batch);
+    sentences.push_back(fmt::format("{}: reads {} of its {} samples each time{}", set_name(run.data, i),
                                     size - size % batch, size, left));
   }
   return sentences;
@@ -76,10 +76,10 @@ std::vector<std::string> told_of_sets(const config::Run& run, const std::vector<
 void require_finite(const std::map<std::string, double>& losses) {
   for (const auto& [set, loss] : losses)
     if (!std::isfinite(loss)) {
-      progress().set_agreed_end(kExitFailed);
+      progress().set_agreed_exit_code(kExitFailed);
       throw Error(fmt::format(
-          "{}: the loss must be finite; got {}; the weights are not finite, or too large for this precision: load "
-          "an earlier checkpoint (--ckpt-step), or accept it with --no-check-for-nan-in-loss-and-grad",
+          "{}: the loss must be finite; got {}; the weights are not finite, or too large for this precision: load an "
+          "earlier checkpoint (--ckpt-step), or allow it with --no-check-for-nan-in-loss-and-grad",
           set, loss));
     }
 }

@@ -12,31 +12,29 @@ void attention(Table& t) {
   t.group("multi-latent attention");
   t.add<kModel, kLatent, &LatentAttention::enabled>(
       "--multi-latent-attention",
-      "queries, keys and values are made of narrow vectors of each token, which --qk-layernorm norms");
+      "multi-latent attention (MLA): low-rank latents for queries, keys and values; "
+      "--qk-layernorm normalizes the latents");
   t.add<kModel, kLatent, &LatentAttention::q_lora_rank>(
-       "--q-lora-rank", "width of the vector that queries are made of; 0: made of the hidden state")
+       "--q-lora-rank", "rank of the query latent; 0: queries are projected from the hidden state")
       .range(0, 1'000'000'000);
-  t.add<kModel, kLatent, &LatentAttention::kv_lora_rank>(
-       "--kv-lora-rank", "width of the vector that keys and values are made of")
+  t.add<kModel, kLatent, &LatentAttention::kv_lora_rank>("--kv-lora-rank", "rank of the key/value latent")
       .range(1, 1'000'000'000);
-  t.add<kModel, kLatent, &LatentAttention::qk_head_dim>(
-       "--qk-head-dim", "channels of a head of queries and keys without position")
+  t.add<kModel, kLatent, &LatentAttention::qk_head_dim>("--qk-head-dim",
+                                                        "query/key head dimensions without RoPE")
       .range(1, 1'000'000'000);
   t.add<kModel, kLatent, &LatentAttention::qk_pos_emb_head_dim>(
-       "--qk-pos-emb-head-dim",
-       "further channels, which turn with the position; those of keys are one for all heads")
+       "--qk-pos-emb-head-dim", "query/key head dimensions with RoPE; their keys are shared by all heads")
       .range(2, 1'000'000'000);
-  t.add<kModel, kLatent, &LatentAttention::v_head_dim>("--v-head-dim", "channels of a head of values")
+  t.add<kModel, kLatent, &LatentAttention::v_head_dim>("--v-head-dim", "value head size")
       .range(1, 1'000'000'000);
 }
 
-void prediction(Table& t) {
+void multi_token_prediction(Table& t) {
   t.group("multi-token prediction");
-  t.add<kModel, &Model::mtp_num_layers>("--mtp-num-layers",
-                                        "further tokens that training predicts, each with a layer; 0: none")
+  t.add<kModel, &Model::mtp_num_layers>(
+       "--mtp-num-layers", "multi-token prediction (MTP) layers, one per additional predicted token; 0: none")
       .range(0, 1'000);
-  t.add<kModel, &Model::mtp_loss_scaling_factor>(
-       "--mtp-loss-scaling-factor", "weight of the mean of their losses beside that of the next token")
+  t.add<kModel, &Model::mtp_loss_scaling_factor>("--mtp-loss-scaling-factor", "weight of the mean MTP loss")
       .at_least(0);
 }
 
@@ -44,7 +42,7 @@ void prediction(Table& t) {
 
 void add_latent(Table& t) {
   attention(t);
-  prediction(t);
+  multi_token_prediction(t);
 }
 
 }  // namespace colonnade::config

@@ -1,5 +1,5 @@
-// Megatron's flags that change no result here: each is accepted, and its help says what happens instead. One
-// row of a table per flag; the flags of a table share their help, so that a run reports them in one line.
+// Megatron flags that change no result here: accepted, with help on the behavior instead. The flags of a
+// table share their help, so that a run reports them in one line.
 #include "colonnade/config/access.h"
 
 namespace colonnade::config {
@@ -292,101 +292,98 @@ constexpr Flag kFlightRecorder[] = {
      "flight_recorder_extra_dump_on_exec"},
 };
 
-void of_checkpoints(Table& t) {
+void checkpoint_flags(Table& t) {
   t.group("checkpointing");
   t.no_effect("saves are synchronous: training continues once the checkpoint is on disk", kAsyncSaves);
-  t.no_effect("all ranks write their own part", kParallelSaves);
-  t.no_effect("every rank reads its own part", kParallelLoads);
-  t.no_effect("loads are always strict: every tensor must be there, whole and of its shape", kStrictLoads);
-  t.no_effect("every file of a checkpoint is checked against the manifest's checksum when it is read",
-              kIntegrity);
+  t.no_effect("every rank writes its own shards", kParallelSaves);
+  t.no_effect("every rank reads its own shards", kParallelLoads);
+  t.no_effect("loads are always strict: every tensor must be present, complete and of the expected shape",
+              kStrictLoads);
+  t.no_effect("checkpoint files are verified against the manifest's checksums when read", kIntegrity);
   t.no_effect(
-      "checkpoints are safetensors with a manifest of global tensors, which any layout and sharding loads; "
-      "Megatron's own are not read yet",
+      "checkpoints are safetensors with a manifest of global tensors, loadable in any layout; Megatron's own "
+      "formats are not supported yet",
       kFormats);
   t.no_effect("the write plan is computed at every save, which takes milliseconds", kSavePlans);
   t.no_effect("files are read and written through the file system", kFileSystem);
-  t.no_effect("step folders always hold the tokenizer's files", kAssets);
-  t.no_effect("padding of the vocabulary is memory layout, which --make-vocab-size-divisible-by sets",
-              kPaddedVocabulary);
+  t.no_effect("step folders always contain the tokenizer files", kAssets);
+  t.no_effect("vocabulary padding is set by --make-vocab-size-divisible-by", kPaddedVocabulary);
 }
 
-void of_logs(Table& t) {
+void logging_flags(Table& t) {
   t.group("profiling");
   t.no_effect(
       "there is no built-in profiler: report.html sums the time of each phase, --log-timers-to-tensorboard "
-      "writes it for every step, and nsys or perf can start the program",
+      "logs it per step, and nsys or perf can run the program",
       kProfiles);
   t.group("logging");
-  t.no_effect("nothing is sent anywhere: metrics.jsonl, TensorBoard files and report.html hold the run",
+  t.no_effect("nothing is uploaded: metrics.jsonl, TensorBoard files and report.html record the run",
               kTrackers);
-  t.no_effect("metrics.jsonl, TensorBoard files and report.html hold step times, memory and losses", kLogs);
+  t.no_effect("metrics.jsonl, TensorBoard files and report.html record step times, memory and losses", kLogs);
   t.group("fault tolerance");
-  t.no_effect("no step is run twice or compared; losses and gradient norms are on every line", kReruns);
-  t.no_effect("no tests run beside the training", kSelfTests);
+  t.no_effect("steps are not rerun for comparison; losses and gradient norms are on every log line", kReruns);
+  t.no_effect("no self-tests run during training", kSelfTests);
   t.no_effect("data-parallel replicas start equal and apply the same updates; their weights are not hashed",
               kReplicas);
-  t.no_effect("steps need no synchronization or test between them", kStepControl);
-  t.no_effect("`colonnade launch` watches and restarts the ranks", kFaultTolerance);
-  t.no_effect("a lost or late rank is named by the watchdog of the ranks, without a flight recorder",
-              kFlightRecorder);
+  t.no_effect("no synchronization or test runs between steps", kStepControl);
+  t.no_effect("`colonnade launch` monitors and restarts the ranks", kFaultTolerance);
+  t.no_effect("a watchdog names lost and late ranks without a flight recorder", kFlightRecorder);
 }
 
-/// Specs of Megatron's modules: those of its default layers are ours; others are layers of a feature.
-void specs(Table& t) {
+/// Specs of Megatron's modules: those of its default layers are accepted; others request unsupported layers.
+void spec_flags(Table& t) {
   const char* instead = "layers have one implementation, on LibTorch";
   t.no_effect(instead, kSpecs);
-  t.always({"--spec", "list"}, instead,
-           {"local", "megatron.core.models.gpt.gpt_layer_specs", "get_gpt_layer_with_transformer_engine_spec",
-            "get_gpt_layer_local_spec", "get_gpt_decoder_block_spec",
-            "gpt_layer_with_transformer_engine_spec", "gpt_layer_local_spec",
-            "megatron.core.models.bert.bert_layer_specs", "bert_layer_with_transformer_engine_spec",
-            "bert_layer_local_spec", "get_bert_layer_with_transformer_engine_spec",
-            "megatron.core.models.T5.t5_spec", "transformer_engine"})
-      .missing({"megatron.core.models.hybrid.hybrid_layer_specs", "hybrid_stack_spec",
-                "megatron.core.models.mamba.mamba_layer_specs", "mamba_stack_spec"},
-               "hybrid layers (Mamba)");
-  t.always({"--export-model-type", "text", "GPTModel"}, instead, {"GPTModel"})
-      .missing({"HybridModel", "MambaModel"}, "hybrid layers (Mamba)");
+  t.no_op({"--spec", "list"}, instead,
+          {"local", "megatron.core.models.gpt.gpt_layer_specs", "get_gpt_layer_with_transformer_engine_spec",
+           "get_gpt_layer_local_spec", "get_gpt_decoder_block_spec", "gpt_layer_with_transformer_engine_spec",
+           "gpt_layer_local_spec", "megatron.core.models.bert.bert_layer_specs",
+           "bert_layer_with_transformer_engine_spec", "bert_layer_local_spec",
+           "get_bert_layer_with_transformer_engine_spec", "megatron.core.models.T5.t5_spec",
+           "transformer_engine"})
+      .unsupported({"megatron.core.models.hybrid.hybrid_layer_specs", "hybrid_stack_spec",
+                    "megatron.core.models.mamba.mamba_layer_specs", "mamba_stack_spec"},
+                   "hybrid layers (Mamba)");
+  t.no_op({"--export-model-type", "text", "GPTModel"}, instead, {"GPTModel"})
+      .unsupported({"HybridModel", "MambaModel"}, "hybrid layers (Mamba)");
 }
 
-void of_kernels(Table& t) {
+void kernel_flags(Table& t) {
   t.group("kernels");
-  t.no_effect("kernels are launched one by one, without CUDA graphs", kCudaGraphs);
+  t.no_effect("kernels are launched individually, without CUDA graphs", kCudaGraphs);
   t.no_effect("random numbers are a function of seed, name and element in every layout", kRngTrackers);
-  t.no_effect("fusion is chosen by device; results do not depend on it", kFusions);
-  specs(t);
+  t.no_effect("kernel fusion is chosen by device; results do not depend on it", kFusions);
+  spec_flags(t);
   t.group("mixture of experts");
-  t.no_effect("the all-to-all dispatcher exchanges tokens through the collectives of the backend",
-              kDispatchers);
-  t.no_effect("weights of all experts of a rank are one tensor", kExpertWeights);
+  t.no_effect("the all-to-all dispatcher uses the backend's collectives", kDispatchers);
+  t.no_effect("the weights of a rank's experts are one tensor", kExpertWeights);
   t.no_effect("shared experts and dense MLPs are one GEMM each", kGroupedGemms);
-  t.no_effect("experts compute the rows that they receive, without padding", kExpertPadding);
+  t.no_effect("experts compute the tokens they receive, without padding", kExpertPadding);
 }
 
-void of_communication(Table& t) {
+void communication_flags(Table& t) {
   t.group("communication");
-  t.no_effect("input gradients are all-reduced beside the weight gradients; results do not depend on it",
+  t.no_effect("the all-reduce of input gradients overlaps with weight gradients; results do not depend on it",
               kTensorOverlap);
-  t.no_effect("pipeline ranks send and receive while they compute; results do not depend on it",
+  t.no_effect("pipeline communication overlaps with computation; results do not depend on it",
               kPipelineOverlap);
-  t.no_effect("gradients are averaged over the data-parallel ranks after their sum", kGradients);
+  t.no_effect("gradients are summed over the data-parallel ranks, then averaged", kGradients);
   t.no_effect("gradients are accumulated in fp32, and reduced so without --grad-reduce-in-bf16",
               kFp32Gradients);
   t.no_effect("main parameters and optimizer states are fp32", kFp32States);
-  t.no_effect("collectives use NCCL's own choices; results do not depend on them", kCollectives);
-  t.no_effect("buffers of sharded parameters are managed by the block that gathers them", kFsdpBuffers);
-  t.no_effect("process groups are created when first used; --distributed-timeout-minutes is their time-out",
+  t.no_effect("collectives use NCCL's defaults; results do not depend on them", kCollectives);
+  t.no_effect("each block manages the buffers of its gathered parameters", kFsdpBuffers);
+  t.no_effect("process groups are created on first use; --distributed-timeout-minutes is their time-out",
               kStartUp);
 }
 
 }  // namespace
 
 void add_no_effect(Table& t) {
-  of_checkpoints(t);
-  of_logs(t);
-  of_kernels(t);
-  of_communication(t);
+  checkpoint_flags(t);
+  logging_flags(t);
+  kernel_flags(t);
+  communication_flags(t);
 }
 
 }  // namespace colonnade::config

@@ -1,4 +1,4 @@
-// Settings of what the backward pass makes again.
+// Settings of activation recomputation.
 #include "colonnade/config/access.h"
 
 namespace colonnade::config {
@@ -10,8 +10,8 @@ constexpr auto kRecompute = &Run::recompute;
 std::string set_modules(Run& run, const Words& words) {
   for (const std::string& word : words)
     if (std::ranges::find(kRecomputeModules, word) == std::end(kRecomputeModules))
-      return fmt::format("must be of {}", fmt::join(kRecomputeModules, ", "));
-  if (words.empty()) return "must be at least one part of a layer";
+      return fmt::format("must be among {}", fmt::join(kRecomputeModules, ", "));
+  if (words.empty()) return "must be at least one module";
   run.recompute.modules = words;
   return "";
 }
@@ -24,25 +24,27 @@ void add_recompute(Table& t) {
   t.group("recomputation");
   t.add<kRecompute, &Recompute::granularity>(
        "--recompute-granularity",
-       "what the backward pass makes again and the forward pass does not keep: full: whole layers; "
-       "selective: the parts of --recompute-modules; unset: nothing")
+       "activation recomputation: full recomputes whole layers; selective recomputes the "
+       "modules in --recompute-modules; unset: none")
       .choices({"selective", "full"});
-  t.special("--recompute-modules", "parts of layers that selective recomputation makes again")
-      .how(Kind::kList, &set_modules, &get_modules);
+  t.special("--recompute-modules", "modules recomputed by selective recomputation")
+      .accessors(Kind::kList, &set_modules, &get_modules);
   t.shorthand("--recompute-activations", "").shorthand("recompute_granularity", "selective");
   t.shorthand("--moe-layer-recompute",
-              "--recompute-granularity selective with moe added to --recompute-modules");
+              "short for --recompute-granularity selective with moe added to --recompute-modules");
   t.add<kRecompute, &Recompute::method>(
        "--recompute-method",
-       "with full: uniform keeps the input of every --recompute-num-layers layers of a virtual stage; block makes "
-       "the first so many layers of it again, each by itself, and keeps the others")
+       "with full: uniform saves the input of every --recompute-num-layers layers; block "
+       "recomputes the first --recompute-num-layers layers of each virtual stage individually")
       .choices({"uniform", "block"});
-  t.add<kRecompute, &Recompute::num_layers>("--recompute-num-layers", "layers of --recompute-method")
+  t.add<kRecompute, &Recompute::num_layers>("--recompute-num-layers",
+                                            "number of layers for --recompute-method")
       .unit("layers")
       .range(1, 1'000'000);
-  t.add<kRecompute, &Recompute::distribute_saved>(
+  t.add<kRecompute, &Recompute::distribute_saved_activations>(
       "--distribute-saved-activations",
-      "with full: tensor ranks keep a part each of the inputs, and gather them");
+      "with full: shard saved layer inputs over tensor-parallel ranks and all-gather them for "
+      "recomputation");
 }
 
 }  // namespace colonnade::config

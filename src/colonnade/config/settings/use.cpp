@@ -1,4 +1,4 @@
-// The table of uses: what the commands that do not train read of each group of settings.
+// Settings of each group that are read by commands other than training.
 #include "colonnade/config/use.h"
 
 #include <map>
@@ -9,7 +9,7 @@ namespace colonnade::config {
 
 namespace {
 
-/// Some of the uses besides kTrain, which reads everything.
+/// Uses that read a setting; kTrain reads all.
 struct Readers {
   bool data = false, tokens = false, generate = false;
   bool samples = false;  ///< kInspect
@@ -23,13 +23,13 @@ constexpr Readers kSamples{.data = true, .samples = true};
 constexpr Readers kInspected{.samples = true};
 constexpr Readers kData{.data = true};
 
-/// Who reads a group; some of its keys have readers of their own.
+/// Readers of a group, with exceptions by key.
 struct Group {
   Readers readers;
-  std::map<std::string_view, Readers> others = {};
+  std::map<std::string_view, Readers> exceptions = {};
 };
 
-/// Sizes of the model are read because they are compared with those of the checkpoint.
+/// Model sizes are read to compare them with the checkpoint's.
 const std::map<std::string_view, Group>& groups() {
   static const std::map<std::string_view, Group> kGroups = {
       {"run", {kAll}},
@@ -115,8 +115,8 @@ bool reads(Use use, const Setting& setting) {
   COL_CHECK(found != groups().end(), "{}: its group must have a row in settings/use.cpp; got '{}'; add it",
             setting.flag, setting.group);
   const Group& group = found->second;
-  const auto other = group.others.find(setting.key);
-  const Readers& readers = other == group.others.end() ? group.readers : other->second;
+  const auto exception = group.exceptions.find(setting.key);
+  const Readers& readers = exception == group.exceptions.end() ? group.readers : exception->second;
   switch (use) {
     case Use::kEvaluateData:
       return readers.data;

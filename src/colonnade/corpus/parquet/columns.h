@@ -1,5 +1,5 @@
-// Columns of a row group put together to rows: Dremel's definition and repetition levels become values, lists
-// and structs in JSON. Part of the module that sees Arrow.
+// Assembles the columns of a row group into rows: Dremel's definition and repetition levels become values,
+// lists and structs in JSON. Part of the module that uses Arrow.
 #pragma once
 
 #include <parquet/file_reader.h>
@@ -16,24 +16,24 @@
 
 namespace colonnade::corpus::parquet {
 
-/// The file cannot be used; holds the whole message but for its name.
+/// The file is not usable; the message lacks only the file name.
 class Unusable final : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// The file breaks its own rules.
+/// The file violates the Parquet format.
 class Damaged final : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// Text of a row, cut at a length.
-class Text {
+/// Writer of a row's JSON text, truncated at a maximum length.
+class RowWriter {
  public:
-  Text(Row& row, std::size_t longest) : row_(row), longest_(longest) {}
+  RowWriter(Row& row, std::size_t longest) : row_(row), longest_(longest) {}
   void add(std::string_view text);
-  /// In quotes, with what JSON asks to be escaped.
+  /// Adds a quoted string with JSON escapes.
   void add_string(std::string_view text);
 
  private:
@@ -41,78 +41,78 @@ class Text {
   std::size_t longest_;
 };
 
-/// Levels and values of a leaf of the schema, in turn, within a row group.
+/// Iterator over the levels and values of a leaf column within a row group.
 class Leaf {
  public:
   Leaf() = default;
   Leaf(const Leaf&) = delete;
   Leaf& operator=(const Leaf&) = delete;
   virtual ~Leaf() = default;
-  /// Whether the row group holds no more.
+  /// Whether the row group has no more entries.
   bool at_end() { return at_ == size_ && !fill(); }
-  /// Levels of the entry it is at; Damaged at the end.
+  /// Levels of the current entry; Damaged at the end.
   int definition() { return at_end() ? ended() : definitions_[at_]; }
   int repetition() { return at_end() ? ended() : repetitions_[at_]; }
   void next();
-  /// The value of the entry it is at, whose definition level says that there is one.
-  virtual void write(Text& text) const = 0;
+  /// Writes the value of the current entry, whose definition level says that there is one.
+  virtual void write(RowWriter& text) const = 0;
 
  protected:
   static constexpr std::int64_t kBatch = 256;
 
   explicit Leaf(const ::parquet::ColumnDescriptor& about)
-      : full_(about.max_definition_level()), deepest_(about.max_repetition_level()) {}
+      : max_definition_(about.max_definition_level()), max_repetition_(about.max_repetition_level()) {}
   [[nodiscard]] std::size_t value() const { return value_; }
-  /// Entries read; the number of values goes to `values`.
+  /// Reads a batch and returns its number of entries; the number of values goes to `values`.
   virtual std::int64_t read(std::int16_t* definitions, std::int16_t* repetitions, std::int64_t& values) = 0;
 
  private:
   bool fill();
   [[noreturn]] static int ended();
 
-  int full_ = 0, deepest_ = 0;  // the highest levels
+  int max_definition_ = 0, max_repetition_ = 0;
   std::vector<std::int16_t> definitions_ = std::vector<std::int16_t>(kBatch);
   std::vector<std::int16_t> repetitions_ = std::vector<std::int16_t>(kBatch);
   std::size_t at_ = 0, size_ = 0, value_ = 0;
 };
 
-/// A column at the top of the schema, or a part of it.
+/// A top-level column of the schema, or a child of one.
 struct Node {
   enum Kind : std::uint8_t { kLeaf, kList, kStruct };
   Kind kind = kLeaf;
-  std::string name;  ///< as the schema has it
+  std::string name;  ///< name in the schema
   bool nullable = false;
-  int defined = 0;                  ///< definition level from which it is not null
-  int filled = 0;                   ///< of a list: from which it has items
-  int repeated = 0;                 ///< of a list: repetition level of items but the first
-  std::size_t first = 0, last = 0;  ///< its leaves
-  std::vector<Node> parts;
+  int non_null_level = 0;           ///< minimum definition level of a non-null value
+  int items_level = 0;              ///< lists: minimum definition level of a non-empty list
+  int repetition_level = 0;         ///< lists: repetition level of items except the first
+  std::size_t first = 0, last = 0;  ///< range of its leaves
+  std::vector<Node> children;
 };
 
-/// The columns of a schema that were asked for.
+/// The selected columns of a schema.
 struct Shape {
   std::vector<Node> columns;
-  std::vector<int> leaves;  ///< numbers of Parquet's columns
+  std::vector<int> leaves;  ///< Parquet column indices
 };
 
-/// Throws Unusable when no column has one of the names, or one has a type that cannot be taken.
+/// Throws Unusable if no column has one of the names, or if one has an unsupported type.
 Shape shape_of(const ::parquet::SchemaDescriptor& schema, const Columns& columns);
 
 /// The rows of a row group.
 class RowGroup {
  public:
   RowGroup(std::shared_ptr<::parquet::RowGroupReader> group, const Shape& shape);
-  /// Throws Damaged when columns do not fit each other.
+  /// Writes the next row. Throws Damaged for inconsistent columns.
   void write(Row& row, std::size_t longest);
-  void pass_over();
-  /// Throws Damaged when columns hold more.
+  void skip_row();
+  /// Throws Damaged if columns have more rows.
   void expect_end();
 
  private:
   void expect_row_begin();
-  void write(const Node& node, Text& text);
-  void write(const std::vector<Node>& parts, Text& text);
-  /// Asks each leaf of a node; they must agree.
+  void write(const Node& node, RowWriter& text);
+  void write(const std::vector<Node>& children, RowWriter& text);
+  /// Evaluates a predicate on each leaf of a node; the results must agree.
   template <typename Ask>
   bool agree(const Node& node, Ask&& ask);
 

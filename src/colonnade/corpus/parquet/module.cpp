@@ -20,31 +20,32 @@ namespace {
 
 namespace pq = ::parquet;
 
-/// What the pages that are open at a time may take, packed and unpacked: those of all files of the process,
-/// for the pool that is counted is Arrow's one of the system. Files that are open together share it, as do
-/// threads, of which two may pass it by what they ask for in the same moment.
+/// Maximum memory of all open pages, compressed and decompressed, of all files of the process: Arrow's system
+/// pool counts them together. Files that are open at the same time share it, as do threads, two of which may
+/// exceed it by simultaneous requests.
 constexpr std::int64_t kPages = std::int64_t{384} << 20;
-/// Each of its three bytes may become hundreds in memory, which Arrow's pool does not count.
+/// Three bytes of a footer may need hundreds of bytes of memory, which Arrow's pool does not count.
 constexpr std::int64_t kLongestFooter = std::int64_t{16} << 20;
-/// Read from the file at a time, of each column.
+/// Read buffer per column.
 constexpr std::int64_t kBuffer = std::int64_t{1} << 18;
 
 Fault damaged(std::string_view what) {
-  return {Fault::kData, fmt::format("must be whole Parquet data; got {}; copy it again", what)};
+  return {Fault::kData, fmt::format("must be complete Parquet data; got {}; copy it again", what)};
 }
 
 Fault fault_of(const arrow::Status& status) {
   if (status.IsOutOfMemory())
-    return {Fault::kData,
-            fmt::format("pages of the columns must fit {} MiB of memory; got larger ones; write the "
-                        "file anew with smaller pages (pyarrow: write_batch_size=16)",
-                        kPages >> 20)};
+    return {
+        Fault::kData,
+        fmt::format("pages of the columns must fit {} MiB of memory; got larger ones; rewrite the file with "
+                    "smaller pages (pyarrow: write_batch_size=16)",
+                    kPages >> 20)};
   if (const int code = arrow::internal::ErrnoFromStatus(status); code != 0)
     return {Fault::kSystem, std::strerror(code)};
   return damaged(status.message());
 }
 
-/// Calls act() and says what it threw.
+/// Calls act() and converts its exception.
 template <typename Act>
 Fault guarded(Act&& act) noexcept {
   try {
@@ -61,7 +62,7 @@ Fault guarded(Act&& act) noexcept {
   }
 }
 
-/// Throws Unusable for a footer that takes too much memory; what is no footer is left to Arrow.
+/// Throws Unusable for a footer that needs too much memory; Arrow reports invalid ones.
 void check_footer(arrow::io::ReadableFile& file) {
   PARQUET_ASSIGN_OR_THROW(const std::int64_t bytes, file.GetSize());
   std::uint32_t length = 0;
@@ -69,8 +70,8 @@ void check_footer(arrow::io::ReadableFile& file) {
   PARQUET_ASSIGN_OR_THROW(const std::int64_t got, file.ReadAt(bytes - 8, sizeof length, &length));
   if (got == sizeof length && length > kLongestFooter && length < bytes)
     throw Unusable(fmt::format(
-        "a footer must have at most {} MiB; got {} MiB; write the file anew with larger row groups or fewer "
-        "columns, as several files",
+        "a footer must have at most {} MiB; got {} MiB; rewrite the file with larger row groups or fewer columns, as "
+        "several files",
         kLongestFooter >> 20, length >> 20));
 }
 
@@ -105,12 +106,12 @@ class FileRows final : public Rows {
   }
   Fault go_to(std::int64_t row) override {
     return guarded([&] {
-      if (row < 0 || row > size_) throw Damaged(fmt::format("{} rows and a place behind {}", size_, row));
+      if (row < 0 || row > size_) throw Damaged(fmt::format("{} rows and a position after {}", size_, row));
       group_.reset();
       at_ = row < size_ ? starts_[group_of(row)] : row;
       while (at_ < row) {
         open_group();
-        group_->pass_over();
+        group_->skip_row();
         advance();
       }
     });
@@ -119,7 +120,7 @@ class FileRows final : public Rows {
   [[nodiscard]] std::int64_t size() const override { return size_; }
 
  private:
-  /// Of row groups that begin with the same row the last is the one that holds it.
+  /// The last of the row groups that start with the same row is the one that holds it.
   [[nodiscard]] std::size_t group_of(std::int64_t row) const {
     return static_cast<std::size_t>(std::ranges::upper_bound(starts_, row) - starts_.begin()) - 1;
   }
@@ -135,7 +136,7 @@ class FileRows final : public Rows {
     group_.reset();
   }
 
-  arrow::CappedMemoryPool pool_{arrow::system_memory_pool(), kPages};  // outlives what it serves
+  arrow::CappedMemoryPool pool_{arrow::system_memory_pool(), kPages};  // must outlive the members below
   std::unique_ptr<pq::ParquetFileReader> file_;
   Shape shape_;
   std::vector<std::int64_t> starts_;  // the first row of each row group

@@ -8,21 +8,23 @@
 #include <utility>
 
 #include "colonnade/base/error.h"
+#include "colonnade/base/fault_text.h"
 
 namespace colonnade::corpus::parquet {
 namespace {
 
-/// By the program's own search path: beside it, as in the build folder, or in lib/, where it is installed.
+/// Loads the module from the program's search path: next to it, as in the build folder, or the installed
+/// lib/.
 Open load() {
   void* const module = ::dlopen(kModule, RTLD_NOW | RTLD_LOCAL);
   void* const symbol = module == nullptr ? nullptr : ::dlsym(module, kOpenSymbol);
   if (symbol == nullptr) {
     const char* why = ::dlerror();
     throw ConfigError(fmt::format(
-        "Parquet: {} of this version must lie beside the program; got {}; run tools/setup.sh and build "
+        "Parquet: {} of this version must be next to the program; got {}; run tools/setup.sh and build "
         "with COLONNADE_PARQUET=ON, or write JSON lines with e.g. python3 -c \"import pandas; "
         "pandas.read_parquet('a.parquet').to_json('a.jsonl', orient='records', lines=True)\"",
-        kModule, why == nullptr ? "another" : why));
+        kModule, why == nullptr ? "another version" : why));
   }
   return reinterpret_cast<Open>(symbol);
 }
@@ -71,11 +73,10 @@ class Reader final : public ByteReader {
 
  private:
   void check(const Fault& fault) const {
-    if (fault.kind == Fault::kData) throw DataError(fmt::format("{}: {}", path_, fault.what));
+    if (fault.kind == Fault::kData) throw DataError(fault_text(path_, fault.what));
     if (fault.kind == Fault::kSystem)
-      throw Error(
-          fmt::format("{}: the system must be able to read it; got {}; check its rights, disk or network",
-                      path_, fault.what));
+      throw Error(fmt::format("{} must be readable; got {}; check its permissions, disk or network", path_,
+                              fault.what));
   }
 
   std::string path_;
@@ -83,8 +84,8 @@ class Reader final : public ByteReader {
   std::uintmax_t file_size_;
   std::unique_ptr<Rows> rows_;
   Row row_;
-  std::size_t taken_ = 0;  // of its text
-  bool in_row_ = false;    // its line end was not read yet
+  std::size_t taken_ = 0;  // bytes of its text already returned
+  bool in_row_ = false;    // its line end has not been returned yet
 };
 
 }  // namespace

@@ -1,5 +1,5 @@
-// A Parquet file as lines of JSON, one for each row, read through the module of rows.h, which is loaded for
-// the first such file: a program that reads none never sees Arrow.
+// A Parquet file as JSON lines, one per row, read through the module of rows.h, which is loaded for the first
+// such file: a program that reads none does not load Arrow.
 #pragma once
 
 #include <cstddef>
@@ -11,9 +11,9 @@
 
 namespace colonnade::corpus::parquet {
 
-/// Of a line of more than `longest` bytes the rest is filled up, so that places and lengths stay right.
-/// Memory: one such line and the pages of the columns that it lies in. Throws DataError when the file is
-/// damaged, cut, or has not the columns, and Error when the system cannot read it or the module is missing.
+/// A line of more than `longest` bytes is padded with spaces after that, so that positions and lengths stay
+/// correct. Memory: one such line and the pages of its columns. Throws DataError if the file is damaged,
+/// truncated or lacks the columns, and Error if the system cannot read it or the module is missing.
 std::unique_ptr<ByteReader> open(const std::filesystem::path& path, const Columns& columns,
                                  std::size_t longest);
 

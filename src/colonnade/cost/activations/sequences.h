@@ -1,5 +1,5 @@
-// The sequences of a micro-batch: of a GPT one, of an encoder and its decoder two, which the blocks hand on
-// side by side. Formulas of layers are written for one sequence; here each layer finds its own.
+// Sequences of a micro-batch: one for decoder-only models, two for encoder-decoder models, whose blocks pass
+// both on together. Layer formulas are written for one sequence; here each layer finds its own.
 #pragma once
 
 #include <memory>
@@ -10,40 +10,45 @@ namespace colonnade::cost {
 
 class Sequences {
  public:
-  /// `run` outlives it.
+  /// `run` must outlive it.
   explicit Sequences(const config::Run& run);
 
-  /// The settings as a layer sees them, with its own sequence's length.
+  /// The settings with the sequence length of a layer.
   [[nodiscard]] const config::Run& run(std::int64_t layer) const {
-    return of_encoder(layer) ? encoder_->run : tokens_run();
+    return is_encoder_layer(layer) ? encoder_->run : tokens_run();
   }
+  /// Sizes of a layer's sequence.
   [[nodiscard]] const Sizes& of(std::int64_t layer) const {
-    return of_encoder(layer) ? encoder_->sizes : tokens();
+    return is_encoder_layer(layer) ? encoder_->sizes : tokens();
   }
-  /// Of the tokens that embedding and head see; of the decoder, where there is an encoder.
+  /// Sizes of the sequence that embedding and head process; with an encoder, the decoder's.
   [[nodiscard]] const Sizes& tokens() const { return decoder_ ? decoder_->sizes : *own_; }
-  /// Of those that the encoder reads; null: there is none.
+  /// Sizes of the encoder's sequence; null without an encoder.
   [[nodiscard]] const Sizes* encoder() const { return encoder_ ? &encoder_->sizes : nullptr; }
-  [[nodiscard]] bool of_encoder(std::int64_t layer) const {
+  [[nodiscard]] bool is_encoder_layer(std::int64_t layer) const {
     return encoder_ && layer < encoder_->run.model.encoder_num_layers;
   }
-  /// Whether the layer attends to the encoder too.
-  [[nodiscard]] bool crosses(std::int64_t layer) const { return encoder_ && !of_encoder(layer); }
-  /// The encoder's last layer ends with a norm.
+  /// Whether the layer has cross-attention.
+  [[nodiscard]] bool has_cross_attention(std::int64_t layer) const {
+    return encoder_ && !is_encoder_layer(layer);
+  }
+  /// Whether the layer is the encoder's last one, which ends with a norm.
   [[nodiscard]] bool ends_encoder(std::int64_t layer) const {
     return encoder_ && layer + 1 == encoder_->run.model.encoder_num_layers;
   }
 
-  /// Bytes of what blocks hand on.
+  /// Bytes of the hidden states that blocks pass on, of both sequences.
   [[nodiscard]] std::int64_t hidden() const {
     return tokens().hidden + (encoder_ ? encoder_->sizes.hidden : 0);
   }
-  /// Bytes of the rows of it that a layer copies and leaves alone.
-  [[nodiscard]] std::int64_t beside(std::int64_t layer) const { return hidden() - of(layer).hidden; }
+  /// Bytes of the other sequence's hidden states, which a layer only copies.
+  [[nodiscard]] std::int64_t other_sequence_bytes(std::int64_t layer) const {
+    return hidden() - of(layer).hidden;
+  }
 
  private:
-  struct One {
-    One(const config::Run& of, std::int64_t length) : run(with_length(of, length)), sizes(run) {}
+  struct Sequence {
+    Sequence(const config::Run& of, std::int64_t length) : run(with_length(of, length)), sizes(run) {}
     config::Run run;
     Sizes sizes;
     static config::Run with_length(config::Run run, std::int64_t length) {
@@ -54,8 +59,8 @@ class Sequences {
   [[nodiscard]] const config::Run& tokens_run() const { return decoder_ ? decoder_->run : *run_; }
 
   const config::Run* run_;
-  std::unique_ptr<Sizes> own_;              ///< without an encoder
-  std::unique_ptr<One> encoder_, decoder_;  ///< both, or none
+  std::unique_ptr<Sizes> own_;                   ///< without an encoder
+  std::unique_ptr<Sequence> encoder_, decoder_;  ///< both, or none
 };
 
 inline Sequences::Sequences(const config::Run& run) : run_(&run) {
@@ -63,8 +68,8 @@ inline Sequences::Sequences(const config::Run& run) : run_(&run) {
     own_ = std::make_unique<Sizes>(run);
     return;
   }
-  encoder_ = std::make_unique<One>(run, run.training.seq_length);
-  decoder_ = std::make_unique<One>(run, run.training.decoder_seq_length);
+  encoder_ = std::make_unique<Sequence>(run, run.training.seq_length);
+  decoder_ = std::make_unique<Sequence>(run, run.training.decoder_seq_length);
 }
 
 }  // namespace colonnade::cost

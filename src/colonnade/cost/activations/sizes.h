@@ -1,5 +1,5 @@
-// Sizes that all formulas of activations are made of. Letters: n tokens, r tokens between the parallel
-// stretches, e element size.
+// Sizes shared by all activation formulas. Letters: n tokens, r tokens between tensor-parallel regions, e
+// element size.
 #pragma once
 
 #include <algorithm>
@@ -19,67 +19,69 @@ struct Sizes {
   explicit Sizes(const config::Run& run);
 
   /// Bytes of [n, h].
-  [[nodiscard]] std::int64_t whole() const { return n * m.hidden_size * e; }
-  /// Whether the layer with a number is a mixture; those behind the last one are of its kind.
+  [[nodiscard]] std::int64_t full_hidden() const { return n * m.hidden_size * e; }
+  /// Whether a layer is an MoE layer; MTP layers (numbers past the last) follow the last one.
   [[nodiscard]] bool has_experts(std::int64_t layer) const {
     return experts_[static_cast<std::size_t>(std::min(layer, m.num_layers - 1))];
   }
 
   const config::Model& m;
   std::int64_t tp;
-  bool by_sequence;
+  bool sequence_parallel;
   std::int64_t b;
-  std::int64_t cp, length;  ///< ranks that share a sequence, tokens of the whole
-  bool further_in_batch;    ///< what further tokens read: of a cut sequence, and where tokens weigh the same
+  std::int64_t cp, seq_length;  ///< context-parallel ranks; tokens of the full sequence
+  bool mtp_in_batch;  ///< MTP labels come with the batch: with context parallelism or a per-token loss
   std::int64_t s, n, r, e;
-  std::int64_t heads, groups, q, kv, v, out;  ///< of this rank: channels of queries, keys, values and result
-  std::int64_t wide;                  ///< channels of a head between context ranks, which know one width
-  std::int64_t ffn, fc1, vocabulary;  ///< columns of this rank
+  std::int64_t heads, groups, q, kv, v,
+      out;  ///< local: channels of queries, keys, values and attention output
+  std::int64_t
+      cp_head_dim;  ///< head size in context-parallel exchanges, which use one width for keys and values
+  std::int64_t ffn, fc1, vocabulary;  ///< local columns
   std::int64_t hidden;                ///< bytes of [r, h]
-  std::int64_t gathered;              ///< bytes of a whole sequence, where it is cut
-  std::int64_t ep, etp, k;
-  std::int64_t chosen;                  ///< rows that leave this rank for their experts
-  std::int64_t rows;                    ///< of this rank's experts, the fullest one's where routing is uneven
-  std::int64_t weighed;                 ///< rows that are summed to tokens on this rank
-  std::int64_t expert_ffn, shared_ffn;  ///< columns of this rank
-  std::int64_t up;                      ///< columns of fc1 per column of the activation
+  std::int64_t gathered;              ///< bytes of [n, h] with sequence parallelism; 0 without
+  std::int64_t ep, etp, topk;
+  std::int64_t sent_rows;               ///< rows that this rank sends to experts
+  std::int64_t expert_rows;             ///< rows of this rank's experts, on the most loaded rank
+  std::int64_t combined_rows;           ///< rows combined into tokens on this rank
+  std::int64_t expert_ffn, shared_ffn;  ///< local columns
+  std::int64_t fc1_per_ffn;             ///< fc1 columns per activation column: 2 if gated, else 1
 
  private:
   std::vector<bool> experts_;
 };
 
-/// Bytes kept of a norm over `rows`: its statistics.
+/// Bytes of the saved statistics of a norm over `rows`.
 std::int64_t norm_statistics(const config::Model& m, std::int64_t rows);
 
-/// Scores of all heads.
-std::int64_t scores(const Sizes& z);
+/// Attention scores of all local heads.
+std::int64_t score_bytes(const Sizes& z);
 
-layout::ContextLayer across(const config::Run& run, std::int64_t layer);
+/// Context-parallel groups of a layer; trivial ones without context parallelism.
+layout::LayerContextParallel context_of_layer(const config::Run& run, std::int64_t layer);
 
-/// Columns of keys, when heads are exchanged for positions: for each token of this rank as it was.
-std::int64_t exchanged_keys(const Sizes& z, const layout::ContextLayer& context);
+/// Key channels per local token in the all-to-all from sequence to head sharding.
+std::int64_t exchanged_kv_channels(const Sizes& z, const layout::LayerContextParallel& context);
 
-/// Channels of queries, keys and values that context ranks share their tokens in, for each token of this
-/// rank.
-std::int64_t shared_channels(const Sizes& z, const layout::ContextLayer& context);
+/// Query, key and value channels per local token in context-parallel attention.
+std::int64_t exchanged_qkv_channels(const Sizes& z, const layout::LayerContextParallel& context);
 
-/// Whether a batch says the positions of its tokens.
-bool has_positions(const config::Run& run);
+/// Whether the batch carries position ids.
+bool has_position_ids(const config::Run& run);
 
+/// Whether softmax has attention sinks.
 bool has_sinks(const config::Model& m);
 
-/// Whether attention to whole sequences takes the path that keeps its scores.
-bool keeps_scores(const config::Run& run);
-/// Whether that of a layer does: blocks of keys never do.
-bool keeps_scores(const config::Run& run, std::int64_t layer);
+/// Whether attention over full sequences takes the unfused path, which saves its scores.
+bool saves_scores(const config::Run& run);
+/// The same for one layer; ring attention never saves scores.
+bool saves_scores(const config::Run& run, std::int64_t layer);
 
-/// Bytes of the scores of a layer's block of keys, and of its keys in fp32, beside each other while it goes
-/// forward in an evaluation, or backward; of the rank whose block is the largest. Nothing where kernels keep
-/// scores.
+/// Bytes of the scores of one KV block of ring attention and of its fp32 keys, alive together in an
+/// evaluation's forward pass or in a backward pass; on the rank with the largest block. 0 where a fused
+/// kernel runs.
 std::int64_t block_scores(const config::Run& run, const Sizes& z, std::int64_t layer, bool backward);
 
-/// Whether heads of values that are not as wide as those of queries are filled up: the kernel of the CPU
-/// does.
-bool fills_heads(const config::Run& run, const Sizes& z);
+/// Whether value heads narrower or wider than query heads are padded: the CPU kernel needs equal widths.
+bool pads_value_heads(const config::Run& run, const Sizes& z);
 
 }  // namespace colonnade::cost

@@ -1,5 +1,5 @@
-// See indexed_dataset.h: the builder. Lengths and document starts wait in temporary files, so memory
-// does not grow with the data.
+// Builder of indexed data sets; see indexed_dataset.h. Lengths and document starts are kept in temporary
+// files, so memory does not grow with the data.
 #include <fcntl.h>
 #include <sys/file.h>
 #include <sys/stat.h>
@@ -20,14 +20,14 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::int64_t kIndexHeader = 34;  ///< magic, version, type, both counts
+constexpr std::int64_t kIndexHeader = 34;  ///< bytes of magic, version, type and both counts
 
 template <typename T>
 std::span<const std::byte> bytes_of(const T& value) {
   return std::as_bytes(std::span(&value, 1));
 }
 
-/// Writes `ids` as tokens of type T; false when one does not fit.
+/// Writes `ids` as tokens of type T; returns false if one does not fit.
 template <typename T>
 bool pack_as(std::span<const std::int32_t> ids, std::vector<std::byte>& out) {
   out.resize(ids.size() * sizeof(T));
@@ -62,70 +62,70 @@ bool pack(TokenType type, std::span<const std::int32_t> ids, std::vector<std::by
   return false;
 }
 
-/// Where the files go is the user's choice, and so is what to do when the system refuses to write there.
-[[noreturn]] void refuse(const fs::path& path, const std::string& reason) {
-  throw ConfigError(
-      fmt::format("--output-prefix: its folder must be writable and have room; got {} for {}; choose another "
-                  "folder or make room",
-                  reason, path.string()));
+/// A ConfigError, because the output folder is the user's choice.
+[[noreturn]] void throw_not_writable(const fs::path& path, const std::string& reason) {
+  throw ConfigError(fmt::format(
+      "--output-prefix: its folder must be writable and have free space; got {} for {}; choose another "
+      "folder or free space",
+      reason, path.string()));
 }
 
-[[noreturn]] void refuse_lost(const fs::path& path, std::int64_t bytes, const std::string& got) {
-  throw DataError(
-      fmt::format("{} must hold the {} bytes that a run before had written; got {}; delete the .resume file "
-                  "beside it to begin anew",
-                  path.string(), bytes, got));
+[[noreturn]] void throw_lost(const fs::path& path, std::int64_t bytes, const std::string& got) {
+  throw DataError(fmt::format(
+      "{} must hold the {} bytes that an earlier run wrote; got {}; delete the .resume file next to it "
+      "to start over",
+      path.string(), bytes, got));
 }
 
-/// A file with its last name, which may also be of another data set.
+/// Throws unless a file with a final name, which may belong to another data set, has the expected size.
 void require_size(const fs::path& path, std::int64_t bytes) {
   std::error_code error;
   const auto size = static_cast<std::int64_t>(fs::file_size(path, error));
-  if (error || size != bytes) refuse_lost(path, bytes, error ? error.message() : std::to_string(size));
+  if (error || size != bytes) throw_lost(path, bytes, error ? error.message() : std::to_string(size));
 }
 
 }  // namespace
 
-class IndexedDatasetBuilder::Part {
+class IndexedDatasetBuilder::PartFile {
  public:
-  /// Holds the first `size` bytes of what the file had; nobody else may have it open as a Part. One that goes
-  /// on must be there, and stays unless keep(false) is said.
-  Part(fs::path path, std::int64_t size, bool goes_on) : path_(std::move(path)), keep_(goes_on) {
-    const int fd = ::open(path_.c_str(), O_RDWR | (goes_on ? 0 : O_CREAT) | O_CLOEXEC, 0666);
-    if (fd < 0 && goes_on && errno == ENOENT) refuse_lost(path_, size, "no such file");
-    if (fd < 0) refuse(path_, std::strerror(errno));
+  /// Keeps the first `size` bytes of an existing file, which no other PartFile may have open. With `resume`
+  /// the file must exist, and is not deleted unless keep(false) is called.
+  PartFile(fs::path path, std::int64_t size, bool resume) : path_(std::move(path)), keep_(resume) {
+    const int fd = ::open(path_.c_str(), O_RDWR | (resume ? 0 : O_CREAT) | O_CLOEXEC, 0666);
+    if (fd < 0 && resume && errno == ENOENT) throw_lost(path_, size, "no such file");
+    if (fd < 0) throw_not_writable(path_, std::strerror(errno));
     file_ = ::fdopen(fd, "rb+");
     if (file_ == nullptr) {
       ::close(fd);
-      refuse(path_, std::strerror(errno));
+      throw_not_writable(path_, std::strerror(errno));
     }
     try {
-      begin_at(size);
+      truncate_to(size);
     } catch (...) {
       std::fclose(file_);
       throw;
     }
   }
-  Part(const Part&) = delete;
-  Part& operator=(const Part&) = delete;
-  ~Part() {
+  PartFile(const PartFile&) = delete;
+  PartFile& operator=(const PartFile&) = delete;
+  ~PartFile() {
     if (file_ != nullptr) std::fclose(file_);
     std::error_code ignored;
     if (!path_.empty() && !keep_) fs::remove(path_, ignored);
   }
 
   void write(std::span<const std::byte> bytes) {
-    if (bytes.empty()) return;  // its pointer may be null, which fwrite does not take
+    if (bytes.empty()) return;  // fwrite does not accept a null pointer
     if (std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size()) fail();
   }
   void rewind() {
-    if (std::fseek(file_, 0, SEEK_SET) != 0) fail();  // writes what is left first
+    if (std::fseek(file_, 0, SEEK_SET) != 0) fail();  // also flushes
   }
-  /// The next bytes after rewind(), at most buffer.size(); 0 at the end.
+  /// Reads the next bytes after rewind(), at most buffer.size(); returns 0 at the end.
   std::size_t read(std::span<std::byte> buffer) {
     const std::size_t n = std::fread(buffer.data(), 1, buffer.size(), file_);
     if (std::ferror(file_) != 0)
-      throw Error(fmt::format("{}: what was written must be readable; got {}; check the disk", path_.string(),
+      throw Error(fmt::format("{}: written data must be readable; got {}; check the disk", path_.string(),
                               std::strerror(errno)));
     return n;
   }
@@ -135,23 +135,23 @@ class IndexedDatasetBuilder::Part {
   void rename_to(const fs::path& target) {
     std::error_code error;
     fs::rename(path_, target, error);
-    if (error) refuse(target, error.message());
+    if (error) throw_not_writable(target, error.message());
     path_.clear();
   }
   void keep(bool keep) { keep_ = keep; }
 
  private:
-  [[noreturn]] void fail() const { refuse(path_, std::strerror(errno)); }
-  void begin_at(std::int64_t size) {
+  [[noreturn]] void fail() const { throw_not_writable(path_, std::strerror(errno)); }
+  void truncate_to(std::int64_t size) {
     const int fd = ::fileno(file_);
     if (::flock(fd, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK)
       throw ConfigError(fmt::format(
-          "--output-prefix: one process at a time must write a data set; got {}, which another one writes; "
-          "wait for it or choose another prefix",
+          "--output-prefix: only one process may write a data set; got {}, which another one writes; wait for it "
+          "or choose another prefix",
           path_.string()));
     struct stat about {};
     if (::fstat(fd, &about) != 0) fail();
-    if (about.st_size < size) refuse_lost(path_, size, std::to_string(about.st_size));
+    if (about.st_size < size) throw_lost(path_, size, std::to_string(about.st_size));
     if (::ftruncate(fd, size) != 0 || std::fseek(file_, 0, SEEK_END) != 0) fail();
   }
 
@@ -165,14 +165,14 @@ IndexedDatasetBuilder::IndexedDatasetBuilder(const std::string& prefix, TokenTyp
   std::error_code error;
   const fs::path folder = bin_path(prefix).parent_path();
   if (!folder.empty()) fs::create_directories(folder, error);
-  if (error) refuse(folder, error.message());
-  open_parts({0, -1, 0}, false);
+  if (error) throw_not_writable(folder, error.message());
+  open_part_files({0, -1, 0}, false);
   documents_->write(bytes_of(std::int64_t{0}));
 }
 
-// finalize() gives .bin its name, then .idx, then removes the lengths, then the document starts: without
-// lengths it is done, and with them all of it can be done once more. Before it began, what carries the last
-// names is an earlier data set and stays.
+// finalize() renames .bin, then .idx, then removes the lengths, then the document starts: without the lengths
+// it has completed, with them it can be repeated as a whole. Files with the final names from before
+// finalize() belong to an earlier data set and are kept.
 IndexedDatasetBuilder::IndexedDatasetBuilder(const std::string& prefix, TokenType type,
                                              const WrittenCounts& written, bool complete)
     : prefix_(prefix),
@@ -193,16 +193,16 @@ IndexedDatasetBuilder::IndexedDatasetBuilder(const std::string& prefix, TokenTyp
     require_size(bin_path(prefix), bytes);
     fs::rename(bin_path(prefix), part_path("tokens"), error);
   }
-  open_parts(written, true);
+  open_part_files(written, true);
 }
 
 fs::path IndexedDatasetBuilder::part_path(const char* what) const {
   return fmt::format("{}.{}.part", bin_path(prefix_).string(), what);
 }
 
-void IndexedDatasetBuilder::open_parts(const WrittenCounts& written, bool goes_on) {
+void IndexedDatasetBuilder::open_part_files(const WrittenCounts& written, bool resume) {
   const auto part = [&](const char* what, std::int64_t size) {
-    return std::make_unique<Part>(part_path(what), size, goes_on);
+    return std::make_unique<PartFile>(part_path(what), size, resume);
   };
   bin_ = part("tokens", written.tokens * item_size(type_));
   lengths_ = part("lengths", written.sequences * 4);
@@ -211,13 +211,13 @@ void IndexedDatasetBuilder::open_parts(const WrittenCounts& written, bool goes_o
 }
 
 WrittenCounts IndexedDatasetBuilder::sync() {
-  for (Part* part : {bin_.get(), lengths_.get(), documents_.get(), modes_.get()})
+  for (PartFile* part : {bin_.get(), lengths_.get(), documents_.get(), modes_.get()})
     if (part != nullptr) part->sync();
   return {num_sequences_, num_document_starts_ - 1, num_tokens_};
 }
 
-void IndexedDatasetBuilder::keep_parts(bool keep) {
-  for (Part* part : {bin_.get(), lengths_.get(), documents_.get(), modes_.get()})
+void IndexedDatasetBuilder::keep_part_files(bool keep) {
+  for (PartFile* part : {bin_.get(), lengths_.get(), documents_.get(), modes_.get()})
     if (part != nullptr) part->keep(keep);
 }
 
@@ -226,8 +226,8 @@ IndexedDatasetBuilder::~IndexedDatasetBuilder() = default;
 void IndexedDatasetBuilder::add_sequence(std::span<const std::byte> bytes, std::int8_t mode) {
   const std::int64_t tokens = static_cast<std::int64_t>(bytes.size()) / item_size(type_);
   if (tokens > std::numeric_limits<std::int32_t>::max())
-    throw DataError(fmt::format("{}: a sequence holds at most {} tokens; got {}; split the document", prefix_,
-                                std::numeric_limits<std::int32_t>::max(), tokens));
+    throw DataError(fmt::format("{}: a sequence must have at most {} tokens; got {}; split the document",
+                                prefix_, std::numeric_limits<std::int32_t>::max(), tokens));
   bin_->write(bytes);
   lengths_->write(bytes_of(static_cast<std::int32_t>(tokens)));
   if (multimodal_) modes_->write(bytes_of(mode));
@@ -257,23 +257,23 @@ void IndexedDatasetBuilder::add_document(std::span<const std::int32_t> ids,
     add_sequence(all.subspan(at, bytes));
     at += bytes;
   }
-  COL_CHECK(at == all.size(), "add_document: lengths must sum to {} ids; {} bytes are left", ids.size(),
-            all.size() - at);
+  COL_CHECK(at == all.size(), "add_document: lengths must sum to {} ids; got {} bytes beyond them",
+            ids.size(), all.size() - at);
   end_document();
 }
 
-void IndexedDatasetBuilder::add_index(const IndexedDataset& other, const std::function<void()>& between) {
+void IndexedDatasetBuilder::add_index(const IndexedDataset& other, const std::function<void()>& on_progress) {
   if (other.type() != type_)
-    throw DataError(
-        fmt::format("{}: data sets that are merged must have one type; got {} and {} of {}; preprocess both "
-                    "with the same tokenizer",
-                    prefix_, to_string(type_), to_string(other.type()), other.name()));
-  constexpr std::int64_t kForget = 1 << 26;  // bytes read between two times that pages are let go
-  std::int64_t read = kForget;               // opening it has read its index
+    throw DataError(fmt::format(
+        "{}: merged data sets must have one type; got {} and {} of {}; preprocess both with the same "
+        "tokenizer",
+        prefix_, to_string(type_), to_string(other.type()), other.name()));
+  constexpr std::int64_t kForget = 1 << 26;  // bytes read before pages are released
+  std::int64_t read = kForget;               // opening `other` has read its index
   const auto forget_after = [&](std::int64_t bytes) {
     if (read += bytes; read < kForget) return;
     other.forget_pages();
-    if (between) between();
+    if (on_progress) on_progress();
     read = 0;
   };
   const std::int64_t shift = num_sequences_;
@@ -289,7 +289,7 @@ void IndexedDatasetBuilder::add_index(const IndexedDataset& other, const std::fu
   num_document_starts_ += other.num_documents();
 }
 
-void IndexedDatasetBuilder::write_index(Part& out) {
+void IndexedDatasetBuilder::write_index(PartFile& out) {
   constexpr std::array<char, 9> kMagic{'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0};
   out.write(std::as_bytes(std::span(kMagic)));
   out.write(bytes_of(std::uint64_t{1}));
@@ -297,7 +297,7 @@ void IndexedDatasetBuilder::write_index(Part& out) {
   out.write(bytes_of(num_sequences_));
   out.write(bytes_of(num_document_starts_));
   std::vector<std::byte> buffer(std::size_t{1} << 16);
-  const auto copy = [&](Part& from) {
+  const auto copy = [&](PartFile& from) {
     from.rewind();
     while (const std::size_t n = from.read(buffer)) out.write(std::span(buffer).first(n));
   };
@@ -317,20 +317,21 @@ void IndexedDatasetBuilder::write_index(Part& out) {
 }
 
 void IndexedDatasetBuilder::finalize() {
-  if (lengths_ == nullptr) return;  // the builder that this one goes on from had done so
-  Part idx(idx_path(prefix_).string() + ".part", 0, false);
+  if (lengths_ == nullptr) return;  // the resumed builder had completed finalize()
+  PartFile idx(idx_path(prefix_).string() + ".part", 0, false);
   write_index(idx);
   idx.sync();
   bin_->sync();
-  // The old index goes first and the new one comes last: a .idx never stands beside another .bin.
+  // The old index is removed first and the new one renamed last, so that a .idx never belongs to another
+  // .bin.
   std::error_code error;
   fs::remove(idx_path(prefix_), error);
-  if (error) refuse(idx_path(prefix_), error.message());
+  if (error) throw_not_writable(idx_path(prefix_), error.message());
   bin_->rename_to(bin_path(prefix_));
   idx.rename_to(idx_path(prefix_));
   const fs::path folder = idx_path(prefix_).parent_path();
   sync_path(folder.empty() ? fs::path(".") : folder);
-  keep_parts(false);
+  keep_part_files(false);
   lengths_.reset();
   documents_.reset();
   modes_.reset();

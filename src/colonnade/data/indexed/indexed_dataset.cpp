@@ -1,4 +1,4 @@
-// See indexed_dataset.h: the reader.
+// Reader of indexed data sets; see indexed_dataset.h.
 #include "colonnade/data/indexed/indexed_dataset.h"
 
 #include <sys/mman.h>
@@ -16,10 +16,10 @@ namespace colonnade::data {
 namespace {
 
 constexpr std::size_t kHeaderSize = 34;
-constexpr std::int64_t kForgetAfter = 1 << 23;  // entries of the index that are checked in a row
+constexpr std::int64_t kForgetAfter = 1 << 23;  // index entries checked before pages are released
 constexpr std::array<char, 9> kMagic{'M', 'M', 'I', 'D', 'I', 'D', 'X', 0, 0};
 
-/// A value at any address.
+/// Loads a value from an unaligned address.
 template <typename T>
 T load(const std::byte* at) {
   T value;
@@ -41,10 +41,10 @@ std::string with_suffix(const std::string& prefix, std::string_view suffix) {
 
 MappedFile map_part(const std::filesystem::path& path) {
   if (!std::filesystem::is_regular_file(path))
-    throw DataError(
-        fmt::format("{}: a data set is two files, PREFIX.bin and PREFIX.idx; got no such file; check "
-                    "the prefix (without .bin) or make it with `colonnade preprocess`",
-                    path.string()));
+    throw DataError(fmt::format(
+        "{}: a data set must have two files, PREFIX.bin and PREFIX.idx; got no such file; check the "
+        "prefix (without .bin) or create it with `colonnade preprocess`",
+        path.string()));
   return MappedFile(path);
 }
 
@@ -84,7 +84,7 @@ void IndexedDataset::read_header() {
   const std::span<const std::byte> all = idx_.bytes();
   if (all.size() < kHeaderSize)
     throw DataError(
-        fmt::format("{}: the header is {} bytes; got a file of {}; it is truncated, copy it again", path,
+        fmt::format("{}: the header must be {} bytes; got a file of {}; it is truncated, copy it again", path,
                     kHeaderSize, all.size()));
   if (std::memcmp(all.data(), kMagic.data(), kMagic.size()) != 0)
     throw DataError(
@@ -92,14 +92,14 @@ void IndexedDataset::read_header() {
                     "Megatron data set",
                     path));
   if (const auto version = load<std::uint64_t>(all.data() + 9); version != 1)
-    throw DataError(fmt::format("{}: version must be 1; got {}; make the data set again", path, version));
+    throw DataError(fmt::format("{}: version must be 1; got {}; rebuild the data set", path, version));
   type_ = static_cast<TokenType>(all[17]);
   if (item_size(type_) == 0)
     throw DataError(fmt::format("{}: the type code must be 1 to 8; got {}; the file is damaged", path,
                                 static_cast<int>(all[17])));
   const auto sequences = load<std::uint64_t>(all.data() + 18);
   const auto starts = load<std::uint64_t>(all.data() + 26);
-  constexpr std::uint64_t kMost = std::uint64_t{1} << 58;  // keeps the sums below in 64 bits
+  constexpr std::uint64_t kMost = std::uint64_t{1} << 58;  // the sums below fit 64 bits
   const std::uint64_t expected =
       sequences < kMost && starts < kMost ? kHeaderSize + 12 * sequences + 8 * starts : 0;
   const bool fits =
@@ -123,7 +123,7 @@ void IndexedDataset::check_arrays() {
   const std::string path = idx_path(prefix_).string();
   const auto bin_bytes = static_cast<std::int64_t>(bin_.bytes().size());
   const std::int64_t item = item_size(type_);
-  std::int64_t end = 0;  // of the furthest sequence so far, in bytes
+  std::int64_t end = 0;  // end of the last sequence so far, in bytes
   for (std::int64_t i = 0; i < num_sequences_; ++i) {
     if (i % kForgetAfter == kForgetAfter - 1) forget_pages();
     const std::int64_t tokens = length(i);
@@ -175,7 +175,7 @@ std::int8_t IndexedDataset::mode(std::int64_t sequence) const {
 std::span<const std::byte> IndexedDataset::raw(std::int64_t sequence) const {
   if (sequence < 0 || sequence >= num_sequences_)
     throw DataError(
-        fmt::format("{}: sequence numbers are 0 to {}; got {}; the index cache may belong to other data, "
+        fmt::format("{}: sequence numbers must be 0 to {}; got {}; the index cache may belong to other data, "
                     "delete it",
                     prefix_, num_sequences_ - 1, sequence));
   const auto at = load<std::int64_t>(pointers_ + 8 * sequence);
@@ -187,10 +187,10 @@ void IndexedDataset::tokens(std::int64_t sequence, std::int64_t offset, std::spa
   const std::span<const std::byte> all = raw(sequence);
   const std::int64_t count = length(sequence);
   if (offset < 0 || offset > count || static_cast<std::int64_t>(out.size()) > count - offset)
-    throw DataError(
-        fmt::format("{}: sequence {} has {} tokens; asked for {} from {}; the index cache may belong to "
-                    "other data, delete it",
-                    prefix_, sequence, count, out.size(), offset));
+    throw DataError(fmt::format(
+        "{}: sequence {} has {} tokens; got a request for {} from {}; the index cache may belong to "
+        "other data, delete it",
+        prefix_, sequence, count, out.size(), offset));
   const std::byte* from = all.data() + offset * item_size(type_);
   switch (type_) {
     case TokenType::kUint8:
@@ -214,7 +214,7 @@ void IndexedDataset::tokens(std::int64_t sequence, std::int64_t offset, std::spa
                   prefix_, to_string(type_)));
 }
 
-void IndexedDataset::announce(std::int64_t sequence, std::int64_t offset, std::int64_t count) const {
+void IndexedDataset::prefetch(std::int64_t sequence, std::int64_t offset, std::int64_t count) const {
   const std::int64_t item = item_size(type_);
   const std::span<const std::byte> all = bin_.bytes();
   const auto page = static_cast<std::size_t>(::sysconf(_SC_PAGESIZE));

@@ -1,10 +1,10 @@
-// Megatron's indexed datasets: PREFIX.idx says where each sequence of tokens lies in PREFIX.bin.
+// Megatron's indexed data sets: PREFIX.idx locates each sequence of tokens in PREFIX.bin.
 //
 // .idx, little-endian, nothing aligned (docs/formats/indexed_dataset.md):
 //   "MMIDIDX\0\0", u64 version 1, u8 dtype code, u64 sequences S, u64 D = documents + 1,
 //   i32 length in tokens [S], i64 byte offset in .bin [S], i64 first sequence of each document [D],
 //   and, in multimodal data only, i8 mode [S].
-// .bin: the tokens of all sequences, back to back.
+// .bin: the tokens of all sequences, contiguous.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +21,7 @@
 
 namespace colonnade::data {
 
-/// The codes of the header's type byte.
+/// Token types, with their codes in the header.
 enum class TokenType : std::uint8_t {
   kUint8 = 1,
   kInt8 = 2,
@@ -33,23 +33,23 @@ enum class TokenType : std::uint8_t {
   kUint16 = 8,
 };
 
-/// Bytes of one token; 0 for a code that does not exist.
+/// Bytes per token; 0 for an unknown code.
 std::int64_t item_size(TokenType type);
-/// "uint16" and so on.
+/// Name such as "uint16".
 std::string to_string(TokenType type);
-/// What Megatron's tools store a vocabulary in: uint16 below 65,500 ids, else int32.
+/// Token type of a vocabulary in Megatron's tools: uint16 below 65,500 ids, else int32.
 TokenType token_type_for(std::int64_t vocab_size);
 
-/// PREFIX.bin or PREFIX.idx; a suffix that the prefix already has is kept once.
+/// PREFIX.bin and PREFIX.idx; a suffix .bin or .idx of the prefix is replaced.
 std::filesystem::path bin_path(const std::string& prefix);
 std::filesystem::path idx_path(const std::string& prefix);
 
-/// A memory-mapped data set. Opening reads the whole index once and checks it: magic, version, type,
-/// counts against the file's size, lengths >= 0, byte offsets ascending and inside .bin, .bin no longer
-/// than the index says, document starts ascending from 0 to the number of sequences.
+/// A memory-mapped data set. The constructor reads and checks the whole index: magic, version, type, counts
+/// against the file size, lengths >= 0, byte offsets ascending and within .bin, size of .bin, document starts
+/// ascending from 0 to the number of sequences.
 class IndexedDataset final : public TokenSource {
  public:
-  /// Throws DataError when a file is missing or any check fails. `multimodal` requires the modes.
+  /// Throws DataError if a file is missing or a check fails. `multimodal` requires the modes.
   explicit IndexedDataset(const std::string& prefix, bool multimodal = false);
 
   [[nodiscard]] std::int64_t num_sequences() const override { return num_sequences_; }
@@ -62,14 +62,14 @@ class IndexedDataset final : public TokenSource {
 
   [[nodiscard]] std::int64_t length(std::int64_t sequence) const override;
   [[nodiscard]] std::int64_t document_start(std::int64_t document) const override;
-  /// The mode of a sequence in multimodal data. Not checked.
+  /// Mode of a sequence of multimodal data. Unchecked.
   [[nodiscard]] std::int8_t mode(std::int64_t sequence) const;
 
-  /// The sequence as it lies in .bin. Throws DataError when the number does not exist.
+  /// Bytes of a sequence in .bin. Throws DataError for a number out of range.
   [[nodiscard]] std::span<const std::byte> raw(std::int64_t sequence) const;
   void tokens(std::int64_t sequence, std::int64_t offset, std::span<std::int64_t> out) const override;
-  void announce(std::int64_t sequence, std::int64_t offset, std::int64_t count) const override;
-  /// Lets the pages that were read go out of this process's memory; they come back when they are read again.
+  void prefetch(std::int64_t sequence, std::int64_t offset, std::int64_t count) const override;
+  /// Releases the mapped pages from this process's memory; they are loaded again on access.
   void forget_pages() const;
 
  private:
@@ -90,57 +90,55 @@ class IndexedDataset final : public TokenSource {
   const std::byte* modes_ = nullptr;
 };
 
-/// How much a builder has written.
+/// Amount of data that a builder has written.
 struct WrittenCounts {
   std::int64_t sequences = 0, documents = 0, tokens = 0;
 };
 
-/// Writes a data set, byte for byte as Megatron does, in constant memory. Everything goes to temporary
-/// files beside the target (PREFIX.bin.part and others); finalize() renames them, so nothing half-written
-/// carries the final names. One builder at a time per prefix, over all processes. Throws ConfigError that
-/// names
-/// --output-prefix when another one has it, the disk is full or the folder cannot be written.
+/// Writes a data set, byte-identical to Megatron's, in constant memory. Data go to temporary files next to
+/// the target (PREFIX.bin.part and others); finalize() renames them, so the final names never refer to
+/// incomplete files. Only one builder per prefix at a time, across all processes. Throws ConfigError naming
+/// --output-prefix if another builder holds it, the disk is full or the folder is not writable.
 class IndexedDatasetBuilder {
  public:
   IndexedDatasetBuilder(const std::string& prefix, TokenType type, bool multimodal = false);
-  /// Goes on behind `written` in the temporary files of a builder that was killed after sync() said so; what
-  /// it wrote later is cut off. With `complete` it may have been killed in its finalize(). The temporary
-  /// files stay unless keep_parts(false) is said. Throws DataError when one is gone or holds less, and
-  /// touches nothing that carries a last name.
+  /// Resumes after `written`, the counts that sync() of a killed builder returned, from its temporary files;
+  /// later data are truncated. With `complete` that builder may have been killed in finalize(). The temporary
+  /// files are kept unless keep_part_files(false) is called. Throws DataError if one is missing or too short,
+  /// without touching files with final names.
   IndexedDatasetBuilder(const std::string& prefix, TokenType type, const WrittenCounts& written,
                         bool complete);
   ~IndexedDatasetBuilder();
   IndexedDatasetBuilder(const IndexedDatasetBuilder&) = delete;
   IndexedDatasetBuilder& operator=(const IndexedDatasetBuilder&) = delete;
 
-  /// Appends one sequence to the current document. `bytes` holds whole tokens of the data set's type.
+  /// Appends one sequence to the current document. `bytes` holds complete tokens of the data set's type.
   void add_sequence(std::span<const std::byte> bytes, std::int8_t mode = 0);
-  /// Ends the current document; one without sequences stays as an empty document.
+  /// Ends the current document; one without sequences becomes an empty document.
   void end_document();
-  /// Appends one document of ids, cut into sequences of `lengths`. Throws DataError when an id does not
-  /// fit the type.
+  /// Appends one document of ids, split into sequences of `lengths`. Throws DataError if an id does not fit
+  /// the type.
   void add_document(std::span<const std::int32_t> ids, std::span<const std::int32_t> lengths);
-  /// Appends a whole data set of the same type. Pages of `other` are let go on the way, every 64 MB, and
-  /// `between` is called then: what it throws ends the work.
-  void add_index(const IndexedDataset& other, const std::function<void()>& between = {});
-  /// What was added is on the disk when it returns; the counts are all that is needed to go on from there.
+  /// Appends all documents of a data set of the same type. Every 64 MB the pages of `other` are released and
+  /// `on_progress` is called, which may throw to cancel.
+  void add_index(const IndexedDataset& other, const std::function<void()>& on_progress = {});
+  /// Syncs all added data to disk and returns the counts from which a builder can resume.
   WrittenCounts sync();
-  /// Whether the temporary files stay for another builder to go on with when this one ends without
-  /// finalize().
-  void keep_parts(bool keep);
-  /// Writes the index and gives both files their names.
+  /// Whether a builder destroyed without finalize() keeps its temporary files for another one to resume from.
+  void keep_part_files(bool keep);
+  /// Writes the index and renames both files to their final names.
   void finalize();
 
   [[nodiscard]] std::int64_t num_documents() const { return num_document_starts_ - 1; }
   [[nodiscard]] std::int64_t num_tokens() const { return num_tokens_; }
 
  private:
-  /// A buffered temporary file that is deleted unless it was renamed.
-  class Part;
+  /// A buffered temporary file that is deleted unless it is renamed.
+  class PartFile;
 
   [[nodiscard]] std::filesystem::path part_path(const char* what) const;
-  void open_parts(const WrittenCounts& written, bool goes_on);
-  void write_index(Part& out);
+  void open_part_files(const WrittenCounts& written, bool resume);
+  void write_index(PartFile& out);
 
   std::string prefix_;
   TokenType type_;
@@ -149,7 +147,7 @@ class IndexedDatasetBuilder {
   std::int64_t num_document_starts_ = 1;
   std::int64_t num_tokens_ = 0;
   std::vector<std::byte> packed_;
-  std::unique_ptr<Part> bin_, lengths_, documents_, modes_;
+  std::unique_ptr<PartFile> bin_, lengths_, documents_, modes_;
 };
 
 }  // namespace colonnade::data

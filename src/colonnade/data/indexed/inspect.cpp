@@ -27,11 +27,11 @@ struct Record {
   std::int64_t document = 0;
 };
 
-/// Documents by the hash of their tokens. What memory does not hold lies in temporary files without a name,
-/// dealt out by hash, so that equal ones meet.
-class Hashes {
+/// Documents grouped by the hash of their tokens. Hash buckets that exceed the memory go to unnamed temporary
+/// files.
+class HashBuckets {
  public:
-  Hashes(std::int64_t documents, std::int64_t memory)
+  HashBuckets(std::int64_t documents, std::int64_t memory)
       : buckets_(static_cast<std::size_t>(
             std::clamp<std::int64_t>(documents * std::int64_t{sizeof(Record)} / memory + 1, 1, 256))) {}
 
@@ -41,7 +41,7 @@ class Hashes {
     if (buckets_.size() > 1 && bucket.records.size() == kBuffered) write(bucket);
   }
 
-  /// The records of equal hashes together, in the order of their documents; one bucket after the other.
+  /// Visits each group of records with equal hashes in document order, bucket by bucket.
   void for_each_group(const std::function<void(std::span<const Record>)>& visit) {
     for (Bucket& bucket : buckets_) {
       read(bucket);
@@ -69,8 +69,9 @@ class Hashes {
   };
 
   [[noreturn]] static void fail() {
-    throw Error(fmt::format("data inspect: a temporary file must be writable; {}; set TMPDIR, or make room",
-                            std::strerror(errno)));
+    throw Error(
+        fmt::format("data inspect: temporary files must be writable; got {}; set TMPDIR or free space",
+                    std::strerror(errno)));
   }
   static void write(Bucket& bucket) {
     if (bucket.file == nullptr) bucket.file.reset(std::tmpfile());
@@ -93,23 +94,23 @@ class Hashes {
   std::vector<Bucket> buckets_;
 };
 
-class Reader {
+class TokenScanner {
  public:
-  Reader(const TokenSource& source, const TokenChecks& checks)
+  TokenScanner(const TokenSource& source, const TokenChecks& checks)
       : source_(source), checks_(checks), hashes_(source.num_documents(), checks.memory) {}
 
-  TokenFacts read() {
+  TokenFacts scan() {
     for (std::int64_t document = 0; document < source_.num_documents(); ++document) {
       std::uint64_t hash = 0;
       std::int64_t last = -1;
-      const std::int64_t tokens = read_document(document, hash, last);
+      const std::int64_t tokens = scan_document(document, hash, last);
       if (tokens == 0) continue;
       hashes_.add({hash, document});
       if (checks_.eod < 0 || last == checks_.eod) continue;
-      if (facts_.unended++ == 0) facts_.first_unended = document;
+      if (facts_.without_eod++ == 0) facts_.first_without_eod = document;
     }
     hashes_.for_each_group([this](std::span<const Record> group) { compare(group); });
-    std::ranges::sort(facts_.repeats, {}, &std::pair<std::int64_t, std::int64_t>::second);
+    std::ranges::sort(facts_.duplicate_pairs, {}, &std::pair<std::int64_t, std::int64_t>::second);
     return std::move(facts_);
   }
 
@@ -128,18 +129,18 @@ class Reader {
     }
   }
 
-  /// Tokens of the document; chains the hash over its pieces.
-  std::int64_t read_document(std::int64_t document, std::uint64_t& hash, std::int64_t& last) {
+  /// Returns the number of tokens of the document, their chained hash and the last token.
+  std::int64_t scan_document(std::int64_t document, std::uint64_t& hash, std::int64_t& last) {
     std::int64_t count = 0;
     for_each_chunk(document, [&](std::span<const std::int64_t> tokens) {
       hash = XXH3_64bits_withSeed(tokens.data(), tokens.size_bytes(), hash + tokens.size());
       count += std::ssize(tokens);
       last = tokens.back() & 0xffffffff;
       for (const std::int64_t token : tokens) {
-        const std::int64_t id = token & 0xffffffff;  // chat data have marks above
-        facts_.highest = std::max(facts_.highest, id);
+        const std::int64_t id = token & 0xffffffff;  // chat data store flags in the high bits
+        facts_.max_id = std::max(facts_.max_id, id);
         if (checks_.vocab_size == 0 || id < checks_.vocab_size) continue;
-        if (facts_.beyond++ == 0) facts_.first_beyond = document;
+        if (facts_.out_of_vocabulary++ == 0) facts_.first_out_of_vocabulary = document;
       }
     });
     return count;
@@ -168,18 +169,18 @@ class Reader {
   void compare(std::span<const Record> group) {
     constexpr std::size_t kShown = 10;
     for (std::size_t i = 1; i < group.size(); ++i) {
-      const std::int64_t first = group[0].document, again = group[i].document;
-      if (!equal(first, again)) continue;
-      ++facts_.repeated;
-      for (std::int64_t s = source_.document_start(again); s < source_.document_start(again + 1); ++s)
-        facts_.repeated_tokens += source_.length(s);
-      if (i <= kShown) facts_.repeats.emplace_back(first, again);
+      const std::int64_t first = group[0].document, duplicate = group[i].document;
+      if (!equal(first, duplicate)) continue;
+      ++facts_.duplicates;
+      for (std::int64_t s = source_.document_start(duplicate); s < source_.document_start(duplicate + 1); ++s)
+        facts_.duplicate_tokens += source_.length(s);
+      if (i <= kShown) facts_.duplicate_pairs.emplace_back(first, duplicate);
     }
-    std::ranges::sort(facts_.repeats, {}, &std::pair<std::int64_t, std::int64_t>::second);
-    if (facts_.repeats.size() > kShown) facts_.repeats.resize(kShown);
+    std::ranges::sort(facts_.duplicate_pairs, {}, &std::pair<std::int64_t, std::int64_t>::second);
+    if (facts_.duplicate_pairs.size() > kShown) facts_.duplicate_pairs.resize(kShown);
   }
 
-  /// Keeps the pages of a mapped file from filling the memory.
+  /// Releases the pages of a mapped file now and then, so that they do not fill the memory.
   void forget(std::int64_t tokens) {
     constexpr std::int64_t kOften = std::int64_t{1} << 24;
     if ((read_ += tokens) < kOften) return;
@@ -189,7 +190,7 @@ class Reader {
 
   const TokenSource& source_;
   TokenChecks checks_;
-  Hashes hashes_;
+  HashBuckets hashes_;
   TokenFacts facts_;
   std::vector<std::int64_t> buffer_;
   std::int64_t read_ = 0;
@@ -197,7 +198,7 @@ class Reader {
 
 }  // namespace
 
-void Lengths::add(std::int64_t length) {
+void LengthHistogram::add(std::int64_t length) {
   ++count_;
   if (length >= kShort) {
     ++long_[length];
@@ -207,20 +208,20 @@ void Lengths::add(std::int64_t length) {
   ++short_[static_cast<std::size_t>(length)];
 }
 
-std::int64_t Lengths::between(std::int64_t from, std::int64_t to) const {
+std::int64_t LengthHistogram::between(std::int64_t from, std::int64_t to) const {
   std::int64_t count = 0;
   for (std::int64_t i = from; i <= std::min(to, std::ssize(short_) - 1); ++i)
     count += short_[static_cast<std::size_t>(i)];
   return count;
 }
 
-std::int64_t Lengths::longer_than(std::int64_t length) const {
+std::int64_t LengthHistogram::longer_than(std::int64_t length) const {
   std::int64_t count = between(length + 1, kShort);
   for (auto at = long_.upper_bound(length); at != long_.end(); ++at) count += at->second;
   return count;
 }
 
-std::int64_t Lengths::quantile(double share) const {
+std::int64_t LengthHistogram::quantile(double share) const {
   const auto wanted =
       std::max<std::int64_t>(1, static_cast<std::int64_t>(std::ceil(share * static_cast<double>(count_))));
   std::int64_t seen = 0;
@@ -231,8 +232,8 @@ std::int64_t Lengths::quantile(double share) const {
   return 0;
 }
 
-Lengths document_lengths(const TokenSource& source) {
-  Lengths lengths;
+LengthHistogram document_lengths(const TokenSource& source) {
+  LengthHistogram lengths;
   for (std::int64_t document = 0; document < source.num_documents(); ++document) {
     std::int64_t tokens = 0;
     for (std::int64_t s = source.document_start(document); s < source.document_start(document + 1); ++s)
@@ -242,8 +243,8 @@ Lengths document_lengths(const TokenSource& source) {
   return lengths;
 }
 
-TokenFacts read_tokens(const TokenSource& source, const TokenChecks& checks) {
-  return Reader(source, checks).read();
+TokenFacts scan_tokens(const TokenSource& source, const TokenChecks& checks) {
+  return TokenScanner(source, checks).scan();
 }
 
 }  // namespace colonnade::data

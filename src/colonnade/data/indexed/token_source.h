@@ -1,4 +1,4 @@
-// What samples are cut from: numbered sequences of token ids.
+// Interface of tokenized data: numbered sequences of token ids.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace colonnade::data {
 
-/// Numbered sequences of token ids. Const functions are safe to call from many threads.
+/// Numbered sequences of token ids. Const functions are thread-safe.
 class TokenSource {
  public:
   TokenSource() = default;
@@ -17,22 +17,21 @@ class TokenSource {
 
   [[nodiscard]] virtual std::int64_t num_sequences() const = 0;
 
-  /// Tokens of a sequence. Not checked: 0 <= sequence < num_sequences().
+  /// Length of a sequence in tokens. Precondition, unchecked: 0 <= sequence < num_sequences().
   [[nodiscard]] virtual std::int64_t length(std::int64_t sequence) const = 0;
 
-  /// Documents, each of which is some sequences that follow each other; here every sequence is one.
+  /// Number of documents. A document is a range of consecutive sequences; by default one sequence.
   [[nodiscard]] virtual std::int64_t num_documents() const { return num_sequences(); }
-  /// First sequence of a document; document num_documents() gives num_sequences(). Not checked.
+  /// First sequence of a document; num_sequences() for document num_documents(). Unchecked.
   [[nodiscard]] virtual std::int64_t document_start(std::int64_t document) const { return document; }
 
-  /// Copies tokens [offset, offset + out.size()) of a sequence. Throws DataError outside of it.
+  /// Copies tokens [offset, offset + out.size()) of a sequence. Throws DataError if they exceed it.
   virtual void tokens(std::int64_t sequence, std::int64_t offset, std::span<std::int64_t> out) const = 0;
 
-  /// Says that these tokens are read soon: several places that are announced together come from the disk at
-  /// once.
-  virtual void announce(std::int64_t /*sequence*/, std::int64_t /*offset*/, std::int64_t /*count*/) const {}
+  /// Starts reading these tokens from disk in the background, so that several ranges load in parallel.
+  virtual void prefetch(std::int64_t /*sequence*/, std::int64_t /*offset*/, std::int64_t /*count*/) const {}
 
-  /// How messages call it: the path prefix, or "mock data".
+  /// Name in messages: the path prefix, or "mock data".
   [[nodiscard]] virtual std::string name() const = 0;
 };
 

@@ -39,24 +39,27 @@ SentenceDataset::SentenceDataset(std::shared_ptr<const TokenSource> source, cons
     counted = build_sentence_index(*source_, plan_);
     return std::vector<IntArray>{counted->sample};
   })[0];
-  // Megatron has no such counts: they are an entry of their own.
+  // Megatron does not store these counts: they have a cache entry of their own.
   const auto count = [&] {
     if (!counted) counted = count_sentence_samples(*source_, plan_);
-    const Unread& left = counted->unread;
-    return IntArray(std::vector<std::int64_t>{counted->passes, left.documents, left.tokens, left.cut});
+    const UnusedText& unused = counted->unused;
+    return IntArray(
+        std::vector<std::int64_t>{counted->epochs, unused.documents, unused.tokens, unused.truncated_tokens});
   };
   key.kind += "-unread";
   key.check = [&](const std::vector<IntArray>& arrays) {
     if (!std::ranges::equal(arrays[0].bytes(), count().bytes()))
-      throw DataError("its counts must be those of the data and the settings; got others");
+      throw DataError("its counts must match the data and the settings; got others");
   };
-  const IntArray counts = cache.get("what no sample shows of " + what, key, {"counts"},
-                                    [&] { return std::vector<IntArray>{count()}; })[0];
+  const IntArray counts =
+      cache.get("unused text of " + what, key, {"counts"}, [&] { return std::vector<IntArray>{count()}; })[0];
   if (index_.sample.cols() != 3 || counts.size() != 4)
     throw DataError(
         fmt::format("{}: an index cache must hold rows of 3 and four counts; got {} and {}; delete the cache",
                     source_->name(), index_.sample.cols(), counts.size()));
-  index_ = {index_.sample, counts[0], {counts[1], counts[2], counts[3]}};
+  index_ = {.sample = index_.sample,
+            .epochs = counts[0],
+            .unused = {.documents = counts[1], .tokens = counts[2], .truncated_tokens = counts[3]}};
 }
 
 std::vector<SampleOrder> SentenceDataset::orders() const {
@@ -66,26 +69,26 @@ std::vector<SampleOrder> SentenceDataset::orders() const {
     tokens += source_->length(i);
   return {{.name = name(),
            .tokens = tokens,
-           .passes = index_.passes,
+           .passes = index_.epochs,
            .asked = plan_.num_samples,
            .sequences = {source_->document_start(plan_.documents.begin),
                          source_->document_start(plan_.documents.end)}}};
 }
 
-std::vector<SamplePiece> SentenceDataset::pieces(std::int64_t number) const {
+std::vector<SampleSpan> SentenceDataset::spans(std::int64_t number) const {
   const Sentences row = sentences(number);
-  std::vector<SamplePiece> pieces;
+  std::vector<SampleSpan> pieces;
   std::int64_t filled = 0;
   for (std::int64_t sentence = row.begin; sentence < row.end; ++sentence) {
-    const std::int64_t of = source_->length(sentence);
-    const std::int64_t length = std::min(of, row.length - filled);
-    if (length > 0) pieces.push_back({.sequence = sentence, .of = of, .length = length});
+    const std::int64_t all = source_->length(sentence);
+    const std::int64_t length = std::min(all, row.length - filled);
+    if (length > 0) pieces.push_back({.sequence = sentence, .sequence_length = all, .length = length});
     filled += length;
   }
   return pieces;
 }
 
-void SentenceDataset::read(const SamplePiece& piece, std::span<std::int64_t> out) const {
+void SentenceDataset::read(const SampleSpan& piece, std::span<std::int64_t> out) const {
   source_->tokens(piece.sequence, piece.offset, out);
 }
 
@@ -106,34 +109,36 @@ void SentenceDataset::check_text(std::span<const std::int64_t> text, std::int64_
   if (end == 0) return;
   const auto special = std::ranges::find_if(text, [end](std::int64_t id) { return id >= end; });
   if (special != text.end())
-    throw DataError(
-        fmt::format("{}: text of numbers must be below {}, the first of the special ids at the end of the "
-                    "vocabulary; got {} in sample {}; raise --vocab-size",
-                    name(), end, *special, number));
+    throw DataError(fmt::format(
+        "{}: token ids of text must be below {}, the first special id at the end of the vocabulary; "
+        "got {} in sample {}; raise --vocab-size",
+        name(), end, *special, number));
 }
 
-std::optional<SentencePlan> plan_of_part(SentencePlan plan, const Opened& opened, const Part& part) {
-  plan.documents = range_of(part.fraction, opened.source->num_documents());
-  plan.num_samples = part.num_samples;
-  if (part.split == Split::kTrain || count_usable_documents(*opened.source, plan) > 0) return plan;
+std::optional<SentencePlan> plan_for_split(SentencePlan plan, const OpenedDataset& opened,
+                                           const SplitRequest& request) {
+  plan.documents = range_of(request.fraction, opened.source->num_documents());
+  plan.num_samples = request.num_samples;
+  if (request.split == Split::kTrain || count_usable_documents(*opened.source, plan) > 0) return plan;
   log::warning("{}: the {} split must have a usable document; got none among {}; {}", opened.source->name(),
-               part.name(), plan.documents.size(), part.if_empty);
+               request.name(), plan.documents.size(), request.if_empty);
   return std::nullopt;
 }
 
-void say_what_is_lost(const SentenceDataset& samples, const Part& part) {
-  const Unread& unread = samples.index().unread;
+void warn_of_unused_text(const SentenceDataset& samples, const SplitRequest& request) {
+  const UnusedText& unused = samples.index().unused;
   const SampleOrder order = samples.orders().front();
-  if (unread.documents > 0)
+  if (unused.documents > 0)
     log::warning(
         "{}: {} of {} documents of the {} split are left out, with {:.1f} % of its tokens: they are empty, or "
         "have {}several sentences, one of them of more than 512 tokens",
-        order.name, unread.documents, samples.documents(), part.name(), percent(unread.tokens, order.tokens),
-        samples.needs_pairs() ? "one sentence, or " : "");
-  if (unread.cut > 0)
+        order.name, unused.documents, samples.documents(), request.name(),
+        percent(unused.tokens, order.tokens), samples.needs_pairs() ? "one sentence, or " : "");
+  if (unused.truncated_tokens > 0)
     log::warning(
-        "{}: {:.1f} % of the tokens of the {} split's samples lie behind their length and are cut off",
-        order.name, percent(unread.cut, order.passes * (order.tokens - unread.tokens)), part.name());
+        "{}: {:.1f} % of the tokens of the {} split's samples exceed the sample length and are truncated",
+        order.name, percent(unused.truncated_tokens, order.passes * (order.tokens - unused.tokens)),
+        request.name());
 }
 
 }  // namespace colonnade::data

@@ -1,4 +1,4 @@
-// What samples of whole sentences have in common, be they a T5's or a BERT's.
+// Base of the samples of whole sentences: T5 and BERT.
 #pragma once
 
 #include <cstdint>
@@ -15,42 +15,42 @@
 
 namespace colonnade::data {
 
-/// Samples of one data set, each of some sentences of a document. Memory: the index, mapped from the cache
-/// where there is one.
+/// Samples of one data set, each built from consecutive sentences of a document. Memory: the index, mapped
+/// from the cache if there is one.
 class SentenceDataset : public SampleSource {
  public:
   [[nodiscard]] std::int64_t size() const override { return index_.sample.rows(); }
   [[nodiscard]] std::string name() const override { return source_->name(); }
   [[nodiscard]] std::vector<SampleOrder> orders() const override;
-  /// Its sentences as far as the length that it is made for; every token counts as an input, masked or not.
-  /// Which tokens of a pair that is too long a BERT leaves out is drawn when it is made.
-  [[nodiscard]] std::vector<SamplePiece> pieces(std::int64_t number) const override;
-  void read(const SamplePiece& piece, std::span<std::int64_t> out) const override;
-  void for_each_text(const TextVisitor& visit) const override {
+  /// The sentences up to the sample's target length; every token counts as an input, masked or not. The
+  /// tokens that BERT drops from an overlong pair are drawn when the sample is built.
+  [[nodiscard]] std::vector<SampleSpan> spans(std::int64_t number) const override;
+  void read(const SampleSpan& piece, std::span<std::int64_t> out) const override;
+  void for_each_source(const SourceVisitor& visit) const override {
     visit(*source_,
           {source_->document_start(plan_.documents.begin), source_->document_start(plan_.documents.end)});
   }
   [[nodiscard]] const SentenceIndex& index() const { return index_; }
-  /// Of the part of the data set that is used.
+  /// Number of documents in the split.
   [[nodiscard]] std::int64_t documents() const { return plan_.documents.size(); }
-  /// Whether a document of one sentence is left out.
+  /// Whether documents of a single sentence are left out.
   [[nodiscard]] bool needs_pairs() const { return plan_.min_sentences > 1; }
 
  protected:
-  /// `key`: Megatron's description, and the state of the data; the plan becomes its settings. Throws
-  /// DataError as build_sentence_index.
+  /// `key` holds Megatron's description and the fingerprint of the data; the plan becomes its settings.
+  /// Throws DataError like build_sentence_index.
   SentenceDataset(std::shared_ptr<const TokenSource> source, const SentencePlan& plan,
                   const IndexCache& cache, CacheKey key);
 
   /// A row of the index.
   struct Sentences {
     std::int64_t begin = 0, end = 0;
-    std::int64_t length = 0;  ///< tokens that the sample is made for
+    std::int64_t length = 0;  ///< target length in tokens
   };
-  /// Throws DataError for a number that does not exist and for an index that does not belong to the data.
+  /// Throws DataError for a number out of range and for an index that does not match the data.
   [[nodiscard]] Sentences sentences(std::int64_t number) const;
   [[nodiscard]] const TokenSource& source() const { return *source_; }
-  /// Throws DataError for an id of sample `number`'s text that is not below `end`; 0: not checked.
+  /// Throws DataError if the text of sample `number` has an id >= `end`; an `end` of 0 disables the check.
   void check_text(std::span<const std::int64_t> text, std::int64_t end, std::int64_t number) const;
 
  private:
@@ -59,22 +59,24 @@ class SentenceDataset : public SampleSource {
   SentenceIndex index_;
 };
 
-/// `plan` for a part of a data set; nothing, after a warning, where an evaluation split has no usable
-/// document.
-std::optional<SentencePlan> plan_of_part(SentencePlan plan, const Opened& opened, const Part& part);
+/// The plan for a split of a data set; empty, after a warning, for an evaluation split without usable
+/// documents.
+std::optional<SentencePlan> plan_for_split(SentencePlan plan, const OpenedDataset& opened,
+                                           const SplitRequest& request);
 
-/// Says what of the part no sample shows: data made for a GPT lose most of their tokens here.
-void say_what_is_lost(const SentenceDataset& samples, const Part& part);
+/// Warns of text that no sample uses: data preprocessed for GPT lose most of their tokens here.
+void warn_of_unused_text(const SentenceDataset& samples, const SplitRequest& request);
 
-/// The samples of a part, a Dataset of `plan`, whose sentences become those of the part; null as
-/// plan_of_part.
+/// Opens the samples of a split as a Dataset with `plan`, whose sentences become those of the split; null
+/// like plan_for_split.
 template <typename Dataset, typename Plan>
-std::shared_ptr<const SampleSource> open_sentences(const Opened& opened, const Part& part, Plan plan) {
-  const auto sentences = plan_of_part(plan.sentences, opened, part);
+std::shared_ptr<const SampleSource> open_sentences(const OpenedDataset& opened, const SplitRequest& request,
+                                                   Plan plan) {
+  const auto sentences = plan_for_split(plan.sentences, opened, request);
   if (!sentences) return nullptr;
   plan.sentences = *sentences;
-  auto samples = std::make_shared<Dataset>(opened.source, std::move(plan), opened.cache, part.key);
-  say_what_is_lost(*samples, part);
+  auto samples = std::make_shared<Dataset>(opened.source, std::move(plan), opened.cache, request.key);
+  warn_of_unused_text(*samples, request);
   return samples;
 }
 

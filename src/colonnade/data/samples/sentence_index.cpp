@@ -15,10 +15,10 @@ namespace {
 
 constexpr std::int64_t kLongSentence = 512;
 
-/// Lengths that samples are made for.
-class Lengths {
+/// Generator of the samples' target lengths.
+class TargetLengths {
  public:
-  explicit Lengths(const SentencePlan& plan)
+  explicit TargetLengths(const SentencePlan& plan)
       : draw_(plan.seed),
         max_(static_cast<std::uint32_t>(plan.max_length)),
         one_of_(plan.short_seq_prob > 0
@@ -34,7 +34,7 @@ class Lengths {
  private:
   std::mt19937 draw_;
   std::uint32_t max_;
-  std::uint32_t one_of_;  ///< draws that a short length comes of; 0: none is short
+  std::uint32_t one_of_;  ///< draws per short length; 0: no short lengths
 };
 
 bool is_usable(const TokenSource& source, std::int64_t begin, std::int64_t end, const SentencePlan& plan) {
@@ -45,10 +45,10 @@ bool is_usable(const TokenSource& source, std::int64_t begin, std::int64_t end, 
   return true;
 }
 
-/// Gives emit(first, end, length, tokens) the samples of sentences [begin, end), a document.
+/// Calls emit(first, end, length, tokens) for each sample of a document, the sentences [begin, end).
 template <typename Emit>
 void walk_document(const TokenSource& source, std::int64_t begin, std::int64_t end, const SentencePlan& plan,
-                   Lengths& lengths, const Emit& emit) {
+                   TargetLengths& lengths, const Emit& emit) {
   std::int64_t first = begin, tokens = 0;
   std::int64_t wanted = lengths.next();
   for (std::int64_t sentence = begin; sentence < end; ++sentence) {
@@ -59,16 +59,16 @@ void walk_document(const TokenSource& source, std::int64_t begin, std::int64_t e
     emit(first, sentence + 1, wanted, tokens);
     first = sentence + 1;
     tokens = 0;
-    wanted = lengths.next();  // drawn behind the last sample too
+    wanted = lengths.next();  // drawn after the last sample as well
   }
 }
 
-/// Gives emit all samples; the number of passes.
+/// Calls emit for all samples; returns the number of epochs.
 template <typename Emit>
 std::int64_t walk(const TokenSource& source, const SentencePlan& plan, const Emit& emit) {
-  Lengths lengths(plan);
+  TargetLengths lengths(plan);
   std::int64_t samples = 0;
-  for (std::int64_t passes = 1;; ++passes) {
+  for (std::int64_t epochs = 1;; ++epochs) {
     for (std::int64_t d = plan.documents.begin; d < plan.documents.end; ++d) {
       const std::int64_t begin = source.document_start(d);
       const std::int64_t end = source.document_start(d + 1);
@@ -78,23 +78,23 @@ std::int64_t walk(const TokenSource& source, const SentencePlan& plan, const Emi
         emit(sample...);
       });
     }
-    if (!plan.num_samples || samples >= *plan.num_samples) return passes;
+    if (!plan.num_samples || samples >= *plan.num_samples) return epochs;
   }
 }
 
-/// The documents that samples are not taken of.
-Unread left_out(const TokenSource& source, const SentencePlan& plan) {
-  Unread left;
+/// Number of unusable documents and of their tokens.
+UnusedText unusable_text(const TokenSource& source, const SentencePlan& plan) {
+  UnusedText unused;
   for (std::int64_t d = plan.documents.begin; d < plan.documents.end; ++d) {
     const std::int64_t begin = source.document_start(d), end = source.document_start(d + 1);
     if (is_usable(source, begin, end, plan)) continue;
-    ++left.documents;
-    for (std::int64_t sentence = begin; sentence < end; ++sentence) left.tokens += source.length(sentence);
+    ++unused.documents;
+    for (std::int64_t sentence = begin; sentence < end; ++sentence) unused.tokens += source.length(sentence);
   }
-  return left;
+  return unused;
 }
 
-/// Three numbers a sample.
+/// Checks the memory for three integers per sample.
 template <typename Int>
 void require_sentence_memory(std::int64_t samples, const TokenSource& source) {
   require_index_memory(source.name(), fmt::format("{} samples", samples),
@@ -103,18 +103,18 @@ void require_sentence_memory(std::int64_t samples, const TokenSource& source) {
 
 template <typename Int>
 SentenceIndex build(const TokenSource& source, const SentencePlan& plan) {
-  require_sentence_memory<Int>(plan.num_samples.value_or(0), source);  // before so many are counted
-  std::int64_t samples = 0;  // counted first, so that memory holds nothing but them
+  require_sentence_memory<Int>(plan.num_samples.value_or(0), source);  // before counting that many
+  std::int64_t samples = 0;  // counted first, so that the array never grows
   walk(source, plan, [&samples](auto...) { ++samples; });
   require_sentence_memory<Int>(samples, source);
   std::vector<Int> rows;
   rows.reserve(3 * static_cast<std::size_t>(samples));
   SentenceIndex index;
-  index.unread = left_out(source, plan);
-  index.passes =
+  index.unused = unusable_text(source, plan);
+  index.epochs =
       walk(source, plan, [&](std::int64_t first, std::int64_t end, std::int64_t length, std::int64_t tokens) {
         for (const std::int64_t value : {first, end, length}) rows.push_back(static_cast<Int>(value));
-        index.unread.cut += std::max<std::int64_t>(tokens - length, 0);
+        index.unused.truncated_tokens += std::max<std::int64_t>(tokens - length, 0);
       });
   std::mt19937_64 draw(std::uint64_t{plan.seed} + 1);
   const auto row = [&rows](std::uint64_t i) { return rows.begin() + static_cast<std::ptrdiff_t>(3 * i); };
@@ -124,7 +124,7 @@ SentenceIndex build(const TokenSource& source, const SentencePlan& plan) {
   return index;
 }
 
-/// Throws DataError where a plan has no samples, so that no number of passes ends.
+/// Throws DataError for a plan without any sample, for which the epochs would never end.
 void require_samples(const TokenSource& source, const SentencePlan& plan) {
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
   COL_CHECK(plan.documents.begin >= 0 && plan.documents.end <= source.num_documents() &&
@@ -134,21 +134,21 @@ void require_samples(const TokenSource& source, const SentencePlan& plan) {
             plan.max_length);
   if (count_usable_documents(source, plan) == 0)
     throw DataError(fmt::format(
-        "{}: a document must have {} or more sentences, none of more than {} tokens beside others; got none "
-        "such in documents {} to {}; add data, change --split, or give `colonnade preprocess` every text as a "
-        "list of sentences",
+        "{}: a document must have {} or more sentences, none of several longer than {} tokens; got no such "
+        "document among {} to {}; add data, change --split, or give `colonnade preprocess` every text as a list "
+        "of sentences",
         source.name(), plan.min_sentences, kLongSentence, plan.documents.begin, plan.documents.end));
 }
 
-/// The counts; gives emit(first, end, length) the samples.
+/// Returns the counts; calls emit(first, end, length) for each sample.
 template <typename Emit>
 SentenceIndex count(const TokenSource& source, const SentencePlan& plan, const Emit& emit) {
   require_samples(source, plan);
   SentenceIndex index;
-  index.unread = left_out(source, plan);
-  index.passes =
+  index.unused = unusable_text(source, plan);
+  index.epochs =
       walk(source, plan, [&](std::int64_t first, std::int64_t end, std::int64_t length, std::int64_t tokens) {
-        index.unread.cut += std::max<std::int64_t>(tokens - length, 0);
+        index.unused.truncated_tokens += std::max<std::int64_t>(tokens - length, 0);
         emit(first, end, length);
       });
   return index;
@@ -156,8 +156,8 @@ SentenceIndex count(const TokenSource& source, const SentencePlan& plan, const E
 
 bool needs_int64(const TokenSource& source) { return source.num_sequences() > std::int64_t{0xffffffff}; }
 
-/// Of a row. Sums of hashes tell sets of rows apart, in whatever order.
-std::uint64_t hash_of(std::int64_t first, std::int64_t end, std::int64_t length) {
+/// Hash of a row. The sum of the hashes identifies a set of rows in any order.
+std::uint64_t row_hash(std::int64_t first, std::int64_t end, std::int64_t length) {
   std::uint64_t hash = 0;
   for (const std::int64_t value : {first, end, length}) {
     hash = (hash ^ static_cast<std::uint64_t>(value)) * 0x9e3779b97f4a7c15U;
@@ -186,14 +186,14 @@ SentenceIndex check_sentence_index(const TokenSource& source, const SentencePlan
   std::uint64_t expected = 0, got = 0;
   SentenceIndex index = count(source, plan, [&](std::int64_t first, std::int64_t end, std::int64_t length) {
     ++samples;
-    expected += hash_of(first, end, length);
+    expected += row_hash(first, end, length);
   });
   bool fits = sample.type() == (needs_int64(source) ? IntType::kInt64 : IntType::kUint32) &&
               sample.cols() == 3 && sample.rows() == samples;
   for (std::int64_t i = 0; fits && i < sample.size(); i += 3)
-    got += hash_of(sample[i], sample[i + 1], sample[i + 2]);
+    got += row_hash(sample[i], sample[i + 1], sample[i + 2]);
   fits = fits && got == expected;
-  if (!fits) throw DataError("its samples must be those of the data and the settings; got others");
+  if (!fits) throw DataError("its samples must match the data and the settings; got others");
   return index;
 }
 

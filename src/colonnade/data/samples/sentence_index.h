@@ -1,4 +1,4 @@
-// Samples of whole sentences: which sentences of which document a sample takes, equal to Megatron's.
+// Index of samples built from whole sentences of a document, identical to Megatron's.
 // Source: Megatron's core/datasets/helpers.cpp (build_mapping) and masked_dataset.py.
 #pragma once
 
@@ -11,48 +11,48 @@
 
 namespace colonnade::data {
 
-/// What decides the order of samples, besides the data. Sentences are the sequences of a data set.
+/// Parameters of the index, besides the data. Sentences are the sequences of a data set.
 struct SentencePlan {
-  Range documents;                          ///< the part of the data set that is used
-  std::int64_t max_length = 0;              ///< tokens that a sample is made for, at least 2
-  std::optional<std::int64_t> num_samples;  ///< samples wanted; empty: one pass over the data
-  double short_seq_prob = 0.1;              ///< share of samples made for a length from 2 to max_length
+  Range documents;                          ///< documents of the split
+  std::int64_t max_length = 0;              ///< target length of samples in tokens, at least 2
+  std::optional<std::int64_t> num_samples;  ///< requested samples; empty: one epoch
+  double short_seq_prob = 0.1;  ///< fraction of samples with a random target length from 2 to max_length
   std::uint32_t seed = 1234;
-  std::int64_t min_sentences = 1;  ///< of a sample, and of a document that is used
+  std::int64_t min_sentences = 1;  ///< minimum per sample and per usable document
 };
 
-/// What no sample shows.
-struct Unread {
-  std::int64_t documents = 0;  ///< that are not usable
-  std::int64_t tokens = 0;     ///< of these
-  std::int64_t cut = 0;        ///< tokens of all passes behind the length that their sample is made for
+/// Text that occurs in no sample.
+struct UnusedText {
+  std::int64_t documents = 0;         ///< unusable documents
+  std::int64_t tokens = 0;            ///< tokens of these documents
+  std::int64_t truncated_tokens = 0;  ///< tokens beyond the target length of their sample, over all epochs
 };
 
 struct SentenceIndex {
-  /// uint32 (int64 where that does not hold the number of sentences) [samples, 3]: first sentence, the one
-  /// behind the last, and the length the sample is made for, which its tokens may exceed.
+  /// [samples, 3] in uint32, or int64 for more sentences than that holds: first sentence, end of the sentence
+  /// range, and the target length of the sample, which its tokens may exceed.
   IntArray sample;
-  std::int64_t passes = 1;  ///< over the documents
-  Unread unread;
+  std::int64_t epochs = 1;  ///< passes over the documents
+  UnusedText unused;
 };
 
-/// Documents that samples are taken of: with min_sentences or more, and unless it is the only one no sentence
-/// of more than 512 tokens.
+/// Number of documents that samples are built from: those with at least min_sentences sentences, none of them
+/// longer than 512 tokens unless it is the only one.
 std::int64_t count_usable_documents(const TokenSource& source, const SentencePlan& plan);
 
-/// Passes over the documents in their order until a pass ends with num_samples or more. In a document
-/// sentences are added to a sample until they hold the length it is made for (unless one sentence would be
-/// left over) or the document ends; so all sentences are used. That length is max_length, but for one of
-/// round(1 / short_seq_prob) draws of std::mt19937(seed). In the end all samples are shuffled, with
-/// std::mt19937_64(seed + 1). Memory: the index, 12 bytes a sample. Throws DataError when no document is
-/// usable, and ConfigError, before it allocates, where the index is larger than this machine's memory.
+/// Iterates over the documents in order until an epoch ends with num_samples or more. A sample collects
+/// sentences of one document until they reach its target length (unless a single sentence would remain) or
+/// the document ends, so every sentence is used. The target length is max_length, except for one in round(1 /
+/// short_seq_prob) draws of std::mt19937(seed). Finally all samples are shuffled with std::mt19937_64(seed +
+/// 1). Memory: the index, 12 bytes per sample. Throws DataError if no document is usable, and ConfigError
+/// before allocating if the index exceeds this machine's memory.
 SentenceIndex build_sentence_index(const TokenSource& source, const SentencePlan& plan);
 
-/// The same without the samples: how often the data are passed through, and what is not read.
+/// The same index without its samples: the number of epochs and the unused text.
 SentenceIndex count_sentence_samples(const TokenSource& source, const SentencePlan& plan);
 
-/// The same, for `sample`. Throws DataError unless it has the type, the number and the rows (by the sum of
-/// their hashes) of the plan's samples. Only their order is not compared.
+/// Validates `sample` against the plan: throws DataError unless type, number and rows of the samples match
+/// (by the sum of their hashes); their order is not compared. Returns the counts of count_sentence_samples.
 SentenceIndex check_sentence_index(const TokenSource& source, const SentencePlan& plan,
                                    const IntArray& sample);
 

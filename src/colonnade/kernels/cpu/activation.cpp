@@ -1,4 +1,4 @@
-// Activation functions on the CPU: one read of x, one write of y.
+// Activations on the CPU: one read of x, one write of y.
 #include "colonnade/kernels/activation.h"
 
 #include "colonnade/kernels/cpu/parallel.h"
@@ -27,11 +27,11 @@ COL_CLONES void forward_rows(const Activation<T>& a, std::int64_t begin, std::in
 #pragma omp simd
     for (std::int64_t c = 0; c < cols; ++c) {
       A z = input<kBias>(x, a.bias, gate_column<kKind>(c));
-      if constexpr (is_paired(kKind)) z = bounded_above(z, bound).value;
-      A out = value_slope<kKind, Math>(z).value;
+      if constexpr (is_interleaved(kKind)) z = clamp_max(z, bound).value;
+      A out = value_derivative<kKind, Math>(z).value;
       if constexpr (is_gated(kKind)) {
         A u = input<kBias>(x, a.bias, up_column<kKind>(c, cols));
-        if constexpr (is_paired(kKind)) u = bounded(u, bound).value + offset;
+        if constexpr (is_interleaved(kKind)) u = clamp_abs(u, bound).value + offset;
         out *= u;
       }
       y[c] = T(out);
@@ -53,27 +53,27 @@ COL_CLONES void backward_rows(const ActivationGrad<T>& a, std::int64_t begin, st
     for (std::int64_t c = 0; c < cols; ++c) {
       const A g = load(grad_y[c]);
       const A z = input<kBias>(x, a.bias, gate_column<kKind>(c));
-      if constexpr (is_paired(kKind)) {
-        const ValueSlope<A> gate = bounded_above(z, bound);
-        const ValueSlope<A> up = bounded(input<kBias>(x, a.bias, up_column<kKind>(c, cols)), bound);
-        const ValueSlope<A> f = value_slope<kKind, Math>(gate.value);
-        grad_x[gate_column<kKind>(c)] = T(g * (up.value + offset) * f.slope * gate.slope);
-        grad_x[up_column<kKind>(c, cols)] = T(g * f.value * up.slope);
+      if constexpr (is_interleaved(kKind)) {
+        const ValueDerivative<A> gate = clamp_max(z, bound);
+        const ValueDerivative<A> up = clamp_abs(input<kBias>(x, a.bias, up_column<kKind>(c, cols)), bound);
+        const ValueDerivative<A> f = value_derivative<kKind, Math>(gate.value);
+        grad_x[gate_column<kKind>(c)] = T(g * (up.value + offset) * f.derivative * gate.derivative);
+        grad_x[up_column<kKind>(c, cols)] = T(g * f.value * up.derivative);
       } else {
-        const ValueSlope<A> f = value_slope<kKind, Math>(z);
+        const ValueDerivative<A> f = value_derivative<kKind, Math>(z);
         if constexpr (is_gated(kKind)) {
           const A u = input<kBias>(x, a.bias, up_column<kKind>(c, cols));
-          grad_x[c] = T(g * u * f.slope);
+          grad_x[c] = T(g * u * f.derivative);
           grad_x[cols + c] = T(g * f.value);
         } else {
-          grad_x[c] = T(g * f.slope);
+          grad_x[c] = T(g * f.derivative);
         }
       }
     }
   }
 }
 
-/// Calls f with the kind and the presence of a bias as constants.
+/// Calls f with the kind and the presence of a bias as template arguments.
 template <typename F>
 void with_kind(ActivationKind kind, bool bias, const F& f) {
   const auto pick = [&]<ActivationKind kKind>() {

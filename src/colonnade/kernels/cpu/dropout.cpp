@@ -1,4 +1,4 @@
-// Bias, dropout and residual on the CPU; sixteen Philox blocks at a time become vector code.
+// Bias, dropout and residual on the CPU, vectorized over sixteen Philox counters.
 #include "colonnade/kernels/dropout.h"
 
 #include <algorithm>
@@ -12,10 +12,10 @@ namespace {
 
 constexpr std::int64_t kLanes = 16;
 
-/// The words of Philox{key}(counter + lane, stream), lane by lane: base/philox.h round by round, so that
-/// the loop over lanes becomes vector code.
-[[gnu::always_inline]] inline void draw(std::uint64_t key, std::uint64_t counter, std::uint64_t stream,
-                                        std::uint32_t (&words)[4][kLanes]) {
+/// Words of Philox{key}(counter + lane, stream) for each lane: base/philox.h with a vectorizable loop over
+/// lanes.
+[[gnu::always_inline]] inline void philox_lanes(std::uint64_t key, std::uint64_t counter,
+                                                std::uint64_t stream, std::uint32_t (&words)[4][kLanes]) {
 #pragma omp simd
   for (std::uint64_t lane = 0; lane < kLanes; ++lane) {
     words[0][lane] = static_cast<std::uint32_t>(counter + lane);
@@ -38,28 +38,30 @@ constexpr std::int64_t kLanes = 16;
   }
 }
 
-/// factors[c] = 0 or scale, or noise, for the columns [a.col_offset, a.col_offset + a.cols) of one row.
+/// Multiplicative factors (0 or scale, or noise) of one row for columns [a.col_offset, a.col_offset +
+/// a.cols).
 template <typename T>
-[[gnu::always_inline]] inline void draw_row(const Dropout<T>& a, std::int64_t number, std::uint64_t sample,
-                                            Acc<T>* factors) {
+[[gnu::always_inline]] inline void row_factors(const Dropout<T>& a, std::int64_t row_index,
+                                               std::uint64_t sample, Acc<T>* factors) {
   using A = Acc<T>;
-  const std::uint64_t base = static_cast<std::uint64_t>(number) * static_cast<std::uint64_t>(a.groups);
+  const std::uint64_t base = static_cast<std::uint64_t>(row_index) * static_cast<std::uint64_t>(a.groups);
   const A scale = static_cast<A>(a.scale);
-  const A least = static_cast<A>(1 - a.noise), width = static_cast<A>(a.noise * 0x1.0p-23);
+  const A low = static_cast<A>(1 - a.noise), width = static_cast<A>(a.noise * 0x1.0p-23);
   std::uint32_t words[4][kLanes];
   A block[4 * kLanes];
   for (std::int64_t group = a.col_offset / 4; group * 4 < a.col_offset + a.cols; group += kLanes) {
-    draw(a.key, base + static_cast<std::uint64_t>(group), sample, words);
+    philox_lanes(a.key, base + static_cast<std::uint64_t>(group), sample, words);
     for (std::int64_t word = 0; word < 4; ++word) {
       if (a.noise > 0) {
         for (std::int64_t lane = 0; lane < kLanes; ++lane)
-          block[4 * lane + word] = least + width * static_cast<A>(words[word][lane] >> 8);
+          block[4 * lane + word] = low + width * static_cast<A>(words[word][lane] >> 8);
       } else {
         for (std::int64_t lane = 0; lane < kLanes; ++lane)
           block[4 * lane + word] = (words[word][lane] >> 8) >= a.threshold ? scale : A(0);
       }
     }
-    const std::int64_t first = group * 4 - a.col_offset;  // may start before, and end behind, our columns
+    const std::int64_t first =
+        group * 4 - a.col_offset;  // the block may start before and end after the local columns
     const std::int64_t begin = std::max<std::int64_t>(0, -first);
     const std::int64_t end = std::min<std::int64_t>(4 * kLanes, a.cols - first);
     for (std::int64_t i = begin; i < end; ++i) factors[first + i] = block[i];
@@ -76,11 +78,11 @@ COL_CLONES void dropout_rows(const Dropout<T>& a, std::int64_t begin, std::int64
     const std::int64_t i1 = row / a.dims[2] % a.dims[1];
     const std::int64_t i0 = row / a.dims[2] / a.dims[1];
     if (a.threshold > 0 || a.noise > 0) {
-      const std::int64_t number =
+      const std::int64_t row_index =
           a.row_offset + i0 * a.row_steps[0] + i1 * a.row_steps[1] + i2 * a.row_steps[2];
       const std::int64_t sample =
           a.samples[i0 * a.sample_steps[0] + i1 * a.sample_steps[1] + i2 * a.sample_steps[2]];
-      draw_row(a, number, static_cast<std::uint64_t>(sample), factors.data());
+      row_factors(a, row_index, static_cast<std::uint64_t>(sample), factors.data());
     }
     const T* x = a.x + row * a.cols;
     T* y = a.y + row * a.cols;

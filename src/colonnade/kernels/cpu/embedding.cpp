@@ -1,5 +1,5 @@
-// Embedding rows on the CPU. Backward cuts the columns over threads, so each element is added to in
-// the order of the tokens whatever their number.
+// Embedding on the CPU. Backward splits the columns over threads, so each element is summed in token order
+// for any number of threads.
 #include "colonnade/kernels/embedding.h"
 
 #include <cstring>

@@ -1,4 +1,4 @@
-// RMSNorm and LayerNorm on the CPU: a row stays in the first cache through its passes.
+// RMSNorm and LayerNorm on the CPU: a row stays in L1 cache through its passes.
 #include "colonnade/kernels/norm.h"
 
 #include <cmath>
@@ -48,7 +48,7 @@ COL_CLONES void forward_rows(const Norm<T>& a, std::int64_t begin, std::int64_t 
   }
 }
 
-/// One block of rows; its sums over rows go to weight_sum and bias_sum [cols].
+/// Backward of one block of rows; its column sums go to weight_sum and bias_sum [cols].
 template <bool kCenter, typename T>
 COL_CLONES void backward_rows(const NormGrad<T>& a, std::int64_t begin, std::int64_t end, Acc<T>* weight_sum,
                               Acc<T>* bias_sum) {
@@ -74,14 +74,14 @@ COL_CLONES void backward_rows(const NormGrad<T>& a, std::int64_t begin, std::int
 #pragma omp simd reduction(+ : total)
       for (std::int64_t c = 0; c < cols; ++c) total += load(grad_y[c]) * (load(weight[c]) + shift);
     }
-    const A slope = dot * rstd / A(cols);
-    const A level = total / A(cols);
+    const A mean_gx = dot * rstd / A(cols);
+    const A mean_g = total / A(cols);
 #pragma omp simd
     for (std::int64_t c = 0; c < cols; ++c) {
       const A g = load(grad_y[c]);
       const A xhat = (load(x[c]) - mean) * rstd;
       weight_sum[c] += g * xhat;
-      grad_x[c] = T(rstd * (g * (load(weight[c]) + shift) - level - xhat * slope));
+      grad_x[c] = T(rstd * (g * (load(weight[c]) + shift) - mean_g - xhat * mean_gx));
     }
     if (bias_sum != nullptr) {
 #pragma omp simd

@@ -1,4 +1,4 @@
-// Optimizer steps and norms on the CPU: each array is read and written once.
+// Optimizer updates and reductions on the CPU: each array is read and written once.
 #include "colonnade/kernels/optimizer.h"
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace {
 constexpr std::int64_t kBlock = 1 << 14;
 
 template <typename C, typename T>
-[[gnu::always_inline]] inline void round_to(const T* param, void* copy, std::int64_t n) {
+[[gnu::always_inline]] inline void convert(const T* param, void* copy, std::int64_t n) {
   C* out = static_cast<C*>(copy);
 #pragma omp simd
   for (std::int64_t i = 0; i < n; ++i) out[i] = C(static_cast<float>(param[i]));
@@ -22,9 +22,9 @@ template <typename C, typename T>
 /// Writes the rounded copy of param[0, n) at element `at` of `copy`.
 template <typename T>
 COL_CLONES void copy_out(const T* param, void* copy, CopyType type, std::int64_t at, std::int64_t n) {
-  if (type == CopyType::kFloat32) round_to<float>(param, static_cast<float*>(copy) + at, n);
-  if (type == CopyType::kBFloat16) round_to<BFloat16>(param, static_cast<BFloat16*>(copy) + at, n);
-  if (type == CopyType::kHalf) round_to<Half>(param, static_cast<Half*>(copy) + at, n);
+  if (type == CopyType::kFloat32) convert<float>(param, static_cast<float*>(copy) + at, n);
+  if (type == CopyType::kBFloat16) convert<BFloat16>(param, static_cast<BFloat16*>(copy) + at, n);
+  if (type == CopyType::kHalf) convert<Half>(param, static_cast<Half*>(copy) + at, n);
 }
 
 template <typename T>
@@ -34,19 +34,19 @@ COL_CLONES void adam_range(const AdamSpan<T>& s, const AdamStep& step, std::int6
   const T keep = T(step.decoupled ? 1.0 - step.lr * step.weight_decay : 1.0);
   const T beta1 = T(step.beta1);
   const T beta2 = T(step.beta2);
-  const T fresh1 = T(1.0 - step.beta1);
-  const T fresh2 = T(1.0 - step.beta2);
-  const T rate = T(step.lr / step.bias1);
-  const T root = T(1.0 / std::sqrt(step.bias2));
+  const T one_minus_beta1 = T(1.0 - step.beta1);
+  const T one_minus_beta2 = T(1.0 - step.beta2);
+  const T step_size = T(step.lr / step.bias1);
+  const T inv_sqrt_bias2 = T(1.0 / std::sqrt(step.bias2));
   const T eps = T(step.eps);
 #pragma omp simd
   for (std::int64_t i = begin; i < end; ++i) {
     const T g = s.grad[i] * grad_scale + l2 * s.param[i];
-    const T m = beta1 * s.m[i] + fresh1 * g;
-    const T v = beta2 * s.v[i] + fresh2 * g * g;
+    const T m = beta1 * s.m[i] + one_minus_beta1 * g;
+    const T v = beta2 * s.v[i] + one_minus_beta2 * g * g;
     s.m[i] = m;
     s.v[i] = v;
-    s.param[i] = s.param[i] * keep - rate * m / (std::sqrt(v) * root + eps);
+    s.param[i] = s.param[i] * keep - step_size * m / (std::sqrt(v) * inv_sqrt_bias2 + eps);
   }
 }
 
@@ -71,9 +71,9 @@ COL_CLONES void sgd_range(const SgdSpan<T>& s, const SgdStep& step, std::int64_t
   }
 }
 
-/// f(span, begin, end) over blocks of all spans, as if they lay one behind the other.
+/// Calls f(span, begin, end) for blocks of all spans, distributed over threads as if concatenated.
 template <typename Span, typename F>
-void for_blocks(const std::vector<Span>& spans, const F& f) {
+void for_each_block(const std::vector<Span>& spans, const F& f) {
   std::vector<std::int64_t> first(spans.size() + 1, 0);
   for (std::size_t i = 0; i < spans.size(); ++i) first[i + 1] = first[i] + (spans[i].n + kBlock - 1) / kBlock;
   parallel_for(first.back(), 1, [&](std::int64_t begin, std::int64_t end) {
@@ -104,16 +104,16 @@ COL_CLONES std::int64_t zeros(const T* x, std::int64_t n) {
 }
 
 template <typename T>
-COL_CLONES bool nonfinite(const T* x, std::int64_t n) {
+COL_CLONES bool any_nonfinite(const T* x, std::int64_t n) {
   std::int64_t bad = 0;
 #pragma omp simd reduction(+ : bad)
-  for (std::int64_t i = 0; i < n; ++i) bad += x[i] - x[i] == T(0) ? 0 : 1;  // inf - inf is not a number
+  for (std::int64_t i = 0; i < n; ++i) bad += x[i] - x[i] == T(0) ? 0 : 1;  // inf - inf is NaN
   return bad != 0;
 }
 
-/// The results of f over fixed blocks of [0, n), in order.
+/// Results of f over fixed blocks of [0, n), in order.
 template <typename R, typename F>
-std::vector<R> over_blocks(std::int64_t n, const F& f) {
+std::vector<R> map_blocks(std::int64_t n, const F& f) {
   std::vector<R> results(static_cast<std::size_t>((n + kBlock - 1) / kBlock));
   parallel_for(static_cast<std::int64_t>(results.size()), 1, [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t block = begin; block < end; ++block)
@@ -126,7 +126,7 @@ std::vector<R> over_blocks(std::int64_t n, const F& f) {
 
 template <typename T>
 void adam(const std::vector<AdamSpan<T>>& spans, const AdamStep& step) {
-  for_blocks(spans, [&](const AdamSpan<T>& s, std::int64_t begin, std::int64_t end) {
+  for_each_block(spans, [&](const AdamSpan<T>& s, std::int64_t begin, std::int64_t end) {
     adam_range(s, step, begin, end);
     copy_out(s.param + begin, s.copy, s.copy_type, begin, end - begin);
   });
@@ -134,7 +134,7 @@ void adam(const std::vector<AdamSpan<T>>& spans, const AdamStep& step) {
 
 template <typename T>
 void sgd(const std::vector<SgdSpan<T>>& spans, const SgdStep& step) {
-  for_blocks(spans, [&](const SgdSpan<T>& s, std::int64_t begin, std::int64_t end) {
+  for_each_block(spans, [&](const SgdSpan<T>& s, std::int64_t begin, std::int64_t end) {
     sgd_range(s, step, begin, end);
     copy_out(s.param + begin, s.copy, s.copy_type, begin, end - begin);
   });
@@ -143,26 +143,26 @@ void sgd(const std::vector<SgdSpan<T>>& spans, const SgdStep& step) {
 template <typename T>
 double sum_squares(const T* x, std::int64_t n) {
   double sum = 0;
-  for (const double part :
-       over_blocks<double>(n, [&](std::int64_t at, std::int64_t m) { return squares(x + at, m); }))
-    sum += part;
+  for (const double block_result :
+       map_blocks<double>(n, [&](std::int64_t at, std::int64_t m) { return squares(x + at, m); }))
+    sum += block_result;
   return sum;
 }
 
 template <typename T>
 std::int64_t count_zeros(const T* x, std::int64_t n) {
   std::int64_t sum = 0;
-  for (const auto part :
-       over_blocks<std::int64_t>(n, [&](std::int64_t at, std::int64_t m) { return zeros(x + at, m); }))
-    sum += part;
+  for (const auto block_result :
+       map_blocks<std::int64_t>(n, [&](std::int64_t at, std::int64_t m) { return zeros(x + at, m); }))
+    sum += block_result;
   return sum;
 }
 
 template <typename T>
 bool has_nonfinite(const T* x, std::int64_t n) {
-  const auto parts =
-      over_blocks<char>(n, [&](std::int64_t at, std::int64_t m) { return nonfinite(x + at, m); });
-  return std::any_of(parts.begin(), parts.end(), [](char bad) { return bad != 0; });
+  const auto results =
+      map_blocks<char>(n, [&](std::int64_t at, std::int64_t m) { return any_nonfinite(x + at, m); });
+  return std::any_of(results.begin(), results.end(), [](char bad) { return bad != 0; });
 }
 
 template void adam(const std::vector<AdamSpan<float>>&, const AdamStep&);

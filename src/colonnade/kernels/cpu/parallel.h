@@ -1,4 +1,4 @@
-// A loop split over the OpenMP threads that LibTorch uses too.
+// Parallel loop over the OpenMP threads shared with LibTorch.
 #pragma once
 
 #include <omp.h>
@@ -8,8 +8,8 @@
 
 namespace colonnade::kernels::cpu {
 
-/// body(begin, end) over disjoint ranges that cover [0, n), at most one per thread and none shorter
-/// than `grain` unless n is. Bodies must not let results depend on where ranges end.
+/// Calls body(begin, end) for disjoint ranges that cover [0, n), at most one per thread and none shorter than
+/// `grain` unless n is. Results must not depend on the range boundaries.
 template <typename Body>
 void parallel_for(std::int64_t n, std::int64_t grain, const Body& body) {
   const std::int64_t parts =
@@ -29,10 +29,10 @@ void parallel_for(std::int64_t n, std::int64_t grain, const Body& body) {
   }
 }
 
-/// Elements a thread should have before another one is worth waking.
+/// Minimum number of elements per thread.
 inline constexpr std::int64_t kGrain = 16384;
 
-/// The same in rows of `cols` elements.
+/// Minimum number of rows of `cols` elements per thread.
 constexpr std::int64_t row_grain(std::int64_t cols) {
   return std::max<std::int64_t>(1, kGrain / std::max<std::int64_t>(cols, 1));
 }

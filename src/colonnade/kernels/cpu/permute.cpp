@@ -1,4 +1,4 @@
-// Permutation of rows on the CPU: output rows over threads.
+// Row permutation on the CPU, parallel over output rows.
 #include "colonnade/kernels/permute.h"
 
 #include <cstring>
@@ -15,16 +15,16 @@ COL_CLONES void scale_row(T* to, const T* from, Acc<T> weight, std::int64_t h) {
   for (std::int64_t c = 0; c < h; ++c) to[c] = T(load(from[c]) * weight);
 }
 
-/// A stretch of columns whose sums stay in registers or the nearest cache.
+/// Number of columns whose sums stay in registers or L1 cache.
 constexpr std::int64_t kColumns = 256;
 
 template <typename T>
 COL_CLONES void sum_row(const SumRows<T>& a, std::int64_t t, std::int64_t begin, std::int64_t end) {
   Acc<T> sums[kColumns] = {};
   for (std::int64_t j = 0; j < a.k; ++j) {
-    const std::int64_t place = a.place[t * a.k + j];
-    if (place < 0) continue;
-    const T* from = a.x + place * a.h + begin;
+    const std::int64_t row = a.from[t * a.k + j];
+    if (row < 0) continue;
+    const T* from = a.x + row * a.h + begin;
     const Acc<T> weight = a.weight != nullptr ? a.weight[t * a.k + j] : Acc<T>(1);
 #pragma omp simd
     for (std::int64_t c = 0; c < end - begin; ++c) sums[c] += load(from[c]) * weight;
@@ -45,7 +45,7 @@ COL_CLONES Acc<T> dot(const T* a, const T* b, std::int64_t h) {
 }  // namespace
 
 template <typename T>
-void take_rows(const TakeRows<T>& a) {
+void gather_rows(const GatherRows<T>& a) {
   parallel_for(a.rows, row_grain(a.h), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t p = begin; p < end; ++p) {
       const T* from = a.x + a.from[p] * a.h;
@@ -72,15 +72,15 @@ void dot_rows(const DotRows<T>& a) {
   parallel_for(a.n, row_grain(a.h * a.k), [&](std::int64_t begin, std::int64_t end) {
     for (std::int64_t t = begin; t < end; ++t)
       for (std::int64_t j = 0; j < a.k; ++j) {
-        const std::int64_t place = a.place[t * a.k + j];
-        a.y[t * a.k + j] = place < 0 ? Acc<T>(0) : dot(a.a + t * a.h, a.x + place * a.h, a.h);
+        const std::int64_t row = a.from[t * a.k + j];
+        a.y[t * a.k + j] = row < 0 ? Acc<T>(0) : dot(a.a + t * a.h, a.x + row * a.h, a.h);
       }
   });
 }
 
-#define COL_INSTANTIATE(T)                     \
-  template void take_rows(const TakeRows<T>&); \
-  template void sum_rows(const SumRows<T>&);   \
+#define COL_INSTANTIATE(T)                         \
+  template void gather_rows(const GatherRows<T>&); \
+  template void sum_rows(const SumRows<T>&);       \
   template void dot_rows(const DotRows<T>&)
 COL_INSTANTIATE(float);
 COL_INSTANTIATE(double);

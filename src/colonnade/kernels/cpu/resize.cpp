@@ -1,4 +1,4 @@
-// Resizing on the CPU, in integers, so that every instruction set gives the same bytes.
+// Image resizing on the CPU in integer arithmetic, so all instruction sets produce identical bytes.
 #include "colonnade/kernels/resize.h"
 
 #include <algorithm>
@@ -12,15 +12,14 @@ namespace {
 
 constexpr int kBits = 22;
 constexpr std::int32_t kHalf = 1 << (kBits - 1);
-constexpr std::int64_t kRows = 4;  // rows at a time: with 4 bytes a pixel as wide as a vector
+constexpr std::int64_t kRows = 4;  // rows at a time: with 4 bytes per pixel they fill a vector
 
 [[gnu::always_inline]] inline std::uint8_t clip(std::int32_t sum) {
   return static_cast<std::uint8_t>(std::clamp(sum >> kBits, 0, 255));
 }
 
-/// Puts the pixels of up to 4 rows beside each other: [width, 4 rows, 4 bytes]; the fourth byte means
-/// nothing.
-[[gnu::always_inline]] inline void gather(const ResizeRows& a, std::int64_t row, std::int64_t rows) {
+/// Interleaves the pixels of up to 4 rows as [width, 4 rows, 4 bytes]; the fourth byte is unused.
+[[gnu::always_inline]] inline void interleave_rows(const ResizeRows& a, std::int64_t row, std::int64_t rows) {
   for (std::int64_t r = 0; r < kRows; ++r) {
     const std::uint8_t* in = a.in + (row + std::min(r, rows - 1)) * a.width * 3;
     std::uint8_t* out = a.scratch + 4 * r;
@@ -29,10 +28,10 @@ constexpr std::int64_t kRows = 4;  // rows at a time: with 4 bytes a pixel as wi
   }
 }
 
-COL_CLONES void rows_of(const ResizeRows& a) {
+COL_CLONES void resize_rows_simd(const ResizeRows& a) {
   for (std::int64_t row = 0; row < a.rows; row += kRows) {
     const std::int64_t rows = std::min(kRows, a.rows - row);
-    gather(a, row, rows);
+    interleave_rows(a, row, rows);
     for (std::int64_t i = 0; i < a.axis.outputs; ++i) {
       std::array<std::int32_t, 16> sum;
       sum.fill(kHalf);
@@ -48,7 +47,7 @@ COL_CLONES void rows_of(const ResizeRows& a) {
   }
 }
 
-COL_CLONES void columns_of(const ResizeColumns& a) {
+COL_CLONES void resize_columns_simd(const ResizeColumns& a) {
   for (std::int64_t i = 0; i < a.axis.outputs; ++i) {
     std::fill_n(a.scratch, a.row_bytes, kHalf);
     const std::int32_t* weight = a.axis.weight + i * a.axis.stride;
@@ -66,7 +65,7 @@ COL_CLONES void columns_of(const ResizeColumns& a) {
 
 }  // namespace
 
-void resize_rows(const ResizeRows& a) { rows_of(a); }
-void resize_columns(const ResizeColumns& a) { columns_of(a); }
+void resize_rows(const ResizeRows& a) { resize_rows_simd(a); }
+void resize_columns(const ResizeColumns& a) { resize_columns_simd(a); }
 
 }  // namespace colonnade::kernels::cpu

@@ -1,4 +1,4 @@
-// Rotary embedding on the CPU: reads and writes whole heads.
+// Rotary embedding on the CPU, one head at a time.
 #include "colonnade/kernels/rotary.h"
 
 #include "colonnade/kernels/cpu/parallel.h"
@@ -7,22 +7,22 @@
 namespace colonnade::kernels::cpu {
 namespace {
 
-/// Turns one head. `sign` is +1 forward, -1 backward.
+/// Rotates one head; `sign` is +1 forward, -1 backward.
 template <bool kInterleaved, typename T>
-[[gnu::always_inline]] inline void turn(const Rotary<T>& a, const T* x, T* y, const float* cos,
-                                        const float* sin, Acc<T> sign) {
+[[gnu::always_inline]] inline void rotate_head(const Rotary<T>& a, const T* x, T* y, const float* cos,
+                                               const float* sin, Acc<T> sign) {
   using A = Acc<T>;
   const std::int64_t half = a.rotated / 2;
   constexpr std::int64_t kStep = kInterleaved ? 2 : 1;
-  const std::int64_t apart = kInterleaved ? 1 : half;
+  const std::int64_t pair_stride = kInterleaved ? 1 : half;
 #pragma omp simd
   for (std::int64_t i = 0; i < half; ++i) {
     const A u = load(x[i * kStep]);
-    const A v = load(x[i * kStep + apart]);
+    const A v = load(x[i * kStep + pair_stride]);
     const A c = A(cos[i]);
     const A t = sign * A(sin[i]);
     y[i * kStep] = T(u * c - v * t);
-    y[i * kStep + apart] = T(v * c + u * t);
+    y[i * kStep + pair_stride] = T(v * c + u * t);
   }
 #pragma omp simd
   for (std::int64_t i = a.rotated; i < a.d; ++i) y[i] = x[i];
@@ -38,7 +38,7 @@ COL_CLONES void rotary_rows(const Rotary<T>& a, std::int64_t begin, std::int64_t
     const T* x = a.x + s * a.from.s + b * a.from.b;
     T* y = a.y + s * a.to.s + b * a.to.b;
     for (std::int64_t n = 0; n < a.n; ++n)
-      turn<kInterleaved>(a, x + n * a.from.n, y + n * a.to.n, a.cos + at, a.sin + at, sign);
+      rotate_head<kInterleaved>(a, x + n * a.from.n, y + n * a.to.n, a.cos + at, a.sin + at, sign);
   }
 }
 

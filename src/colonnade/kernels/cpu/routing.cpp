@@ -1,4 +1,4 @@
-// Routing on the CPU: rows over threads.
+// Routing on the CPU, parallel over rows.
 #include "colonnade/kernels/routing.h"
 
 #include <cmath>

@@ -1,5 +1,5 @@
-// What makes plain loops fast vector code: clones for the instruction sets of x86-64, chosen when the
-// program starts, and an exponential without branches or calls.
+// Vectorization support: function clones for x86-64 instruction sets, selected at program start, and a
+// branch-free exponential.
 #pragma once
 
 #include <bit>
@@ -8,8 +8,8 @@
 
 #include "colonnade/base/simd.h"
 
-// Sanitizers instrument the choosing function, which runs before they are ready; other compilers and
-// machines use the baseline.
+// Disabled with sanitizers, which instrument the ifunc resolver before their runtime is initialized. Other
+// compilers and machines use the baseline.
 #if COL_SIMD && defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define COL_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
@@ -24,7 +24,7 @@ namespace colonnade::kernels::cpu {
 [[gnu::always_inline]] inline float fast_exp(float x) {
   x = x < -87.3F ? -87.3F : x;
   x = x > 88.3F ? 88.3F : x;
-  const float shifted = x * 1.44269504F + 12582912.0F;  // the sum keeps round(x / ln2) in its low bits
+  const float shifted = x * 1.44269504F + 12582912.0F;  // round(x / ln2) is in the low bits
   const float n = shifted - 12582912.0F;
   const float r = (x - n * 0.693359375F) + n * 2.12194440e-4F;
   float p = 1.98412698e-4F;
@@ -37,7 +37,7 @@ namespace colonnade::kernels::cpu {
   return p * std::bit_cast<float>((std::bit_cast<std::uint32_t>(shifted) << 23) + 0x3F800000U);
 }
 
-/// The functions that kernels/formulas.h needs.
+/// Math functions for kernels/formulas.h.
 struct Math {
   [[gnu::always_inline]] static float exp(float x) { return fast_exp(x); }
   [[gnu::always_inline]] static double exp(double x) { return std::exp(x); }

@@ -1,4 +1,4 @@
-// Logit statistics and gradient on the CPU: a piece of a row at a time, so memory is read once.
+// Logit statistics and gradient on the CPU, in chunks of a row, so memory is read once.
 #include "colonnade/kernels/vocab_loss.h"
 
 #include <algorithm>
@@ -11,12 +11,12 @@
 namespace colonnade::kernels::cpu {
 namespace {
 
-constexpr std::int64_t kPiece = 2048;
+constexpr std::int64_t kChunk = 2048;
 
-/// A logit and its slope. Without a cap loops must not branch on it.
+/// A logit and its derivative; the cap is a template argument to keep loops branch-free.
 template <bool kCapped, typename A>
-[[gnu::always_inline]] inline ValueSlope<A> logit_of(A stored, A cap) {
-  if constexpr (kCapped) return soft_capped<Math>(stored, cap);
+[[gnu::always_inline]] inline ValueDerivative<A> logit_of(A stored, A cap) {
+  if constexpr (kCapped) return soft_cap<Math>(stored, cap);
   return {stored, A(1)};
 }
 
@@ -28,25 +28,25 @@ COL_CLONES void stats_rows(const LogitStats<T>& a, std::int64_t begin, std::int6
     const T* logits = a.logits + row * a.cols;
     A max = kLowest;
     A sum = 0;
-    for (std::int64_t from = 0; from < a.valid; from += kPiece) {
-      const std::int64_t to = std::min(from + kPiece, a.valid);
+    for (std::int64_t from = 0; from < a.valid; from += kChunk) {
+      const std::int64_t to = std::min(from + kChunk, a.valid);
       A top = kLowest;
 #pragma omp simd reduction(max : top)
       for (std::int64_t c = from; c < to; ++c) {
         const A value = load(logits[c]);
         top = value > top ? value : top;
       }
-      top = logit_of<kCapped>(top, a.cap).value;  // it grows with what is stored
+      top = logit_of<kCapped>(top, a.cap).value;  // the cap is monotonic
       if (top > max) {
-        sum *= std::exp(max - top);  // a NaN stays
+        sum *= std::exp(max - top);  // a NaN sum stays NaN
         max = top;
       }
       const A origin = max == kLowest ? A(0) : max;  // -inf - -inf is NaN
-      A piece = 0;
-#pragma omp simd reduction(+ : piece)
+      A chunk_sum = 0;
+#pragma omp simd reduction(+ : chunk_sum)
       for (std::int64_t c = from; c < to; ++c)
-        piece += Math::exp(logit_of<kCapped>(load(logits[c]), a.cap).value - origin);
-      sum += piece;
+        chunk_sum += Math::exp(logit_of<kCapped>(load(logits[c]), a.cap).value - origin);
+      sum += chunk_sum;
     }
     const std::int64_t target = a.targets[row] - a.first;
     a.max[row] = max;
@@ -69,13 +69,13 @@ COL_CLONES void gradient_rows(const LogitGradient<T>& a, std::int64_t begin, std
     const A at_target = mine ? load(logits[target]) : A(0);
 #pragma omp simd
     for (std::int64_t c = 0; c < a.valid; ++c) {
-      const ValueSlope<A> logit = logit_of<kCapped>(load(logits[c]), a.cap);
-      logits[c] = T(Math::exp(logit.value - max) * factor * logit.slope);
+      const ValueDerivative<A> logit = logit_of<kCapped>(load(logits[c]), a.cap);
+      logits[c] = T(Math::exp(logit.value - max) * factor * logit.derivative);
     }
     for (std::int64_t c = a.valid; c < a.cols; ++c) logits[c] = T(A(0));
     if (!mine) continue;
-    const ValueSlope<A> logit = logit_of<kCapped>(at_target, a.cap);
-    logits[target] = T((Math::exp(logit.value - max) * factor - grad) * logit.slope);
+    const ValueDerivative<A> logit = logit_of<kCapped>(at_target, a.cap);
+    logits[target] = T((Math::exp(logit.value - max) * factor - grad) * logit.derivative);
   }
 }
 

@@ -1,4 +1,4 @@
-// Activation functions on CUDA: a loop over elements, strided by the grid.
+// Activations on CUDA: a grid-stride loop over elements.
 #include "colonnade/kernels/activation.h"
 
 #include "colonnade/kernels/cuda/common.cuh"
@@ -22,11 +22,11 @@ __global__ void forward(Activation<T> a) {
     const std::int64_t c = i % a.cols;
     const std::int64_t row = is_gated(kKind) ? 2 * (i - c) : i - c;
     A z = input(a, row, gate_column<kKind>(c));
-    if constexpr (is_paired(kKind)) z = bounded_above(z, bound).value;
-    A y = value_slope<kKind, Math>(z).value;
+    if constexpr (is_interleaved(kKind)) z = clamp_max(z, bound).value;
+    A y = value_derivative<kKind, Math>(z).value;
     if constexpr (is_gated(kKind)) {
       A u = input(a, row, up_column<kKind>(c, a.cols));
-      if constexpr (is_paired(kKind)) u = bounded(u, bound).value + offset;
+      if constexpr (is_interleaved(kKind)) u = clamp_abs(u, bound).value + offset;
       y *= u;
     }
     a.y[i] = T(y);
@@ -43,20 +43,20 @@ __global__ void backward(ActivationGrad<T> a) {
     const std::int64_t row = is_gated(kKind) ? 2 * (i - c) : i - c;
     const A g = load(a.grad_y[i]);
     const A z = input(a, row, gate_column<kKind>(c));
-    if constexpr (is_paired(kKind)) {
-      const ValueSlope<A> gate = bounded_above(z, bound);
-      const ValueSlope<A> up = bounded(A(input(a, row, up_column<kKind>(c, a.cols))), bound);
-      const ValueSlope<A> f = value_slope<kKind, Math>(gate.value);
-      a.grad_x[row + gate_column<kKind>(c)] = T(g * (up.value + offset) * f.slope * gate.slope);
-      a.grad_x[row + up_column<kKind>(c, a.cols)] = T(g * f.value * up.slope);
+    if constexpr (is_interleaved(kKind)) {
+      const ValueDerivative<A> gate = clamp_max(z, bound);
+      const ValueDerivative<A> up = clamp_abs(A(input(a, row, up_column<kKind>(c, a.cols))), bound);
+      const ValueDerivative<A> f = value_derivative<kKind, Math>(gate.value);
+      a.grad_x[row + gate_column<kKind>(c)] = T(g * (up.value + offset) * f.derivative * gate.derivative);
+      a.grad_x[row + up_column<kKind>(c, a.cols)] = T(g * f.value * up.derivative);
     } else {
-      const ValueSlope<A> f = value_slope<kKind, Math>(z);
+      const ValueDerivative<A> f = value_derivative<kKind, Math>(z);
       if constexpr (is_gated(kKind)) {
         const A up = input(a, row, up_column<kKind>(c, a.cols));
-        a.grad_x[row + c] = T(g * up * f.slope);
+        a.grad_x[row + c] = T(g * up * f.derivative);
         a.grad_x[row + a.cols + c] = T(g * f.value);
       } else {
-        a.grad_x[row + c] = T(g * f.slope);
+        a.grad_x[row + c] = T(g * f.derivative);
       }
     }
   }

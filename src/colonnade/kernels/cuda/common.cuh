@@ -1,4 +1,4 @@
-// What the CUDA kernels share: block sums, the device's functions for kernels/formulas.h, launching.
+// Shared by the CUDA kernels: block reductions, math functions for kernels/formulas.h, launch helpers.
 #pragma once
 
 #include <cuda_runtime.h>
@@ -12,7 +12,7 @@
 namespace colonnade::kernels::cuda {
 
 inline constexpr int kWarp = 32;
-inline constexpr int kBlock = 256;  // threads of a block in all kernels; block_sum relies on it
+inline constexpr int kBlock = 256;  // threads per block in all kernels; required by block_sum
 
 struct Math {
   static __host__ __device__ float exp(float x) { return ::expf(x); }
@@ -23,12 +23,12 @@ struct Math {
   }
 };
 
-/// Sum over the kBlock threads of a block, in a fixed order; every thread gets it. Holds a barrier at
-/// either end, so it may be called again at once.
+/// Sum over the kBlock threads of a block in a fixed order, returned to every thread. Ends with a barrier, so
+/// it may be called repeatedly.
 template <typename A>
 __device__ A block_sum(A value) {
   __shared__ A warps[kBlock / kWarp];
-  for (int apart = kWarp / 2; apart > 0; apart /= 2) value += __shfl_xor_sync(0xFFFFFFFFU, value, apart);
+  for (int offset = kWarp / 2; offset > 0; offset /= 2) value += __shfl_xor_sync(0xFFFFFFFFU, value, offset);
   if (threadIdx.x % kWarp == 0) warps[threadIdx.x / kWarp] = value;
   __syncthreads();
   A sum = 0;
@@ -40,25 +40,25 @@ __device__ A block_sum(A value) {
 template <typename A>
 __device__ A block_max(A value) {
   __shared__ A warps[kBlock / kWarp];
-  for (int apart = kWarp / 2; apart > 0; apart /= 2)
-    value = max(value, __shfl_xor_sync(0xFFFFFFFFU, value, apart));
+  for (int offset = kWarp / 2; offset > 0; offset /= 2)
+    value = max(value, __shfl_xor_sync(0xFFFFFFFFU, value, offset));
   if (threadIdx.x % kWarp == 0) warps[threadIdx.x / kWarp] = value;
   __syncthreads();
-  A top = warps[0];
-  for (int warp = 1; warp < kBlock / kWarp; ++warp) top = max(top, warps[warp]);
+  A max_value = warps[0];
+  for (int warp = 1; warp < kBlock / kWarp; ++warp) max_value = max(max_value, warps[warp]);
   __syncthreads();
-  return top;
+  return max_value;
 }
 
-/// Blocks for a loop over n elements whose threads stride by the whole grid.
+/// Number of blocks for a grid-stride loop over n elements.
 inline unsigned grid_for(std::int64_t n) {
   return static_cast<unsigned>(std::clamp<std::int64_t>((n + kBlock - 1) / kBlock, 1, 1 << 16));
 }
 
-/// Throws Error when the launch before it was refused.
+/// Throws Error if the preceding launch failed.
 inline void check_launch(const char* kernel) {
   const cudaError_t status = cudaGetLastError();
-  COL_CHECK(status == cudaSuccess, "{}: the kernel must start; got {}", kernel, cudaGetErrorString(status));
+  COL_CHECK(status == cudaSuccess, "CUDA kernel {} must launch; got {}", kernel, cudaGetErrorString(status));
 }
 
 }  // namespace colonnade::kernels::cuda

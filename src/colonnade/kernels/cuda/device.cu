@@ -10,8 +10,7 @@ namespace colonnade::kernels::cuda {
 std::string device_name(int index) {
   cudaDeviceProp properties{};
   const cudaError_t code = cudaGetDeviceProperties(&properties, index);
-  COL_CHECK(code == cudaSuccess, "GPU {}: its name must be readable; got {}", index,
-            cudaGetErrorString(code));
+  COL_CHECK(code == cudaSuccess, "name of GPU {} must be readable; got {}", index, cudaGetErrorString(code));
   return properties.name;
 }
 

@@ -1,4 +1,4 @@
-// Bias, dropout and residual on CUDA: a thread takes one Philox block, that is four columns.
+// Bias, dropout and residual on CUDA: one Philox counter (four columns) per thread.
 #include "colonnade/kernels/dropout.h"
 
 #include "colonnade/base/philox.h"
@@ -22,11 +22,11 @@ __global__ void dropout_groups(Dropout<T> a, std::int64_t row_groups, std::int64
     const std::int64_t i0 = row / d2 / d1;
     std::array<std::uint32_t, 4> words{~0U, ~0U, ~0U, ~0U};
     if (a.threshold > 0 || a.noise > 0) {
-      const std::int64_t number =
+      const std::int64_t row_index =
           a.row_offset + i0 * a.row_steps[0] + i1 * a.row_steps[1] + i2 * a.row_steps[2];
       const std::int64_t sample =
           a.samples[i0 * a.sample_steps[0] + i1 * a.sample_steps[1] + i2 * a.sample_steps[2]];
-      words = Philox{a.key}(static_cast<std::uint64_t>(number * a.groups + group),
+      words = Philox{a.key}(static_cast<std::uint64_t>(row_index * a.groups + group),
                             static_cast<std::uint64_t>(sample));
     }
     for (int word = 0; word < 4; ++word) {
@@ -35,11 +35,11 @@ __global__ void dropout_groups(Dropout<T> a, std::int64_t row_groups, std::int64
       const std::int64_t at = row * a.cols + c;
       A y = load(a.x[at]);
       if (a.bias != nullptr) y += load(a.bias[c]);
-      const std::uint32_t drawn = words[word] >> 8;
+      const std::uint32_t random = words[word] >> 8;
       if (a.noise > 0)
-        y *= A(1 - a.noise) + A(a.noise * 0x1.0p-23) * static_cast<A>(drawn);
+        y *= A(1 - a.noise) + A(a.noise * 0x1.0p-23) * static_cast<A>(random);
       else
-        y *= drawn >= a.threshold ? A(a.scale) : A(0);
+        y *= random >= a.threshold ? A(a.scale) : A(0);
       if (a.residual != nullptr) y += load(a.residual[at]);
       a.y[at] = T(y);
     }

@@ -1,5 +1,5 @@
-// Embedding rows on CUDA. Backward: the block at the first entry of a run of equal tokens adds up the
-// whole run in order, so no two blocks write one row.
+// Embedding on CUDA. Backward: the block at the first of consecutive equal tokens sums all of them in order,
+// so no two blocks write the same row.
 #include "colonnade/kernels/embedding.h"
 
 #include "colonnade/kernels/cuda/common.cuh"

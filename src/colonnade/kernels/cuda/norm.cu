@@ -1,4 +1,5 @@
-// RMSNorm and LayerNorm on CUDA: one block per row; weight gradients by a block per block of rows.
+// RMSNorm and LayerNorm on CUDA: one thread block per row; weight gradients: one thread block per block of
+// rows.
 #include "colonnade/kernels/norm.h"
 
 #include "colonnade/kernels/cuda/common.cuh"
@@ -63,7 +64,7 @@ __global__ void backward_x(NormGrad<T> a) {
   }
 }
 
-/// Block (column tile, block of rows): neighbouring threads read neighbouring columns.
+/// Thread block (column tile, block of rows): adjacent threads read adjacent columns.
 template <bool kCenter, typename T>
 __global__ void backward_weight(NormGrad<T> a) {
   using A = Acc<T>;

@@ -1,4 +1,4 @@
-// Optimizer steps on CUDA: many tensors per launch, carried in the launch's own arguments.
+// Optimizer updates on CUDA: many tensors per launch, passed as kernel arguments.
 #include "colonnade/kernels/optimizer.h"
 
 #include <cmath>
@@ -8,10 +8,10 @@
 namespace colonnade::kernels::cuda {
 namespace {
 
-constexpr int kSpans = 48;                // fit the 4 KiB of launch arguments
-constexpr std::int64_t kChunk = 1 << 14;  // elements of one block of threads
+constexpr int kSpans = 48;                // limited by the 4 KiB of kernel arguments
+constexpr std::int64_t kChunk = 1 << 14;  // elements per thread block
 
-/// Some spans, and where the blocks of each begin.
+/// Spans of one launch, and the first thread block of each.
 template <typename Span>
 struct Batch {
   Span spans[kSpans];
@@ -77,10 +77,10 @@ void run(const std::vector<Span>& spans, const Step& step, CUstream_st* stream) 
   for (std::size_t at = 0; at < spans.size(); at += kSpans) {
     Batch<Span> batch{};
     for (int i = 0; i < kSpans; ++i) {
-      const bool there = at + i < spans.size();
-      if (there) batch.spans[i] = spans[at + i];
+      const bool has_span = at + i < spans.size();
+      if (has_span) batch.spans[i] = spans[at + i];
       batch.first[i + 1] =
-          batch.first[i] + (there ? static_cast<unsigned>((spans[at + i].n + kChunk - 1) / kChunk) : 0);
+          batch.first[i] + (has_span ? static_cast<unsigned>((spans[at + i].n + kChunk - 1) / kChunk) : 0);
     }
     if (batch.first[kSpans] > 0) update_spans<<<batch.first[kSpans], kBlock, 0, stream>>>(batch, step);
   }

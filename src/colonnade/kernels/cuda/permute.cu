@@ -1,4 +1,4 @@
-// Permutation of rows on CUDA: a block per output row, or per dot product.
+// Row permutation on CUDA: one thread block per output row or dot product.
 #include "colonnade/kernels/permute.h"
 
 #include "colonnade/kernels/cuda/common.cuh"
@@ -7,7 +7,7 @@ namespace colonnade::kernels::cuda {
 namespace {
 
 template <typename T>
-__global__ void take(TakeRows<T> a) {
+__global__ void gather(GatherRows<T> a) {
   const std::int64_t p = blockIdx.x;
   const T* from = a.x + a.from[p] * a.h;
   T* to = a.y + p * a.h;
@@ -22,9 +22,9 @@ __global__ void sum(SumRows<T> a) {
   for (std::int64_t c = threadIdx.x; c < a.h; c += kBlock) {
     Acc<T> value = 0;
     for (std::int64_t j = 0; j < a.k; ++j) {
-      const std::int64_t place = a.place[t * a.k + j];
-      if (place < 0) continue;
-      value += load(a.x[place * a.h + c]) * (a.weight != nullptr ? a.weight[t * a.k + j] : Acc<T>(1));
+      const std::int64_t row = a.from[t * a.k + j];
+      if (row < 0) continue;
+      value += load(a.x[row * a.h + c]) * (a.weight != nullptr ? a.weight[t * a.k + j] : Acc<T>(1));
     }
     a.y[t * a.h + c] = T(value);
   }
@@ -33,11 +33,11 @@ __global__ void sum(SumRows<T> a) {
 template <typename T>
 __global__ void dots(DotRows<T> a) {
   const std::int64_t pair = blockIdx.x;
-  const std::int64_t place = a.place[pair];
+  const std::int64_t row = a.from[pair];
   Acc<T> value = 0;
-  if (place >= 0)
+  if (row >= 0)
     for (std::int64_t c = threadIdx.x; c < a.h; c += kBlock)
-      value += load(a.a[pair / a.k * a.h + c]) * load(a.x[place * a.h + c]);
+      value += load(a.a[pair / a.k * a.h + c]) * load(a.x[row * a.h + c]);
   value = block_sum(value);
   if (threadIdx.x == 0) a.y[pair] = value;
 }
@@ -45,8 +45,8 @@ __global__ void dots(DotRows<T> a) {
 }  // namespace
 
 template <typename T>
-void take_rows(const TakeRows<T>& a, CUstream_st* stream) {
-  take<<<static_cast<unsigned>(a.rows), kBlock, 0, stream>>>(a);
+void gather_rows(const GatherRows<T>& a, CUstream_st* stream) {
+  gather<<<static_cast<unsigned>(a.rows), kBlock, 0, stream>>>(a);
   check_launch("take_rows");
 }
 
@@ -62,9 +62,9 @@ void dot_rows(const DotRows<T>& a, CUstream_st* stream) {
   check_launch("dot_rows");
 }
 
-#define COL_INSTANTIATE(T)                                   \
-  template void take_rows(const TakeRows<T>&, CUstream_st*); \
-  template void sum_rows(const SumRows<T>&, CUstream_st*);   \
+#define COL_INSTANTIATE(T)                                       \
+  template void gather_rows(const GatherRows<T>&, CUstream_st*); \
+  template void sum_rows(const SumRows<T>&, CUstream_st*);       \
   template void dot_rows(const DotRows<T>&, CUstream_st*)
 COL_INSTANTIATE(float);
 COL_INSTANTIATE(double);

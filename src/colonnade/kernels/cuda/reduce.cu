@@ -1,4 +1,4 @@
-// Column sums on CUDA: neighbouring threads add up neighbouring columns of a block of rows.
+// Column sums on CUDA: adjacent threads sum adjacent columns of a block of rows.
 #include "colonnade/kernels/reduce.h"
 
 #include "colonnade/kernels/cuda/common.cuh"

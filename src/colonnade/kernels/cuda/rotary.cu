@@ -1,4 +1,4 @@
-// Rotary embedding on CUDA: a block per row (s, b), its threads over pairs of all heads.
+// Rotary embedding on CUDA: one thread block per row (s, b), threads over the pairs of all heads.
 #include "colonnade/kernels/rotary.h"
 
 #include "colonnade/kernels/cuda/common.cuh"

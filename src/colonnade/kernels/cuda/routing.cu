@@ -1,4 +1,4 @@
-// Routing on CUDA: a thread per row.
+// Routing on CUDA: one thread per row.
 #include "colonnade/kernels/routing.h"
 
 #include "colonnade/kernels/cuda/common.cuh"

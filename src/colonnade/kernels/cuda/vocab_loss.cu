@@ -1,4 +1,4 @@
-// Logit statistics and gradient on CUDA: a block per row, each thread with a running maximum.
+// Logit statistics and gradient on CUDA: one thread block per row, an online softmax per thread.
 #include "colonnade/kernels/vocab_loss.h"
 
 #include <cmath>
@@ -9,10 +9,10 @@
 namespace colonnade::kernels::cuda {
 namespace {
 
-/// A logit and its slope.
+/// A logit and its derivative.
 template <typename A>
-__device__ ValueSlope<A> logit_of(A stored, A cap) {
-  return cap > A(0) ? soft_capped<Math>(stored, cap) : ValueSlope<A>{stored, A(1)};
+__device__ ValueDerivative<A> logit_of(A stored, A cap) {
+  return cap > A(0) ? soft_cap<Math>(stored, cap) : ValueDerivative<A>{stored, A(1)};
 }
 
 template <typename T>
@@ -20,20 +20,20 @@ __global__ void stats(LogitStats<T> a) {
   using A = Acc<T>;
   const std::int64_t row = blockIdx.x;
   const T* logits = a.logits + row * a.cols;
-  A top = -A(INFINITY);
+  A running_max = -A(INFINITY);
   A sum = 0;
   for (std::int64_t c = threadIdx.x; c < a.valid; c += kBlock) {
     const A value = logit_of(load(logits[c]), a.cap).value;
-    if (value > top) {
-      sum = sum * Math::exp(top - value) + A(1);
-      top = value;
+    if (value > running_max) {
+      sum = sum * Math::exp(running_max - value) + A(1);
+      running_max = value;
     } else if (value != -A(INFINITY)) {  // -inf adds nothing, and -inf - -inf would be NaN
-      sum += Math::exp(value - top);
+      sum += Math::exp(value - running_max);
     }
   }
-  const A max = block_max(top);
-  // Without a largest logit the sum is 0, or NaN, which must stay.
-  sum = block_sum(top == -A(INFINITY) ? sum : sum * Math::exp(top - max));
+  const A max = block_max(running_max);
+  // Without a finite maximum the sum is 0 or NaN; keep it.
+  sum = block_sum(running_max == -A(INFINITY) ? sum : sum * Math::exp(running_max - max));
   if (threadIdx.x != 0) return;
   const std::int64_t target = a.targets[row] - a.first;
   a.max[row] = max;
@@ -51,10 +51,10 @@ __global__ void gradient(LogitGradient<T> a) {
   const A factor = grad / a.sum_exp[row];
   const std::int64_t target = a.targets[row] - a.first;
   for (std::int64_t c = threadIdx.x; c < a.cols; c += kBlock) {
-    const ValueSlope<A> logit = logit_of(load(logits[c]), a.cap);
+    const ValueDerivative<A> logit = logit_of(load(logits[c]), a.cap);
     A value = Math::exp(logit.value - max) * factor;
     if (c == target) value -= grad;
-    logits[c] = T(c < a.valid ? value * logit.slope : A(0));
+    logits[c] = T(c < a.valid ? value * logit.derivative : A(0));
   }
 }
 

@@ -1,4 +1,4 @@
-// activation.h without CUDA: the same symbols, each an error.
+// activation.h stubs for builds without CUDA: every function throws.
 #include "colonnade/kernels/activation.h"
 
 #include "colonnade/kernels/no_cuda/unavailable.h"

@@ -1,4 +1,4 @@
-// device.h without CUDA.
+// device.h stubs for builds without CUDA.
 #include "colonnade/kernels/device.h"
 
 #include "colonnade/kernels/no_cuda/unavailable.h"

@@ -1,4 +1,4 @@
-// dropout.h without CUDA: the same symbols, each an error.
+// dropout.h stubs for builds without CUDA: every function throws.
 #include "colonnade/kernels/dropout.h"
 
 #include "colonnade/kernels/no_cuda/unavailable.h"

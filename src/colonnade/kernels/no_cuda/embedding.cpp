@@ -1,4 +1,4 @@
-// embedding.h without CUDA: the same symbols, each an error.
+// embedding.h stubs for builds without CUDA: every function throws.
 #include "colonnade/kernels/embedding.h"
 
 #include "colonnade/kernels/no_cuda/unavailable.h"

@@ -1,4 +1,4 @@
-// norm.h without CUDA: the same symbols, each an error.
+// norm.h stubs for builds without CUDA: every function throws.
 #include "colonnade/kernels/norm.h"
 
 #include "colonnade/kernels/no_cuda/unavailable.h"

@@ -1,4 +1,4 @@
-// optimizer.h without CUDA: the same symbols, each an error.
+// optimizer.h stubs for builds without CUDA: every function throws.
 #include "colonnade/kernels/optimizer.h"
 
 #include "colonnade/kernels/no_cuda/unavailable.h"

@@ -1,4 +1,4 @@
-// permute.h without CUDA: the same symbols, each an error.
+// permute.h stubs for builds without CUDA: every function throws.
 #include "colonnade/kernels/permute.h"
 
 #include "colonnade/kernels/no_cuda/unavailable.h"
@@ -6,7 +6,7 @@
 namespace colonnade::kernels::cuda {
 
 template <typename T>
-void take_rows(const TakeRows<T>&, CUstream_st*) {
+void gather_rows(const GatherRows<T>&, CUstream_st*) {
   unavailable("take_rows");
 }
 template <typename T>
@@ -18,9 +18,9 @@ void dot_rows(const DotRows<T>&, CUstream_st*) {
   unavailable("dot_rows");
 }
 
-#define COL_INSTANTIATE(T)                                   \
-  template void take_rows(const TakeRows<T>&, CUstream_st*); \
-  template void sum_rows(const SumRows<T>&, CUstream_st*);   \
+#define COL_INSTANTIATE(T)                                       \
+  template void gather_rows(const GatherRows<T>&, CUstream_st*); \
+  template void sum_rows(const SumRows<T>&, CUstream_st*);       \
   template void dot_rows(const DotRows<T>&, CUstream_st*)
 COL_INSTANTIATE(float);
 COL_INSTANTIATE(double);

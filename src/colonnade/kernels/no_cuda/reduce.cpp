@@ -1,4 +1,4 @@
-// reduce.h without CUDA: the same symbols, each an error.
+// reduce.h stubs for builds without CUDA: every function throws.
 #include "colonnade/kernels/reduce.h"
 
 #include "colonnade/kernels/no_cuda/unavailable.h"

@@ -1,4 +1,4 @@
-// rotary.h without CUDA: the same symbols, each an error.
+// rotary.h stubs for builds without CUDA: every function throws.
 #include "colonnade/kernels/rotary.h"
 
 #include "colonnade/kernels/no_cuda/unavailable.h"

@@ -1,4 +1,4 @@
-// routing.h without CUDA: the same symbols, each an error.
+// routing.h stubs for builds without CUDA: every function throws.
 #include "colonnade/kernels/routing.h"
 
 #include "colonnade/kernels/no_cuda/unavailable.h"

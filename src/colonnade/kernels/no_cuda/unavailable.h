@@ -1,4 +1,4 @@
-// What the CUDA half of every kernel does in a build without CUDA.
+// Error of the CUDA stubs.
 #pragma once
 
 #include "colonnade/base/error.h"
@@ -6,10 +6,10 @@
 namespace colonnade::kernels::cuda {
 
 [[noreturn]] inline void unavailable(const char* kernel) {
-  throw ConfigError(
-      fmt::format("{}: CUDA tensors need a build with CUDA; got one without; configure with the preset "
-                  "`cuda` or use --device cpu",
-                  kernel));
+  throw ConfigError(fmt::format(
+      "{} on CUDA tensors requires a build with CUDA; got a CPU-only build; configure with the preset "
+      "`cuda` or use --device cpu",
+      kernel));
 }
 
 }  // namespace colonnade::kernels::cuda

@@ -1,4 +1,4 @@
-// vocab_loss.h without CUDA: the same symbols, each an error.
+// vocab_loss.h stubs for builds without CUDA: every function throws.
 #include "colonnade/kernels/vocab_loss.h"
 
 #include "colonnade/kernels/no_cuda/unavailable.h"

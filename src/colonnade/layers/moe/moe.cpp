@@ -2,10 +2,10 @@
 #include "colonnade/layers/moe/moe.h"
 
 #include "colonnade/base/error.h"
-#include "colonnade/layers/moe/wide_product.h"
 #include "colonnade/layers/recompute.h"
+#include "colonnade/layers/replicated_linear.h"
 #include "colonnade/ops/activation.h"
-#include "colonnade/ops/grouped_product.h"
+#include "colonnade/ops/grouped_matmul.h"
 
 namespace colonnade::layers {
 
@@ -18,47 +18,50 @@ Moe::Moe(const layout::MoeParams& params, const config::Model& model, const Cont
       shared_gate_(context.make(params.shared_gate)),
       dispatcher_(make_dispatcher(model.moe, context, params.fc1.name)),
       activation_(model),
-      activations_again_(context.recompute.selects("moe_act")),
-      shared_again_(context.recompute.selects("shared_experts")),
-      overlaps_(model.moe.shared_expert_overlap),
-      first_(context.experts.rank() % context.expert_tensor == 0),
-      once_(context.tp.size() == 1 || context.sequence_parallel) {
+      recompute_activations_(context.recompute.recomputes("moe_act")),
+      recompute_shared_(context.recompute.recomputes("shared_experts")),
+      overlap_shared_(model.moe.shared_expert_overlap),
+      adds_fc2_bias_(context.experts.rank() % context.expert_tensor == 0),
+      tokens_differ_(context.tp.size() == 1 || context.sequence_parallel) {
   if (params.shared_fc1) shared_.emplace(*params.shared_fc1, *params.shared_fc2, model, context);
 }
 
 at::Tensor Moe::forward(const at::Tensor& normed, const tensor::Pass& pass) {
-  COL_CHECK(once_ || !pass.training,
-            "{}: in training the tensor ranks must hold different tokens; got all of them on each; use "
-            "--sequence-parallel",
-            fc1_->spec.name);
+  COL_CHECK(
+      tokens_differ_ || !pass.training,
+      "{}: training with tensor parallelism needs sequence parallelism; got the same tokens on all tensor "
+      "ranks; use --sequence-parallel",
+      fc1_->spec.name);
   const ops::Routing routing = router_.forward(normed, pass);
-  // Each step lets go of what the one before it made, where no backward pass keeps it.
+  // Reassigning `rows` releases each step's input unless the backward pass saved it.
   const auto compute = [this](at::Tensor rows, const std::vector<std::int64_t>& counts) {
-    rows = ops::grouped_product(rows, counts, *fc1_, {fc1_bias_.get()});
-    const at::Tensor up = activations_again_ ? rows.detach() : at::Tensor();
+    rows = ops::grouped_matmul(rows, counts, *fc1_, {fc1_bias_.get()});
+    const at::Tensor up = recompute_activations_ ? rows.detach() : at::Tensor();
     rows = ops::activate(rows, activation_);
-    const at::Tensor y = ops::grouped_product(rows, counts, *fc2_, {fc2_bias_.get(), first_});
-    if (activations_again_)
-      make_again({rows}, y, [this, up] { return Tensors{ops::activate(up, activation_)}; });
+    const at::Tensor y = ops::grouped_matmul(rows, counts, *fc2_, {fc2_bias_.get(), adds_fc2_bias_});
+    if (recompute_activations_)
+      discard_and_recompute({rows}, y, [this, up] { return Tensors{ops::activate(up, activation_)}; });
     return y;
   };
   const at::Tensor rows = normed.reshape({-1, normed.size(-1)});
   at::Tensor shared;
-  const auto run_shared = [&] { shared = weighed_shared(normed, rows, pass); };
-  const bool beside = shared_ && overlaps_;
-  const at::Tensor y = dispatcher_->run(rows, routing, compute, beside ? run_shared : std::function<void()>())
-                           .view(normed.sizes());
+  const auto run_shared = [&] { shared = gated_shared_experts(normed, rows, pass); };
+  const bool overlaps = shared_ && overlap_shared_;
+  const at::Tensor y =
+      dispatcher_->run(rows, routing, compute, overlaps ? run_shared : std::function<void()>())
+          .view(normed.sizes());
   if (!shared_) return y;
-  if (!beside) run_shared();
+  if (!overlaps) run_shared();
   return y + shared;
 }
 
-/// Shared experts of all tokens, times the gate.
-at::Tensor Moe::weighed_shared(const at::Tensor& normed, const at::Tensor& rows, const tensor::Pass& pass) {
+/// Shared experts' output, times the gate if there is one.
+at::Tensor Moe::gated_shared_experts(const at::Tensor& normed, const at::Tensor& rows,
+                                     const tensor::Pass& pass) {
   const auto run = [this](const Tensors& x, const tensor::Pass&) { return shared_->forward(x[0]); };
-  const at::Tensor shared = shared_again_ ? recompute({normed}, pass, run) : shared_->forward(normed);
+  const at::Tensor shared = recompute_shared_ ? recompute({normed}, pass, run) : shared_->forward(normed);
   if (!shared_gate_) return shared;
-  const at::Tensor gate = wide_product(rows, *shared_gate_).sigmoid().to(normed.scalar_type());
+  const at::Tensor gate = fp32_linear(rows, *shared_gate_).sigmoid().to(normed.scalar_type());
   return shared * gate.view({normed.size(0), normed.size(1), 1});
 }
 

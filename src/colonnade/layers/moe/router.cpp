@@ -4,7 +4,7 @@
 #include <ATen/ATen.h>
 
 #include "colonnade/base/error.h"
-#include "colonnade/layers/moe/wide_product.h"
+#include "colonnade/layers/replicated_linear.h"
 #include "colonnade/layers/residual.h"
 #include "colonnade/layout/expert_capacity.h"
 #include "colonnade/ops/attach_loss.h"
@@ -16,7 +16,7 @@ namespace {
 ops::RouteArgs route_args(const config::Moe& moe) {
   ops::RouteArgs args;
   args.k = moe.router_topk;
-  if (moe.sinkhorn()) {
+  if (moe.uses_sinkhorn()) {
     args.kind = args.k == 1 ? kernels::ScoreKind::kSigmoid : kernels::ScoreKind::kSoftmax;
     args.normalise = false;
     return args;
@@ -41,9 +41,9 @@ at::Tensor log_sum_exp(const at::Tensor& logits) {
   return (logits - top).exp().sum(-1).log() + top.squeeze(-1);
 }
 
-/// Tokens of each sequence that chose each expert [b, e], of experts [s * b, k]; e: none.
-at::Tensor chosen(const at::Tensor& experts, std::int64_t sequences, std::int64_t count,
-                  const at::TensorOptions& options) {
+/// Tokens per expert of each sequence [b, e], from experts [s * b, k]; index e: none.
+at::Tensor tokens_per_expert(const at::Tensor& experts, std::int64_t sequences, std::int64_t count,
+                             const at::TensorOptions& options) {
   if (experts.is_meta()) return at::zeros({sequences, count}, options);
   const at::Tensor counts = at::zeros({sequences, count + 1}, options);
   const at::Tensor by_sequence =
@@ -59,31 +59,31 @@ Router::Router(const layout::MoeParams& params, const config::Model& model, cons
       expert_bias(context.make(params.expert_bias)),
       moe_(model.moe),
       args_(route_args(model.moe)),
-      noise_key_(dropout_stream(context.seed, params.router.name)),
+      jitter_key_(dropout_stream(context.seed, params.router.name)),
       radius_key_(dropout_stream(context.seed, params.router.name + " / radius")),
       angle_key_(dropout_stream(context.seed, params.router.name + " / angle")),
       rows_(context),
-      tensor_(context.sequence_parallel ? context.tp : comm::Group()),
-      readers_(context.readers) {
+      sp_group_(context.sequence_parallel ? context.tp : comm::Group()),
+      token_ranks_(context.token_ranks) {
   for (std::size_t i = 0; i < moe_.router_load_balancing_type.size(); ++i) {
     const std::string& kind = moe_.router_load_balancing_type[i];
     const double coefficient = i < moe_.aux_loss_coeff.size() ? moe_.aux_loss_coeff[i] : 0;
     if (coefficient == 0 || kind == "none" || kind == "sinkhorn") continue;
     if (kind == "seq_aux_loss")
-      balances_.push_back({"seq_load_balancing_loss", coefficient, Over::kSequence});
+      balancing_losses_.push_back({"seq_load_balancing_loss", coefficient, LossScope::kSequence});
     else if (kind == "global_aux_loss")
-      balances_.push_back({"global_load_balancing_loss", coefficient, Over::kStep});
+      balancing_losses_.push_back({"global_load_balancing_loss", coefficient, LossScope::kStep});
     else
-      balances_.push_back({"load_balancing_loss", coefficient, Over::kMicroBatch});
+      balancing_losses_.push_back({"load_balancing_loss", coefficient, LossScope::kMicroBatch});
   }
 }
 
-at::Tensor Router::with_noise(const at::Tensor& x, const tensor::Pass& pass) const {
+at::Tensor Router::with_jitter(const at::Tensor& x, const tensor::Pass& pass) const {
   if (!pass.training || moe_.input_jitter_eps == 0) return x;
-  return ops::jitter(x, moe_.input_jitter_eps, dropout_key(noise_key_, rows_, x, pass));
+  return ops::jitter(x, moe_.input_jitter_eps, dropout_key(jitter_key_, rows_, x, pass));
 }
 
-/// Normal numbers in place of logits [s * b, e], whose gradients they pass on.
+/// Standard normal numbers in place of logits [s * b, e], with a straight-through gradient.
 at::Tensor Router::random_logits(const at::Tensor& logits, std::int64_t batch,
                                  const tensor::Pass& pass) const {
   const at::Tensor by_sample = logits.detach().view({-1, batch, logits.size(1)});
@@ -92,149 +92,158 @@ at::Tensor Router::random_logits(const at::Tensor& logits, std::int64_t batch,
   return numbers.view(logits.sizes()) + (logits - logits.detach());
 }
 
-/// Experts of the rows of logits [n, e] by Sinkhorn's algorithm; rows that are padding, bool [n], get any.
-at::Tensor Router::assigned(const at::Tensor& logits, const at::Tensor& padding) const {
+/// Sinkhorn assignment of the rows of logits [n, e]; padding rows, bool [n], take no part and get expert 0.
+at::Tensor Router::sinkhorn_assignment(const at::Tensor& logits, const at::Tensor& padding) const {
   if (!padding.defined() || padding.is_meta()) return ops::sinkhorn_experts(logits.detach(), args_.k);
   const at::Tensor tokens = padding.logical_not().nonzero().view(-1);
   return at::zeros({logits.size(0), args_.k}, logits.options().dtype(at::kLong))
       .index_copy_(0, tokens, ops::sinkhorn_experts(logits.detach().index_select(0, tokens), args_.k));
 }
 
-/// The experts that take each token.
-at::Tensor Router::kept(const ops::Routing& routing) const {
-  const auto keep = moe_.token_drop_policy == config::TokenDropPolicy::kProbs ? ops::Keep::kLargestWeights
-                                                                              : ops::Keep::kFirstTokens;
-  return ops::within_capacity(routing.experts, routing.weights, routing.scores.size(1), routing.capacity,
-                              keep);
+/// Experts of each token after dropping pairs over capacity.
+at::Tensor Router::drop_over_capacity(const ops::Routing& routing) const {
+  const auto keep = moe_.token_drop_policy == config::TokenDropPolicy::kProbs ? ops::DropPolicy::kProbs
+                                                                              : ops::DropPolicy::kPosition;
+  return ops::apply_capacity(routing.experts, routing.weights, routing.scores.size(1), routing.capacity,
+                             keep);
 }
 
-void Router::count(const at::Tensor& experts, const at::Tensor& kept, const tensor::Pass& pass) {
+void Router::count(const at::Tensor& experts, const at::Tensor& routed, const tensor::Pass& pass) {
   const std::int64_t all = weight->value.size(0);
-  if (expert_bias && !pass.again && !moe_.pad_expert_input_to_capacity) {
-    const at::Tensor taken = chosen(kept, 1, all, expert_bias->value.options())[0];
-    taken_ = taken_.defined() ? taken_ + taken : taken;
+  if (expert_bias && !pass.recomputing && !moe_.pad_expert_input_to_capacity) {
+    const at::Tensor counts = tokens_per_expert(routed, 1, all, expert_bias->value.options())[0];
+    expert_tokens_ = expert_tokens_.defined() ? expert_tokens_ + counts : counts;
   }
   if (pass.report == nullptr) return;
   const auto options = at::dtype(at::kDouble).device(experts.device());
-  tensor::add(pass.report->counts, kExpertTokens + weight->spec.name, chosen(experts, 1, all, options));
+  tensor::add(pass.report->counts, kExpertTokens + weight->spec.name,
+              tokens_per_expert(experts, 1, all, options));
   if (moe_.expert_capacity_factor)
-    tensor::add(pass.report->counts, kKeptTokens + weight->spec.name, chosen(kept, 1, all, options));
+    tensor::add(pass.report->counts, kKeptTokens + weight->spec.name,
+                tokens_per_expert(routed, 1, all, options));
 }
 
 ops::Routing Router::forward(const at::Tensor& x, const tensor::Pass& pass) {
-  at::Tensor logits = wide_product(with_noise(x, pass).reshape({-1, x.size(-1)}), *weight, bias.get());
+  at::Tensor logits = fp32_linear(with_jitter(x, pass).reshape({-1, x.size(-1)}), *weight, bias.get());
   if (moe_.router_force_load_balancing) logits = random_logits(logits, x.size(1), pass);
-  const Losses losses = losses_of(logits, pass);
+  const LossContext losses = loss_context(logits, pass);
   ops::RouteArgs args = args_;
   if (expert_bias) args.bias = expert_bias->value;
-  if (moe_.sinkhorn() && pass.training) args.assigned = assigned(logits, losses.filling);
+  if (moe_.uses_sinkhorn() && pass.training) args.assigned = sinkhorn_assignment(logits, losses.padding);
   ops::Routing routing = ops::route(logits, args);
   if (pass.cache == nullptr) routing.capacity = layout::expert_capacity(moe_, logits.size(0));
-  if (losses.filling.defined()) {
-    routing.experts = routing.experts.masked_fill(losses.filling.unsqueeze(-1), weight->value.size(0));
-    if (routing.capacity == 0) routing.capacity = logits.size(0);  // no expert is chosen twice by a token
+  if (losses.padding.defined()) {
+    routing.experts = routing.experts.masked_fill(losses.padding.unsqueeze(-1), weight->value.size(0));
+    if (routing.capacity == 0) routing.capacity = logits.size(0);  // a token chooses an expert at most once
   }
   const bool drops = moe_.expert_capacity_factor && pass.cache == nullptr;
-  const at::Tensor experts = drops ? kept(routing) : routing.experts;
+  const at::Tensor experts = drops ? drop_over_capacity(routing) : routing.experts;
   if (pass.training) {
     count(routing.experts, experts, pass);
-    for (const Balance& balance : balances_)
-      routing.weights = add_balance(routing, balance, x.size(1), losses);
+    for (const BalancingLoss& loss : balancing_losses_)
+      routing.weights = add_balancing_loss(routing, loss, x.size(1), losses);
     if (moe_.z_loss_coeff > 0) routing.weights = add_z_loss(routing.weights, logits, losses);
   }
   routing.experts = experts;
   return routing;
 }
 
-Router::Losses Router::losses_of(const at::Tensor& rows, const tensor::Pass& pass) const {
-  const tensor::Share& share = pass.batch.share();
-  const int contexts = rows_.others(pass.batch).size();
-  Losses of{.pass = pass, .parts = tensor_.size() * contexts};
-  of.tokens = static_cast<double>(rows.size(0)) * of.parts;
-  if (share.ranks == 0) return of;
-  of.filling = rows_.filling(pass.batch, rows.size(0), rows.device());
-  of.tokens = static_cast<double>(std::max<std::int64_t>(share.tokens, 1));
-  of.weight = static_cast<double>(share.tokens) / static_cast<double>(share.sample);
-  of.told_weight = of.weight / contexts;
-  return of;
+Router::LossContext Router::loss_context(const at::Tensor& rows, const tensor::Pass& pass) const {
+  const tensor::SequenceShare& share = pass.batch.share();
+  const int context_ranks = rows_.cp_group(pass.batch).size();
+  LossContext context{.pass = pass, .ranks = sp_group_.size() * context_ranks};
+  context.tokens = static_cast<double>(rows.size(0)) * context.ranks;
+  if (share.ranks == 0) return context;
+  context.padding = rows_.padding(pass.batch, rows.size(0), rows.device());
+  context.tokens = static_cast<double>(std::max<std::int64_t>(share.tokens, 1));
+  context.weight = static_cast<double>(share.tokens) / static_cast<double>(share.sample);
+  context.report_weight = context.weight / context_ranks;
+  return context;
 }
 
-/// Over the ranks that hold the other parts of the sequence.
-void Router::sum_parts(at::Tensor& sums, const Losses& of, const char* what) const {
-  for (const comm::Group* group : {&tensor_, &rows_.others(of.pass.batch)})
+/// All-reduces sums over the ranks that share the micro-batch's sequences.
+void Router::all_reduce_sums(at::Tensor& sums, const LossContext& context, const char* what) const {
+  for (const comm::Group* group : {&sp_group_, &rows_.cp_group(context.pass.batch)})
     group->all_reduce(sums, weight->spec.name + " / " + what).wait();
 }
 
-/// `own`: this rank's share of the loss, `whole`: the loss, both without the coefficient.
+/// `own`: this rank's addend of the loss, `whole`: the loss, both without the coefficient.
 at::Tensor Router::add_loss(const at::Tensor& weights, const at::Tensor& own, const at::Tensor& whole,
-                            double coefficient, const std::string& name, const Losses& of) const {
-  if (of.pass.report != nullptr)
-    tensor::add(
-        of.pass.report->tallies, name,
-        tensor::tally(whole.detach() * of.told_weight, at::full({}, of.told_weight, whole.options())));
-  return ops::attach_loss(weights, own, coefficient * of.weight * of.pass.grad_scale);
+                            double coefficient, const std::string& name, const LossContext& context) const {
+  if (context.pass.report != nullptr)
+    tensor::add(context.pass.report->metric_sums, name,
+                tensor::metric_sum(whole.detach() * context.report_weight,
+                                   at::full({}, context.report_weight, whole.options())));
+  return ops::attach_loss(weights, own, coefficient * context.weight * context.pass.grad_scale);
 }
 
-/// The mean over the micro-batches of this step up to the one whose the `tokens` are. A micro-batch that is
-/// passed again for its backward pass, in the order of the first passes, gets the mean of its first pass.
-at::Tensor Router::mean_of_step(const at::Tensor& tokens, bool again) {
+/// Running mean of `tokens` over this step's micro-batches up to this one. A recomputed forward pass gets the
+/// mean of the original one; recomputation follows the order of the original passes.
+at::Tensor Router::step_mean(const at::Tensor& tokens, bool again) {
   if (!again) {
-    tokens_of_step_ = tokens_of_step_.defined() ? tokens_of_step_ + tokens : tokens;
-    means_of_step_.push_back(tokens_of_step_ / static_cast<double>(means_of_step_.size() + 1));
-    return means_of_step_.back();
+    step_tokens_ = step_tokens_.defined() ? step_tokens_ + tokens : tokens;
+    step_means_.push_back(step_tokens_ / static_cast<double>(step_means_.size() + 1));
+    return step_means_.back();
   }
-  COL_CHECK(repeated_ < means_of_step_.size(),
-            "{}: a pass that is repeated must follow its first; got repetition {} of {} micro-batches",
-            weight->spec.name, repeated_ + 1, means_of_step_.size());
-  return means_of_step_[repeated_++];
+  COL_CHECK(recomputed_passes_ < step_means_.size(),
+            "{}: a recomputed pass must follow its original; got repetition {} of {} micro-batches",
+            weight->spec.name, recomputed_passes_ + 1, step_means_.size());
+  return step_means_[recomputed_passes_++];
 }
 
-at::Tensor Router::add_balance(const ops::Routing& routing, const Balance& balance, std::int64_t sequences,
-                               const Losses& of) {
+at::Tensor Router::add_balancing_loss(const ops::Routing& routing, const BalancingLoss& loss,
+                                      std::int64_t sequences, const LossContext& context) {
   const std::int64_t experts = routing.scores.size(1);
-  const std::int64_t apart = balance.over == Over::kSequence ? sequences : 1;
+  // Load-loss loss of Fedus et al. 2021 (Switch Transformer), eq. 4, extended to top-k as in Megatron's
+  // switch_load_balancing_loss_func: E / (k T^2) sum_e P_e f_e. T: tokens, E: experts, P_e: sum of the
+  // tokens' normalized scores for e, f_e: tokens with e among their top k. The gradient flows through P_e
+  // only.
+  const std::int64_t sequence_count = loss.scope == LossScope::kSequence ? sequences : 1;
   at::Tensor scores = routing.scores;
   if (args_.kind != kernels::ScoreKind::kSoftmax) scores = scores / (scores.sum(-1, true) + 1e-20);
-  if (of.filling.defined()) scores = scores.masked_fill(of.filling.unsqueeze(-1), 0);
-  const at::Tensor share = scores.view({-1, apart, experts}).sum(0);
-  const bool steered = args_.groups > 1 || expert_bias != nullptr;
-  at::Tensor best = steered ? std::get<1>(scores.detach().topk(args_.k, -1)) : routing.experts;
-  if (steered && of.filling.defined()) best = best.masked_fill(of.filling.unsqueeze(-1), experts);
-  at::Tensor sums = at::stack({chosen(best, apart, experts, share.options()), share.detach()});
-  double replicas = 1;  // data ranks that are summed over
-  at::Tensor tokens_of = sums[0];
-  if (balance.over == Over::kStep) {
-    readers_.all_reduce(sums, weight->spec.name + " / balance of the step").wait();
-    replicas = static_cast<double>(readers_.size()) / of.parts;
-    tokens_of = mean_of_step(sums[0], of.pass.again);
+  if (context.padding.defined()) scores = scores.masked_fill(context.padding.unsqueeze(-1), 0);
+  const at::Tensor share = scores.view({-1, sequence_count, experts}).sum(0);
+  const bool constrained = args_.groups > 1 || expert_bias != nullptr;
+  at::Tensor top_k = constrained ? std::get<1>(scores.detach().topk(args_.k, -1)) : routing.experts;
+  if (constrained && context.padding.defined())
+    top_k = top_k.masked_fill(context.padding.unsqueeze(-1), experts);
+  at::Tensor sums =
+      at::stack({tokens_per_expert(top_k, sequence_count, experts, share.options()), share.detach()});
+  double replicas = 1;  // data-parallel ranks in the sums
+  at::Tensor expert_tokens = sums[0];
+  if (loss.scope == LossScope::kStep) {
+    token_ranks_.all_reduce(sums, weight->spec.name + " / balance of the step").wait();
+    replicas = static_cast<double>(token_ranks_.size()) / context.ranks;
+    expert_tokens = step_mean(sums[0], context.pass.recomputing);
   } else {
-    sum_parts(sums, of, "balance");
+    all_reduce_sums(sums, context, "balance");
   }
-  const double tokens = of.tokens / static_cast<double>(apart);
-  const double factor = static_cast<double>(experts) /
-                        (static_cast<double>(args_.k) * tokens * tokens * static_cast<double>(apart));
-  return add_loss(routing.weights, (share * tokens_of).sum() * (factor / replicas),
-                  (sums[1] * tokens_of).sum() * (factor / (replicas * replicas)), balance.coefficient,
-                  balance.name, of);
+  const double tokens = context.tokens / static_cast<double>(sequence_count);
+  const double factor = static_cast<double>(experts) / (static_cast<double>(args_.k) * tokens * tokens *
+                                                        static_cast<double>(sequence_count));
+  return add_loss(routing.weights, (share * expert_tokens).sum() * (factor / replicas),
+                  (sums[1] * expert_tokens).sum() * (factor / (replicas * replicas)), loss.coefficient,
+                  loss.name, context);
 }
 
-at::Tensor Router::add_z_loss(const at::Tensor& weights, const at::Tensor& logits, const Losses& of) const {
+at::Tensor Router::add_z_loss(const at::Tensor& weights, const at::Tensor& logits,
+                              const LossContext& context) const {
   at::Tensor squares = log_sum_exp(logits).square();
-  if (of.filling.defined()) squares = squares.masked_fill(of.filling, 0);
-  const at::Tensor own = squares.sum() / of.tokens;
+  if (context.padding.defined()) squares = squares.masked_fill(context.padding, 0);
+  const at::Tensor own = squares.sum() / context.tokens;
   at::Tensor whole = own.detach().clone();
-  sum_parts(whole, of, "z-loss");
-  return add_loss(weights, own, whole, moe_.z_loss_coeff, "z_loss", of);
+  all_reduce_sums(whole, context, "z-loss");
+  return add_loss(weights, own, whole, moe_.z_loss_coeff, "z_loss", context);
 }
 
 void Router::finish_step() {
-  tokens_of_step_ = at::Tensor();
-  means_of_step_.clear();
-  repeated_ = 0;
-  if (!expert_bias || !taken_.defined()) return;
-  readers_.all_reduce(taken_, weight->spec.name + " / tokens of each expert").wait();
-  expert_bias->value.add_((taken_.mean() - taken_).sign_(), moe_.router_bias_update_rate);
-  taken_ = at::Tensor();
+  step_tokens_ = at::Tensor();
+  step_means_.clear();
+  recomputed_passes_ = 0;
+  if (!expert_bias || !expert_tokens_.defined()) return;
+  token_ranks_.all_reduce(expert_tokens_, weight->spec.name + " / tokens of each expert").wait();
+  expert_bias->value.add_((expert_tokens_.mean() - expert_tokens_).sign_(), moe_.router_bias_update_rate);
+  expert_tokens_ = at::Tensor();
 }
 
 }  // namespace colonnade::layers

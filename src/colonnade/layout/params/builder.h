@@ -1,5 +1,4 @@
-// How the parts of a model make their parameters: shapes, cuts and starts that they have in common. Private
-// to plan/params.
+// Builder of parameter specs with common shapes, sharding and initialization. Private to layout/params.
 #pragma once
 
 #include <algorithm>
@@ -14,10 +13,10 @@
 
 namespace colonnade::layout {
 
-/// What the parts have in common.
+/// Builds parameter specs of one model.
 class ParamBuilder {
  public:
-  /// `layers` of the residual stream, which the start of output layers depends on; 0: the model's.
+  /// `layers`: depth of the residual stream, which scales the init of output projections; 0: the model's.
   ParamBuilder(const config::Model& model, const config::Parallel& parallel, std::int64_t layers = 0)
       : m_(model),
         layers_(layers > 0 ? layers : model.num_layers),
@@ -26,46 +25,46 @@ class ParamBuilder {
     COL_CHECK(
         std::min({m_.num_layers, m_.hidden_size, m_.ffn_hidden_size, m_.num_attention_heads,
                   m_.num_query_groups, m_.kv_channels, m_.vocab_size, m_.make_vocab_size_divisible_by}) > 0,
-        "model: every size must be known; got layers {} hidden {} ffn {} heads {} groups {} head size {} "
+        "model sizes must be set; got layers {} hidden {} ffn {} heads {} groups {} head size {} "
         "vocabulary {} vocabulary divisor {}; complete the settings with config::derive",
         m_.num_layers, m_.hidden_size, m_.ffn_hidden_size, m_.num_attention_heads, m_.num_query_groups,
         m_.kv_channels, m_.vocab_size, m_.make_vocab_size_divisible_by);
   }
 
-  /// A norm of the residual stream, or of other vectors of `size` between the parallel stretches.
+  /// Norm of the residual stream, or of vectors of `size` outside tensor-parallel regions.
   [[nodiscard]] NormParams norm(const std::string& name, std::int64_t size = 0) const {
     return norm_of(name, width(size), partial_by_sequence());
   }
-  /// A norm of each head's queries or keys.
+  /// Norm of each head's queries or keys.
   [[nodiscard]] NormParams head_norm(const std::string& name) const {
     return norm_of(name, m_.kv_channels, tp_ > 1 ? AxisSet{Axis::kTp} : AxisSet{});
   }
 
-  /// W [pieces, in], cut by rows; `in` 0: the hidden size.
-  [[nodiscard]] LinearParams column(const std::string& name, const std::vector<Piece>& pieces, bool bias,
+  /// Column-parallel W [pieces, in], sharded by rows; `in` 0: the hidden size.
+  [[nodiscard]] LinearParams column(const std::string& name, const std::vector<DimSegment>& pieces, bool bias,
                                     std::int64_t in = 0) const {
     std::int64_t rows = 0;
-    for (const Piece& piece : pieces) rows += piece.size;
+    for (const DimSegment& piece : pieces) rows += piece.size;
     LinearParams p{.weight = {.name = name + ".weight",
                               .shape = {rows, width(in)},
-                              .cuts = {{.dim = 0, .pieces = pieces}},
+                              .sharded_dims = {{.dim = 0, .segments = pieces}},
                               .init = {.std = m_.init_method_std}},
                    .bias = std::nullopt};
     if (bias) {
       p.bias = ParamSpec{.name = name + ".bias",
                          .shape = {rows},
-                         .cuts = {{.dim = 0, .pieces = pieces}},
+                         .sharded_dims = {{.dim = 0, .segments = pieces}},
                          .init = Init::zeros(),
                          .weight_decay = false};
     }
     return p;
   }
 
-  /// W [h, piece], cut by columns.
-  [[nodiscard]] LinearParams row(const std::string& name, const Piece& piece) const {
+  /// Row-parallel W [h, piece], sharded by columns.
+  [[nodiscard]] LinearParams row(const std::string& name, const DimSegment& piece) const {
     LinearParams p{.weight = {.name = name + ".weight",
                               .shape = {m_.hidden_size, piece.size},
-                              .cuts = {{.dim = 1, .pieces = {piece}}},
+                              .sharded_dims = {{.dim = 1, .segments = {piece}}},
                               .init = {.std = output_std()}},
                    .bias = std::nullopt};
     if (m_.add_bias_linear) {
@@ -78,65 +77,67 @@ class ParamBuilder {
     return p;
   }
 
-  /// [vocabulary, h], cut by rows and filled up.
+  /// [vocabulary, h], sharded by rows with padding.
   [[nodiscard]] ParamSpec vocabulary(const std::string& name, double std) const {
     return {.name = name,
             .shape = {m_.vocab_size, m_.hidden_size},
-            .cuts = vocabulary_cut(),
+            .sharded_dims = vocabulary_sharding(),
             .init = {.std = std}};
   }
-  /// [vocabulary], cut and filled up alike.
+  /// [vocabulary], sharded with the same padding.
   [[nodiscard]] ParamSpec vocabulary_bias(const std::string& name) const {
     return {.name = name,
             .shape = {m_.vocab_size},
-            .cuts = vocabulary_cut(),
+            .sharded_dims = vocabulary_sharding(),
             .init = Init::zeros(),
             .weight_decay = false};
   }
 
-  /// Matrices of all experts [experts, piece, in] or [experts, h, piece], cut by experts and along `dim`.
-  [[nodiscard]] ParamSpec experts(const std::string& name, int dim, const std::vector<Piece>& pieces,
+  /// Matrices of all experts [experts, piece, in] or [experts, h, piece], sharded by experts and along `dim`.
+  [[nodiscard]] ParamSpec experts(const std::string& name, int dim, const std::vector<DimSegment>& pieces,
                                   double std) const {
     std::int64_t length = 0;
-    for (const Piece& piece : pieces) length += piece.size;
+    for (const DimSegment& piece : pieces) length += piece.size;
     const std::int64_t count = m_.moe.num_experts, h = m_.hidden_size;
     return {.name = name,
             .shape = dim == 1 ? std::vector{count, length, h} : std::vector{count, h, length},
-            .cuts = {{.dim = 0, .axis = Axis::kEp, .pieces = {{.size = count}}},
-                     {.dim = dim, .axis = Axis::kEtp, .pieces = pieces}},
-            .family = Family::kExpert,
+            .sharded_dims = {{.dim = 0, .axis = Axis::kEp, .segments = {{.size = count}}},
+                             {.dim = dim, .axis = Axis::kEtp, .segments = pieces}},
+            .param_group = ParamGroup::kExpert,
             .init = {.std = std}};
   }
 
-  /// Biases of all experts [experts, piece], cut by experts; over etp too, or whole where a sum is beneath.
-  [[nodiscard]] ParamSpec expert_bias(const std::string& name, const std::vector<Piece>& pieces,
-                                      bool whole) const {
+  /// Biases of all experts [experts, piece], sharded by experts and over etp; `replicated`: not over etp, for
+  /// biases after an etp reduction.
+  [[nodiscard]] ParamSpec expert_bias(const std::string& name, const std::vector<DimSegment>& pieces,
+                                      bool replicated) const {
     std::int64_t length = 0;
-    for (const Piece& piece : pieces) length += piece.size;
-    ParamSpec spec{.name = name,
-                   .shape = {m_.moe.num_experts, length},
-                   .cuts = {{.dim = 0, .axis = Axis::kEp, .pieces = {{.size = m_.moe.num_experts}}}},
-                   .family = Family::kExpert,
-                   .init = Init::zeros(),
-                   .weight_decay = false};
-    if (!whole) spec.cuts.push_back({.dim = 1, .axis = Axis::kEtp, .pieces = pieces});
+    for (const DimSegment& piece : pieces) length += piece.size;
+    ParamSpec spec{
+        .name = name,
+        .shape = {m_.moe.num_experts, length},
+        .sharded_dims = {{.dim = 0, .axis = Axis::kEp, .segments = {{.size = m_.moe.num_experts}}}},
+        .param_group = ParamGroup::kExpert,
+        .init = Init::zeros(),
+        .weight_decay = false};
+    if (!replicated) spec.sharded_dims.push_back({.dim = 1, .axis = Axis::kEtp, .segments = pieces});
     return spec;
   }
 
-  /// W [rows, in], the same on all ranks, for products with this rank's part of the sequence.
-  [[nodiscard]] ParamSpec whole(const std::string& name, std::int64_t rows, std::int64_t in = 0) const {
+  /// W [rows, in], replicated on tensor ranks and applied to this rank's sequence shard.
+  [[nodiscard]] ParamSpec replicated(const std::string& name, std::int64_t rows, std::int64_t in = 0) const {
     return {.name = name,
             .shape = {rows, width(in)},
             .partial = partial_by_sequence(),
             .init = {.std = m_.init_method_std}};
   }
 
-  /// A linear layer with a bias, the same on all ranks; `by_sequence`: as `whole`, else for all that each
-  /// rank has of something small.
-  [[nodiscard]] LinearParams whole_linear(const std::string& name, std::int64_t rows,
-                                          bool by_sequence) const {
+  /// Replicated linear layer with bias; `by_sequence`: applied to the sequence shard, else to the same small
+  /// input on every rank.
+  [[nodiscard]] LinearParams replicated_linear(const std::string& name, std::int64_t rows,
+                                               bool by_sequence) const {
     LinearParams p{
-        .weight = whole(name + ".weight", rows),
+        .weight = replicated(name + ".weight", rows),
         .bias =
             ParamSpec{.name = name + ".bias", .shape = {rows}, .init = Init::zeros(), .weight_decay = false}};
     if (!by_sequence) p.weight.partial = {};
@@ -156,8 +157,9 @@ class ParamBuilder {
   }
 
  private:
-  [[nodiscard]] std::vector<Cut> vocabulary_cut() const {
-    return {{.dim = 0, .pieces = {{.size = m_.vocab_size, .pad_to = m_.make_vocab_size_divisible_by * tp_}}}};
+  [[nodiscard]] std::vector<ShardedDim> vocabulary_sharding() const {
+    return {
+        {.dim = 0, .segments = {{.size = m_.vocab_size, .pad_to = m_.make_vocab_size_divisible_by * tp_}}}};
   }
   [[nodiscard]] std::int64_t width(std::int64_t given) const { return given > 0 ? given : m_.hidden_size; }
   [[nodiscard]] NormParams norm_of(const std::string& name, std::int64_t size, AxisSet partial) const {

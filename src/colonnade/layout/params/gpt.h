@@ -1,22 +1,21 @@
-// The parameters of a GPT-class model, of an encoder (BERT), or of an encoder and a decoder (T5), one
-// function per part: names, shapes, cuts, start. Layers are built from these structs; checkpoints, converters
-// and the memory plan read the same ones. Names are Megatron's global names with layer numbers:
-// "decoder.layers.3.mlp.linear_fc1.weight". Source: Megatron's core/models/{gpt,bert,T5},
-// core/transformer/{attention,mlp}.py; Shoeybi et al. 2019.
+// Parameters of GPT, BERT and T5 models, one function per module: names, shapes, sharding, initialization.
+// Layers are built from these structs; checkpoints, converters and the memory plan use the same ones. Names
+// are Megatron's global names with layer numbers: "decoder.layers.3.mlp.linear_fc1.weight". Source:
+// Megatron's core/models/{gpt,bert,T5}, core/transformer/{attention,mlp}.py; Shoeybi et al. 2019.
 //
-// Cut over tp: qkv and fc1 by rows, with their biases; proj and fc2 by columns, their biases whole;
-// word embeddings and output layer by rows of the vocabulary, filled up to a multiple of
-// make_vocab_size_divisible_by * tp. Norms and position embeddings are whole.
+// Sharded over tp: qkv and fc1 by rows with their biases; proj and fc2 by columns; word embeddings and output
+// layer by vocabulary rows, padded to a multiple of make_vocab_size_divisible_by * tp. Replicated over tp:
+// norms, position embeddings, biases of proj and fc2.
 //
-// Gradients partial over tp (each rank sees a part of the sequence, or of the heads):
-//   with sequence parallelism   norms, row-parallel biases, position embeddings
-//   always                      q and k norms: every rank normalises its own heads
-//   of a router                 with sequence parallelism: every rank routes its part of the sequence
-// Experts of a layer are one parameter, cut by experts over ep and inside each expert over etp. The biases of
-// their second product are whole on expert tensor ranks: one of them adds it, all have its whole gradient.
+// Gradients partial over tp (each rank sees a shard of the sequence, or of the heads):
+//   with sequence parallelism   norms, row-parallel biases, position embeddings, routers
+//   always                      q and k norms: every rank normalizes its own heads
+// The experts of a layer are one parameter, sharded by experts over ep and within each expert over etp.
+// Biases of the second expert GEMM are replicated over etp: one rank adds the bias, all of them have the full
+// gradient.
 //
-// A key or value head that several ranks hold (tp > query groups) is a run with several holders in
-// layout::shard; its gradient is summed over them.
+// A key or value head that several ranks replicate (tp > query groups) has several holders in layout::shard;
+// its gradient is summed over them.
 #pragma once
 
 #include <cstdint>
@@ -34,12 +33,12 @@ namespace colonnade::layout {
 
 struct AttentionParams {
   NormParams input_norm;
-  LinearParams qkv;  ///< rows [all q heads | all k groups | all v groups], cut by heads
+  LinearParams qkv;  ///< rows [all q heads | all k groups | all v groups], sharded by heads
   std::optional<NormParams> q_norm, k_norm;
-  std::optional<ParamSpec> sinks;  ///< [heads], a logit that each head's scores compete with
+  std::optional<ParamSpec> sinks;  ///< [heads], attention sink logit of each head
   LinearParams proj;
 };
-/// Attention of a decoder's tokens to those of its encoder: as many groups as heads.
+/// Cross-attention of decoder tokens to encoder outputs; as many query groups as heads.
 struct CrossAttentionParams {
   NormParams norm;
   LinearParams q;   ///< rows [heads]
@@ -48,34 +47,34 @@ struct CrossAttentionParams {
 };
 struct MlpParams {
   NormParams norm;
-  LinearParams fc1;  ///< rows [gate | up] when gated; by turns with --quick-geglu
+  LinearParams fc1;  ///< rows [gate | up] if gated; interleaved with --quick-geglu
   LinearParams fc2;
 };
-/// In place of an MLP: experts, and shared ones that every token passes.
+/// MoE layer instead of an MLP: routed experts and shared experts.
 struct MoeParams {
   NormParams norm;
   ParamSpec router;                      ///< [experts, h]
   std::optional<ParamSpec> router_bias;  ///< [experts]
-  std::optional<ParamSpec> expert_bias;  ///< [experts], moved once a step, not trained
+  std::optional<ParamSpec> expert_bias;  ///< [experts], updated once per step, not trained
   ParamSpec fc1;                         ///< [experts, gate and up, h]
   ParamSpec fc2;                         ///< [experts, h, ffn]
   std::optional<ParamSpec> fc1_bias;     ///< [experts, gate and up]
-  std::optional<ParamSpec> fc2_bias;     ///< [experts, h], whole on expert tensor ranks
+  std::optional<ParamSpec> fc2_bias;     ///< [experts, h], replicated over etp
   std::optional<LinearParams> shared_fc1, shared_fc2;
   std::optional<ParamSpec> shared_gate;  ///< [1, h]
 };
 struct LayerParams {
   std::variant<AttentionParams, LatentAttentionParams> attention;
-  std::optional<NormParams> post_attention_norm;  ///< of what attention gives
-  std::optional<CrossAttentionParams> cross;      ///< of a decoder that has an encoder
+  std::optional<NormParams> post_attention_norm;  ///< norm of the attention output
+  std::optional<CrossAttentionParams> cross;      ///< decoder layers of encoder-decoder models
   std::variant<MlpParams, MoeParams> mlp;
-  std::optional<NormParams> post_mlp_norm;  ///< of what the MLP gives
-  std::optional<NormParams> final_norm;     ///< behind the last layer of an encoder
+  std::optional<NormParams> post_mlp_norm;  ///< norm of the MLP output
+  std::optional<NormParams> final_norm;     ///< after the last encoder layer
 };
-/// One further token that training predicts: x = W [norm(embedding) | norm(hidden)], then a layer.
-struct PredictionParams {
+/// Multi-token prediction (MTP) layer: x = W [norm(embedding) | norm(hidden)], then a transformer layer.
+struct MtpLayerParams {
   NormParams enorm, hnorm;
-  ParamSpec eh_proj;  ///< [h, 2 h], the same on all tensor ranks
+  ParamSpec eh_proj;  ///< [h, 2 h], replicated over tp
   LayerParams layer;
   NormParams final_norm;
 };
@@ -86,14 +85,15 @@ struct EmbeddingParams {
 };
 struct FinalParams {
   NormParams norm;
-  std::vector<PredictionParams> predictions;  ///< one per further token
+  std::vector<MtpLayerParams> mtp_layers;  ///< one per MTP layer
 };
-/// What logits are made of in a BERT: norm(gelu(dense x)). The same on all tensor ranks.
+/// BERT's LM head transform before the output layer: norm(gelu(dense x)). Replicated over tp.
 struct TransformParams {
   LinearParams dense;  ///< [h, h]
   NormParams norm;
 };
-/// Of the first token, whether the two parts of its sample are swapped; the same on all tensor ranks.
+/// BERT's binary head: whether the two segments of the sample are swapped, from the first token. Replicated
+/// over tp.
 struct BinaryHeadParams {
   LinearParams pooler;  ///< [h, h]
   LinearParams head;    ///< [2, h]
@@ -105,31 +105,32 @@ struct HeadParams {
   std::optional<BinaryHeadParams> binary;
 };
 
-/// The model must be complete (config::derive): every size above 0. Throws Error otherwise.
+/// Embedding parameters. The model must be complete (config::derive), with every size above 0; throws Error
+/// otherwise.
 EmbeddingParams embedding_params(const config::Model& model, const config::Parallel& parallel);
-/// `layer` is the 0-based global number, those of an encoder first.
+/// Parameters of a layer; `layer` is the 0-based global number, encoder layers first.
 LayerParams layer_params(const config::Model& model, const config::Parallel& parallel, std::int64_t layer);
 FinalParams final_params(const config::Model& model, const config::Parallel& parallel);
 HeadParams head_params(const config::Model& model, const config::Parallel& parallel);
-/// [buckets, heads], cut by heads: the bias of each distance, which all layers of the encoder, or of the
-/// decoder, read. Empty without relative positions.
+/// Relative position bias [buckets, heads], sharded by heads and shared by all encoder layers or by all
+/// decoder layers. Empty without relative positions.
 std::optional<ParamSpec> relative_bias(const config::Model& model, bool encoder);
 
-/// Whether the tokens of `layer` see those behind them too.
-bool sees_both_ways(const config::Model& model, std::int64_t layer);
+/// Whether `layer` has bidirectional attention.
+bool is_bidirectional(const config::Model& model, std::int64_t layer);
 
-/// Which layers have experts in place of their MLP; all false without --num-experts. Throws Error where
-/// --moe-layer-freq cannot be read, which rules::check tells before.
+/// Whether each layer is an MoE layer; all false without --num-experts. Throws Error for an invalid
+/// --moe-layer-freq, which rules::check reports before.
 std::vector<bool> layers_with_experts(const config::Model& model);
 
-/// How many earlier tokens a token of `layer` sees; 0: all. Throws Error where --window-attn-skip-freq cannot
-/// be read, which rules::check tells before.
-std::int64_t window_of(const config::Model& model, std::int64_t layer);
+/// Sliding window of `layer` in earlier tokens; 0: no window. Throws Error for an invalid
+/// --window-attn-skip-freq, which rules::check reports before.
+std::int64_t attention_window(const config::Model& model, std::int64_t layer);
 
-/// Every parameter of the model once, in block order: embedding, layers, final norm, head.
+/// All parameters of the model, in block order: embedding, layers, final norm, head.
 std::vector<ParamSpec> model_params(const config::Model& model, const config::Parallel& parallel);
 
-// for_each(part, f) calls f(spec) for each parameter that exists, in the order of the struct.
+// for_each(params, f) calls f(spec) for each existing parameter, in the order of the struct.
 template <typename F>
 void for_each(const AttentionParams& p, F&& f) {
   for_each(p.input_norm, f);
@@ -176,7 +177,7 @@ void for_each(const LayerParams& p, F&& f) {
   for_each(p.final_norm, f);
 }
 template <typename F>
-void for_each(const PredictionParams& p, F&& f) {
+void for_each(const MtpLayerParams& p, F&& f) {
   for_each(p.enorm, f);
   for_each(p.hnorm, f);
   for_each(p.eh_proj, f);
@@ -192,7 +193,7 @@ void for_each(const EmbeddingParams& p, F&& f) {
 template <typename F>
 void for_each(const FinalParams& p, F&& f) {
   for_each(p.norm, f);
-  for (const PredictionParams& prediction : p.predictions) for_each(prediction, f);
+  for (const MtpLayerParams& prediction : p.mtp_layers) for_each(prediction, f);
 }
 template <typename F>
 void for_each(const TransformParams& p, F&& f) {

@@ -9,24 +9,25 @@ LatentAttentionParams latent_attention_params(const ParamBuilder& build, const s
   const config::Model& m = build.model();
   const config::LatentAttention& latent = m.latent;
   const std::int64_t n = m.num_attention_heads, q = latent.q_lora_rank;
-  const std::int64_t query = latent.qk_head_dim + latent.qk_pos_emb_head_dim;
-  const std::int64_t key_value = latent.qk_head_dim + latent.v_head_dim;
+  const std::int64_t query_size = latent.qk_head_dim + latent.qk_pos_emb_head_dim;
+  const std::int64_t key_value_size = latent.qk_head_dim + latent.v_head_dim;
   const std::string name = layer + ".self_attention.";
-  const std::vector<Piece> queries{{.size = n * query, .unit = query}};
+  const std::vector<DimSegment> queries{{.size = n * query_size, .unit = query_size}};
   LatentAttentionParams p{
       .input_norm = build.norm(layer + ".input_layernorm"),
       .q_down = std::nullopt,
       .q_norm = std::nullopt,
       .q_up = q > 0 ? build.column(name + "linear_q_up_proj", queries, false, q)
                     : build.column(name + "linear_q_proj", queries, false),
-      .kv_down =
-          build.whole(name + "linear_kv_down_proj.weight", latent.kv_lora_rank + latent.qk_pos_emb_head_dim),
+      .kv_down = build.replicated(name + "linear_kv_down_proj.weight",
+                                  latent.kv_lora_rank + latent.qk_pos_emb_head_dim),
       .kv_norm = std::nullopt,
-      .kv_up = build.column(name + "linear_kv_up_proj", {{.size = n * key_value, .unit = key_value}}, false,
-                            latent.kv_lora_rank),
+      .kv_up =
+          build.column(name + "linear_kv_up_proj", {{.size = n * key_value_size, .unit = key_value_size}},
+                       false, latent.kv_lora_rank),
       .proj = build.row(name + "linear_proj", {.size = n * latent.v_head_dim, .unit = latent.v_head_dim}),
   };
-  if (q > 0) p.q_down = build.whole(name + "linear_q_down_proj.weight", q);
+  if (q > 0) p.q_down = build.replicated(name + "linear_q_down_proj.weight", q);
   if (!m.qk_layernorm) return p;
   if (q > 0) p.q_norm = build.norm(name + "q_layernorm", q);
   p.kv_norm = build.norm(name + "kv_layernorm", latent.kv_lora_rank);

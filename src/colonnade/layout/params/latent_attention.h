@@ -1,13 +1,12 @@
-// The parameters of multi-latent attention. Letters: n heads, d channels of a head of queries and keys
-// without and r with position, v of values; q and c the widths of the vectors that queries, and keys and
-// values, are made of.
+// Parameters of multi-latent attention (MLA). Letters: n heads; per head d query/key channels without
+// position, r rotary channels, v value channels; q and c are the ranks of the query latent and of the
+// key/value latent.
 //
-// Down projections are whole on every tensor rank, as are the norms behind them: each rank computes them for
-// the tokens it has between the parallel stretches. With sequence parallelism these are a part of all, so
-// their gradients are partial over tp; without it, every rank computes the same whole gradient, because the
-// gradients of the narrow vectors are summed over tp where the parallel stretch begins. Up projections are
-// cut by heads.
-// Source: Megatron's core/transformer/multi_latent_attention.py; DeepSeek-V2 2024.
+// Down projections and the norms after them are replicated over tp: each rank computes them for its tokens
+// outside the tensor-parallel region. With sequence parallelism that is a shard of the tokens, so their
+// gradients are partial over tp; without it every rank computes the same full gradient, because the latents'
+// gradients are all-reduced over tp at the start of the tensor-parallel region. Up projections are sharded by
+// heads. Source: Megatron's core/transformer/multi_latent_attention.py; DeepSeek-V2 2024.
 #pragma once
 
 #include <optional>
@@ -21,16 +20,16 @@ class ParamBuilder;
 
 struct LatentAttentionParams {
   NormParams input_norm;
-  std::optional<ParamSpec> q_down;    ///< [q, h]; empty: queries are made of the hidden state
-  std::optional<NormParams> q_norm;   ///< [q], with --qk-layernorm
-  LinearParams q_up;                  ///< rows [n heads of (d | r)], of q or h columns
-  ParamSpec kv_down;                  ///< rows [c | r]: the vector, and the turning channels of all keys
+  std::optional<ParamSpec> q_down;   ///< [q, h]; empty: queries are projected from the hidden state
+  std::optional<NormParams> q_norm;  ///< [q], with --qk-layernorm
+  LinearParams q_up;                 ///< rows [n heads of (d | r)], q or h columns
+  ParamSpec kv_down;  ///< rows [c | r]: key/value latent and the rotary key channels shared by all heads
   std::optional<NormParams> kv_norm;  ///< [c], with --qk-layernorm
-  LinearParams kv_up;                 ///< rows [n heads of (d | v)], of c columns
+  LinearParams kv_up;                 ///< rows [n heads of (d | v)], c columns
   LinearParams proj;                  ///< [h, n v]
 };
 
-/// `layer` is the name in front, "decoder.layers.3".
+/// Parameters of a layer; `layer` is the name prefix, "decoder.layers.3".
 LatentAttentionParams latent_attention_params(const ParamBuilder& build, const std::string& layer);
 
 template <typename F>

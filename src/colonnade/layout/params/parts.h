@@ -1,4 +1,4 @@
-// What the parameters of all layers are made of, and the walk over them.
+// Parameter structs common to all layers, and for_each over them.
 #pragma once
 
 #include <optional>
@@ -16,7 +16,8 @@ struct LinearParams {
   std::optional<ParamSpec> bias;
 };
 
-/// Calls f(spec) for each parameter that exists, in the order of the struct. Every kind of part has one.
+/// Calls f(spec) for each existing parameter, in the order of the struct. Every parameter struct has an
+/// overload.
 template <typename F>
 void for_each(const ParamSpec& spec, F&& f) {
   f(spec);

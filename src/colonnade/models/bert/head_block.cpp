@@ -1,7 +1,7 @@
 // See head_block.h.
 #include "colonnade/models/bert/head_block.h"
 
-#include "colonnade/layers/regions.h"
+#include "colonnade/layers/mappings.h"
 #include "colonnade/layout/params/gpt.h"
 #include "colonnade/models/gpt/final_states.h"
 #include "colonnade/ops/activation.h"
@@ -17,23 +17,23 @@ HeadBlock::HeadBlock(const config::Model& model, const config::Parallel& paralle
   if (params.transform)
     transform_ = std::make_unique<Transform>(Transform{.dense = {params.transform->dense, context},
                                                        .norm = {params.transform->norm, model, context}});
-  own_output_ = context.make(params.output);
+  output_weight_ = context.make(params.output);
   output_bias_ = context.make(params.output_bias);
   if (params.binary)
     binary_ = std::make_unique<Binary>(
         Binary{.pooler = {params.binary->pooler, context}, .head = {params.binary->head, context}});
-  if (own_output_) return;
-  own_word_ = gpt::copy_of_words(model, parallel, context, word);
-  word_ = own_word_ ? own_word_.get() : word;
+  if (output_weight_) return;
+  word_copy_ = gpt::copy_of_word_embeddings(model, parallel, context, word);
+  word_table_ = word_copy_ ? word_copy_.get() : word;
 }
 
-at::Tensor HeadBlock::transformed(const at::Tensor& h) const {
+at::Tensor HeadBlock::mlm_transform(const at::Tensor& h) const {
   if (!transform_) return h;
   return transform_->norm.forward(ops::activate(transform_->dense.forward(h), config::Activation::kGeluErf));
 }
 
-at::Tensor HeadBlock::order_loss(const at::Tensor& h, const tensor::Pass& pass) const {
-  const at::Tensor first = layers::first_row(h, tp_, sequence_parallel_);
+at::Tensor HeadBlock::sentence_order_loss(const at::Tensor& h, const tensor::Pass& pass) const {
+  const at::Tensor first = layers::first_token(h, tp_, sequence_parallel_);
   const at::Tensor logits = binary_->head.forward(binary_->pooler.forward(first).tanh());
   const bool wide = logits.scalar_type() == at::kDouble;
   return at::cross_entropy_loss(wide ? logits : logits.to(at::kFloat), pass.batch.at("swapped"), {},
@@ -41,13 +41,13 @@ at::Tensor HeadBlock::order_loss(const at::Tensor& h, const tensor::Pass& pass) 
 }
 
 at::Tensor HeadBlock::forward(const at::Tensor& x, const tensor::Pass& pass) {
-  const layers::OutputLayer output{own_output_ ? own_output_.get() : word_, output_bias_.get()};
+  const layers::OutputLayer output{output_weight_ ? output_weight_.get() : word_table_, output_bias_.get()};
   const at::Tensor h = norm_.forward(x);
   if (pass.output == tensor::Output::kLogits)
-    return layers::vocab_logits(transformed(h), output, tp_, sequence_parallel_);
-  const at::Tensor order = binary_ ? order_loss(h, pass) : at::Tensor();
+    return layers::vocab_logits(mlm_transform(h), output, tp_, sequence_parallel_);
+  const at::Tensor order = binary_ ? sentence_order_loss(h, pass) : at::Tensor();
   const at::Tensor losses =
-      layers::vocab_loss(transformed(h), output, pass.batch.at("labels"), tp_, sequence_parallel_);
+      layers::vocab_loss(mlm_transform(h), output, pass.batch.at("labels"), tp_, sequence_parallel_);
   return binary_ ? at::cat({losses, order.unsqueeze(1)}, 1) : losses;
 }
 
@@ -58,18 +58,18 @@ std::vector<tensor::Parameter*> HeadBlock::parameters() {
     transform_->dense.add_parameters(all);
     layers::collect(all, {transform_->norm.weight.get(), transform_->norm.bias.get()});
   }
-  layers::collect(all, {own_output_.get(), output_bias_.get()});
+  layers::collect(all, {output_weight_.get(), output_bias_.get()});
   if (binary_) {
     binary_->pooler.add_parameters(all);
     binary_->head.add_parameters(all);
   }
-  layers::collect(all, {own_word_.get()});
+  layers::collect(all, {word_copy_.get()});
   return all;
 }
 
-std::vector<tensor::Parameter*> HeadBlock::reads() {
-  if (word_ == nullptr || own_word_) return {};
-  return {word_};
+std::vector<tensor::Parameter*> HeadBlock::shared_parameters() {
+  if (word_table_ == nullptr || word_copy_) return {};
+  return {word_table_};
 }
 
 }  // namespace colonnade::models::bert

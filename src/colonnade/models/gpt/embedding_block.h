@@ -1,4 +1,4 @@
-// The front of a GPT.
+// Embedding block of a GPT.
 #pragma once
 
 #include <vector>
@@ -8,7 +8,7 @@
 
 namespace colonnade::models::gpt {
 
-/// The rows of a batch's `tokens` [b, s], as layers::Embedding gives them; its input is not read.
+/// layers::Embedding of the batch's `tokens` [b, s]; ignores its input.
 class EmbeddingBlock : public tensor::Block {
  public:
   EmbeddingBlock(const config::Model& model, const config::Parallel& parallel, const layers::Context& context)

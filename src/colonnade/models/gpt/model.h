@@ -1,5 +1,5 @@
-// The GPT family as a list of blocks: embedding, transformer layers, head. Llama, Mistral, GPT-2 and
-// their kin are settings of it (config::Model).
+// GPT as a list of blocks: embedding, transformer layers, head. Llama, Mistral, GPT-2 and similar decoders
+// differ by settings (config::Model).
 #pragma once
 
 #include <memory>
@@ -13,15 +13,15 @@
 
 namespace colonnade::models::gpt {
 
-/// All virtual stages of this rank with initial values, in chunk order. `blocks` says what each holds. They
-/// read of a batch: `tokens` [b, s]; `position_ids`, `labels`, `attention_mask`, `samples` where needed. They
-/// hand on [s, b, h], in training from the layers of further tokens on 1 + D of them one after the other
-/// (layout::StageBlocks::states_out); the last one gives loss [b, s] (Output::kLoss) or logits
-/// [b, s, vocabulary] (Output::kLogits).
+/// All virtual stages of this rank with initial values, in model chunk order; `blocks` lists their contents.
+/// Batch keys read: `tokens` [b, s]; `position_ids`, `labels`, `attention_mask`, `samples` if needed.
+/// Activations between stages are [s, b, h]; in training, stages after the MTP layers pass 1 + D of them
+/// concatenated (layout::StageBlocks::states_out). The last stage returns loss [b, s] (Output::kLoss) or
+/// logits [b, s, vocabulary] (Output::kLogits).
 ///
-/// Where the end of the model reads the embedding's table (tied embeddings, multi-token prediction) all of a
-/// rank read the same; a rank without the embedding holds a copy (Parameter::is_copy) whose gradient is
-/// summed with the first stage's.
+/// The final stage may read the word embedding table (tied embeddings, multi-token prediction). All readers
+/// on a rank share one table; a rank without the embedding holds a copy (Parameter::is_tied_copy), whose
+/// gradient is all-reduced with the first stage's.
 std::vector<tensor::Stage> build(const std::vector<layout::StageBlocks>& blocks, const config::Model& model,
                                  const config::Parallel& parallel, const layers::Context& context,
                                  std::int64_t max_sequence);

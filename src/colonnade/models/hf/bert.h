@@ -1,4 +1,4 @@
-// config.json of BERT, both ways. Private to models/hf.
+// Reads and writes config.json of BERT. Private to models/hf.
 #pragma once
 
 #include <string>
@@ -9,11 +9,11 @@
 
 namespace colonnade::models::hf {
 
-/// Of a model whose family is Family::kBert, without its type of weights: BertForPreTraining with a binary
-/// head, else BertForMaskedLM.
+/// config.json of a Family::kBert model, without torch_dtype: BertForPreTraining with a binary head, else
+/// BertForMaskedLM.
 nlohmann::json bert_config(const config::Model& model);
 
-/// Faults for what our BERT does not have. `tensors` as in settings_of.
+/// Reports features that our BERT lacks as faults. `tensors` as in settings_of.
 void read_bert(Keys& keys, const std::vector<std::string>& tensors, Settings& settings);
 
 }  // namespace colonnade::models::hf

@@ -38,7 +38,7 @@ json yarn_scaling(const config::Model& m) {
 }
 
 json rope_scaling(const config::Model& m) {
-  if (m.yarn() && (!m.latent.enabled || m.rotary_scaling_factor > 1)) return yarn_scaling(m);
+  if (m.uses_yarn() && (!m.latent.enabled || m.rotary_scaling_factor > 1)) return yarn_scaling(m);
   if (m.latent.enabled) return nullptr;
   if (m.use_rope_scaling)
     return {{"rope_type", "llama3"},
@@ -51,36 +51,36 @@ json rope_scaling(const config::Model& m) {
   return nullptr;
 }
 
-/// What config.json calls the families with Llama's layers.
-struct Called {
+/// model_type and class of the Llama-like families.
+struct HfClass {
   Family family;
   const char* type;
   const char* architecture;
 };
-constexpr Called kLlamaLike[] = {{Family::kLlama, "llama", "LlamaForCausalLM"},
-                                 {Family::kMistral, "mistral", "MistralForCausalLM"},
-                                 {Family::kQwen2, "qwen2", "Qwen2ForCausalLM"},
-                                 {Family::kQwen3, "qwen3", "Qwen3ForCausalLM"},
-                                 {Family::kMixtral, "mixtral", "MixtralForCausalLM"},
-                                 {Family::kQwen3Moe, "qwen3_moe", "Qwen3MoeForCausalLM"},
-                                 {Family::kGptOss, "gpt_oss", "GptOssForCausalLM"},
-                                 {Family::kGemma2, "gemma2", "Gemma2ForCausalLM"},
-                                 {Family::kGemma3, "gemma3_text", "Gemma3ForCausalLM"},
-                                 {Family::kDeepseekV3, "deepseek_v3", "DeepseekV3ForCausalLM"}};
+constexpr HfClass kLlamaLike[] = {{Family::kLlama, "llama", "LlamaForCausalLM"},
+                                  {Family::kMistral, "mistral", "MistralForCausalLM"},
+                                  {Family::kQwen2, "qwen2", "Qwen2ForCausalLM"},
+                                  {Family::kQwen3, "qwen3", "Qwen3ForCausalLM"},
+                                  {Family::kMixtral, "mixtral", "MixtralForCausalLM"},
+                                  {Family::kQwen3Moe, "qwen3_moe", "Qwen3MoeForCausalLM"},
+                                  {Family::kGptOss, "gpt_oss", "GptOssForCausalLM"},
+                                  {Family::kGemma2, "gemma2", "Gemma2ForCausalLM"},
+                                  {Family::kGemma3, "gemma3_text", "Gemma3ForCausalLM"},
+                                  {Family::kDeepseekV3, "deepseek_v3", "DeepseekV3ForCausalLM"}};
 
 json layer_types(const config::Model& m) {
   json types = json::array();
   for (std::int64_t i = 0; i < m.num_layers; ++i)
-    types.push_back(layout::window_of(m, i) > 0 ? "sliding_attention" : "full_attention");
+    types.push_back(layout::attention_window(m, i) > 0 ? "sliding_attention" : "full_attention");
   return types;
 }
 
-/// Theirs counts the token itself.
+/// Transformers' window includes the token itself.
 json sliding_window(const config::Model& m) { return m.window_size > 0 ? json(m.window_size + 1) : json(); }
 
-/// The same of a class that cannot compute without a window; its layer_types say which layers have it.
-json window_of_kinds(const config::Model& m, std::int64_t usual) {
-  return m.window_size > 0 ? sliding_window(m) : json(usual);
+/// sliding_window for classes that require one; their layer_types select the layers.
+json required_window(const config::Model& m, std::int64_t default_value) {
+  return m.window_size > 0 ? sliding_window(m) : json(default_value);
 }
 
 json gemma(const config::Model& m) {
@@ -88,15 +88,15 @@ json gemma(const config::Model& m) {
   return {{"attention_bias", false},
           {"hidden_act", "gelu_pytorch_tanh"},
           {"hidden_activation", "gelu_pytorch_tanh"},
-          {"sliding_window", window_of_kinds(m, 4096)},
+          {"sliding_window", required_window(m, 4096)},
           {"layer_types", layer_types(m)},
           {"query_pre_attn_scalar", static_cast<std::int64_t>(*m.query_pre_attn_scalar)},
           {"attn_logit_softcapping", cap(m.attn_logit_softcapping)},
           {"final_logit_softcapping", cap(m.final_logit_softcapping)}};
 }
 
-/// What a family's config.json has besides what all with Llama's layers have.
-json particulars(const config::Model& m, Family family) {
+/// Keys of a family beyond those of all Llama-like families.
+json family_keys(const config::Model& m, Family family) {
   switch (family) {
     case Family::kMistral:
       return {{"sliding_window", sliding_window(m)}};
@@ -111,7 +111,7 @@ json particulars(const config::Model& m, Family family) {
               {"num_experts_per_tok", m.moe.router_topk}};
     case Family::kGptOss:
       return {{"attention_bias", true},
-              {"sliding_window", window_of_kinds(m, 128)},
+              {"sliding_window", required_window(m, 128)},
               {"layer_types", layer_types(m)},
               {"intermediate_size", m.moe.ffn_hidden_size},
               {"num_local_experts", m.moe.num_experts},
@@ -147,9 +147,9 @@ json particulars(const config::Model& m, Family family) {
 }
 
 json llama_config(const config::Model& m, Family family) {
-  const Called& called = *std::ranges::find(kLlamaLike, family, &Called::family);
-  json c = {{"architectures", {called.architecture}},
-            {"model_type", called.type},
+  const HfClass& hf_class = *std::ranges::find(kLlamaLike, family, &HfClass::family);
+  json c = {{"architectures", {hf_class.architecture}},
+            {"model_type", hf_class.type},
             {"hidden_act", "silu"},
             {"hidden_size", m.hidden_size},
             {"intermediate_size", m.ffn_hidden_size},
@@ -165,8 +165,8 @@ json llama_config(const config::Model& m, Family family) {
             {"initializer_range", m.init_method_std},
             {"attention_dropout", m.attention_dropout},
             {"tie_word_embeddings", !m.untie_embeddings_and_output_weights}};
-  c.update(particulars(m, family));
-  // GPT-OSS's class takes no scaling for its own YaRN.
+  c.update(family_keys(m, family));
+  // GPT-OSS's class reads null as its default YaRN.
   if (family == Family::kGptOss && c["rope_scaling"].is_null())
     c["rope_scaling"] = {{"rope_type", "default"}};
   return c;

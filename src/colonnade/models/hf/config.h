@@ -1,4 +1,4 @@
-// Hugging Face's config.json and our model settings, both ways.
+// Conversion between Hugging Face's config.json and our model settings.
 #pragma once
 
 #include <map>
@@ -10,19 +10,18 @@
 
 namespace colonnade::models::hf {
 
-/// Of GELU's quick form, as config.json has it (swiglu_alpha).
+/// swiglu_alpha of quick GELU in config.json.
 inline constexpr double kQuickAlpha = 1.702;
 
-/// model_type of a config.json; "" where it has none that is a text.
+/// model_type of a config.json; "" if it is missing or no string.
 std::string model_type_of(const nlohmann::json& config);
 
-/// config.json of a model that family_of() can express; null for others.
+/// config.json of `model`; null if no Family can express it.
 nlohmann::json config_of(const config::Model& model);
 
-/// The settings (keys of the schema) that a config.json of a model of a Family stands for, as Transformers
-/// 4 or 5 writes it. `tensors`: names in the checkpoint, where they are known; a BERT whose sentence-order
-/// head is among them has one, whatever config.json names. Throws ConfigError for other architectures and for
-/// switches that our models do not have.
+/// Settings (schema keys) equivalent to a Family's config.json as Transformers 4 or 5 writes it. `tensors`:
+/// tensor names of the checkpoint, if known; a BERT with the tensors of a sentence-order head gets one,
+/// whatever config.json says. Throws ConfigError for unsupported architectures and features.
 std::map<std::string, std::string> settings_of(const nlohmann::json& config, const std::string& source,
                                                const std::vector<std::string>& tensors = {});
 

@@ -22,14 +22,14 @@ namespace {
 
 using nlohmann::json;
 
-/// What is read, and where it goes.
-struct Reading {
+/// Source and destination of reading a config.json.
+struct ReadContext {
   Keys& keys;
   Faults& faults;
   Settings& settings;
 };
 
-/// The families whose blocks are Llama's, with the defaults of their configuration classes.
+/// A family with Llama's blocks and the defaults of its configuration class.
 struct LlamaLike {
   std::string_view type;
   SizeDefaults sizes;
@@ -51,17 +51,16 @@ const LlamaLike* find_llama_like(std::string_view type) {
   return found == kFamilies.end() ? nullptr : found;
 }
 
-/// Experts of a token. `over_chosen`: their weights are the softmax over the chosen ones alone.
-std::int64_t read_topk(Keys& keys, std::int64_t usual, bool over_chosen) {
-  const std::int64_t topk = keys.integer("num_experts_per_tok", usual);
+/// Top k of the router. `over_chosen`: weights are the softmax over the chosen experts.
+std::int64_t read_topk(Keys& keys, std::int64_t default_value, bool over_chosen) {
+  const std::int64_t topk = keys.integer("num_experts_per_tok", default_value);
   if (over_chosen && topk == 1)
-    keys.fault("num_experts_per_tok", "must be at least 2: the weight of one expert alone is always 1 here",
+    keys.fault("num_experts_per_tok", "must be at least 2: a single chosen expert always has weight 1",
                json(topk));
   return topk;
 }
 
-/// Weights of the losses that keep experts busy (router_aux_loss_coef) and the router's jitter belong to a
-/// training.
+/// Load-balancing loss weights (router_aux_loss_coef) and router jitter are training settings and not read.
 void read_experts(Keys& keys, bool mixtral, const Sizes& sizes, Settings& s) {
   keys.alias("num_experts", "num_local_experts");
   s["num_experts"] = text(keys.integer("num_experts", mixtral ? 8 : 128, 1, kMostExperts));
@@ -73,13 +72,13 @@ void read_experts(Keys& keys, bool mixtral, const Sizes& sizes, Settings& s) {
   s["moe_layer_freq"] = mixtral ? "1" : read_layer_freq(keys, sizes.layers);
 }
 
-void read_llama_like(const LlamaLike& family, Reading r) {
+void read_llama_like(const LlamaLike& family, ReadContext r) {
   auto& [keys, faults, s] = r;
   const std::string_view type = family.type;
   const bool deepseek = type == "deepseek_v3" || type == "kimi_k2";
   const Sizes sizes = read_sizes(keys, deepseek ? deepseek_sizes(keys, family.sizes) : family.sizes, s);
   keys.only("hidden_act", {"silu", "swish"});
-  keys.only("activation", {"swiglu"});  // the same in other words, beside hidden_act
+  keys.only("activation", {"swiglu"});  // redundant with hidden_act
   s["activation"] = "swiglu";
   s["add_bias_linear"] = "false";
   s["qk_layernorm"] = text(type.starts_with("qwen3"));
@@ -90,7 +89,7 @@ void read_llama_like(const LlamaLike& family, Reading r) {
   if (type == "qwen2") keys.only("attention_bias", {true, false});
   if (type == "qwen2") keys.only("qkv_bias", {true});
   if (type.starts_with("qwen3")) keys.only("use_qk_norm", {true});
-  if (type.starts_with("qwen")) refuse_qwen_windows(keys, type == "qwen3_moe", sizes.layers);
+  if (type.starts_with("qwen")) reject_qwen_windows(keys, type == "qwen3_moe", sizes.layers);
   if (type == "mistral") read_window_everywhere(keys, 4096, sizes.layers, s);
   if (type == "mixtral") read_window_everywhere(keys, std::nullopt, sizes.layers, s);
   if (type == "llama" || deepseek) require_layer_types(keys, "full_attention", sizes.layers);
@@ -98,9 +97,9 @@ void read_llama_like(const LlamaLike& family, Reading r) {
   if (type == "mixtral" || type == "qwen3_moe") read_experts(keys, type == "mixtral", sizes, s);
 }
 
-void read_gpt_oss(Reading r) {
+void read_gpt_oss(ReadContext r) {
   auto& [keys, faults, s] = r;
-  constexpr std::int64_t kExperts = 4;  // of a token
+  constexpr std::int64_t kDefaultTopk = 4;
   const Sizes sizes = read_sizes(keys, {201088, 2880, 2880, 36, 64, 8, 131072, 64, 1e-5}, s);
   const json yarn = {{"rope_type", "yarn"}, {"factor", 32.0},    {"beta_fast", 32.0},
                      {"beta_slow", 1.0},    {"truncate", false}, {"original_max_position_embeddings", 4096}};
@@ -112,11 +111,11 @@ void read_gpt_oss(Reading r) {
   keys.only("swiglu_alpha", {kQuickAlpha});
   keys.alias("num_experts", "num_local_experts");
   const json experts = keys.any("experts_per_token");
-  if (!keys.has("num_experts_per_tok") && !experts.is_null() && experts != kExperts)
-    keys.fault(
-        "experts_per_token",
-        fmt::format("must be {} without num_experts_per_tok, which alone Transformers reads", kExperts),
-        experts, "write num_experts_per_tok");
+  if (!keys.has("num_experts_per_tok") && !experts.is_null() && experts != kDefaultTopk)
+    keys.fault("experts_per_token",
+               fmt::format("must be {} without num_experts_per_tok, the only key that Transformers reads",
+                           kDefaultTopk),
+               experts, "write num_experts_per_tok");
   keys.alias("num_experts_per_tok", "experts_per_token");
   const auto length = s.find("yarn_original_max_position_embeddings");
   if (length != s.end()) keys.only("initial_context_length", {std::stoll(length->second)});
@@ -126,7 +125,7 @@ void read_gpt_oss(Reading r) {
                    {"add_bias_linear", "true"},
                    {"softmax_type", "learnable"},
                    {"num_experts", text(keys.integer("num_experts", 128, 1, kMostExperts))},
-                   {"moe_router_topk", text(read_topk(keys, kExperts, true))},
+                   {"moe_router_topk", text(read_topk(keys, kDefaultTopk, true))},
                    {"moe_router_score_function", "softmax"},
                    {"moe_router_pre_softmax", "false"},
                    {"moe_ffn_hidden_size", text(sizes.intermediate)},
@@ -134,7 +133,7 @@ void read_gpt_oss(Reading r) {
 }
 
 /// Gemma 2, and the text model of Gemma 3.
-void read_gemma(Reading r, bool third) {
+void read_gemma(ReadContext r, bool third) {
   auto& [keys, faults, s] = r;
   SizeDefaults defaults = {256000, 2304, 9216, 26, 8, 4, 8192, 256, 1e-6, true};
   if (third) defaults.vocab_size = 262208;
@@ -149,11 +148,11 @@ void read_gemma(Reading r, bool third) {
                    {"sandwich_norm", "true"},
                    {"scale_embeddings", "true"},
                    {"query_pre_attn_scalar", text(keys.real("query_pre_attn_scalar", 256))}});
-  const auto cap = [&given = keys](const char* key, std::optional<double> usual) {
-    return text(given.real_or_null(key, usual, {.least = 1e-6}).value_or(0));
+  const auto cap = [&given = keys](const char* key, std::optional<double> default_value) {
+    return text(given.real_or_null(key, default_value, {.least = 1e-6}).value_or(0));
   };
   s["final_logit_softcapping"] = cap("final_logit_softcapping", third ? std::nullopt : std::optional(30.0));
-  // The pattern is of files without layer_types; newer ones keep it under a name that nothing reads.
+  // Only files without layer_types use the pattern; newer ones keep it under a name that nothing reads.
   const std::int64_t pattern = third ? keys.integer("sliding_window_pattern", 6) : 2;
   if (keys.any("layer_types").is_null()) keys.only("_sliding_window_pattern", {pattern});
   static constexpr std::string_view kPattern[] = {"_sliding_window_pattern"};
@@ -170,7 +169,7 @@ void read_gemma(Reading r, bool third) {
   read_positions(keys, rope, faults, s);
 }
 
-void read_family(const std::string& type, Reading r, const std::vector<std::string>& tensors) {
+void read_family(const std::string& type, ReadContext r, const std::vector<std::string>& tensors) {
   if (type == "gpt2") return read_gpt2(r.keys, r.settings);
   if (type == "t5") return read_t5(r.keys, r.settings);
   if (type == "bert") return read_bert(r.keys, tensors, r.settings);
@@ -186,15 +185,15 @@ void read_family(const std::string& type, Reading r, const std::vector<std::stri
   r.faults.require_none();
 }
 
-/// A file whose values are each read, but together make a model that no family has.
+/// A fault if the values, each valid alone, describe a model that no family can express.
 void require_family(const Settings& settings, const std::string& type, const std::string& source,
                     Faults& faults) {
   config::Run run;
   config::fill(run, settings, source);
   config::derive(run);
   if (family_of(run.model)) return;
-  faults.add("its values must together describe a model that the class of its model_type has",
-             fmt::format("model_type {} with values that no family here has", type));
+  faults.add("combined values must describe a model that the class of model_type has",
+             fmt::format("model_type {} with values that no supported family has", type));
   faults.require_none();
 }
 
@@ -209,7 +208,7 @@ std::string model_type_of(const json& config) {
 Settings settings_of(const json& config, const std::string& source, const std::vector<std::string>& tensors) {
   Faults faults(source);
   if (!config.is_object()) {
-    faults.add("it must be a JSON object", config.type_name());
+    faults.add("content must be a JSON object", config.type_name());
     faults.require_none();
   }
   Keys keys(config, "", faults);
@@ -222,7 +221,7 @@ Settings settings_of(const json& config, const std::string& source, const std::v
     if (const json given = keys.any(key); !given.is_null())
       keys.fault(key, "must be absent: weights are read in bf16, fp16 or fp32", given,
                  "convert the weights to bf16, without the key");
-  pass_over_neutral_keys(keys);
+  ignore_neutral_keys(keys);
   keys.reject_unknown();
   faults.require_none();
   require_family(settings, type, source, faults);

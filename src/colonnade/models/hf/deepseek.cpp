@@ -20,10 +20,11 @@ void read_latent_experts(Keys& keys, const Sizes& sizes, Settings& s) {
   const std::int64_t dense = keys.integer("first_k_dense_replace", 3, 0, kMostLayers);
   if (dense >= sizes.layers)
     keys.fault("first_k_dense_replace",
-               fmt::format("must be below the {} layers: some have experts", sizes.layers), json(dense));
+               fmt::format("must be below the {} layers: at least one needs experts", sizes.layers),
+               json(dense));
   const std::int64_t shared = keys.integer("n_shared_experts", 1, 0, kMostExperts);
   if (shared == 0)
-    keys.fault("n_shared_experts", "must be at least 1: layers with experts have shared ones too", json(0));
+    keys.fault("n_shared_experts", "must be at least 1: MoE layers need shared experts", json(0));
   s["num_experts"] = text(keys.integer("n_routed_experts", 256, 1, kMostExperts));
   s["moe_layer_freq"] = dense > 0 ? fmt::format("([0]*{}+[1]*{})", std::min(dense, sizes.layers),
                                                 std::max<std::int64_t>(sizes.layers - dense, 0))
@@ -42,14 +43,14 @@ void read_latent_experts(Keys& keys, const Sizes& sizes, Settings& s) {
   s["moe_router_group_best"] = "2";
 }
 
-/// Latent attention scales positions by YaRN alone.
-void refuse_other_scaling(Keys& keys, const Settings& s) {
+/// Multi-latent attention supports YaRN scaling only.
+void reject_other_scaling(Keys& keys, const Settings& s) {
   const auto linear = s.find("rotary_seq_len_interpolation_factor");
-  const bool stretched = linear != s.end() && linear->second != "1";
-  if (!stretched && !s.contains("use_rope_scaling")) return;
+  const bool interpolated = linear != s.end() && linear->second != "1";
+  if (!interpolated && !s.contains("use_rope_scaling")) return;
   keys.fault(keys.object("rope_scaling").empty() ? "rope_parameters" : "rope_scaling",
-             "must be of rope_type default or yarn: latent attention knows no other scaling",
-             json(stretched ? "linear" : "llama3"));
+             "must be of rope_type default or yarn: latent attention supports no other scaling",
+             json(interpolated ? "linear" : "llama3"));
 }
 
 }  // namespace
@@ -82,11 +83,11 @@ json deepseek_config(const config::Model& m) {
 }
 
 SizeDefaults deepseek_sizes(Keys& keys, SizeDefaults defaults) {
-  const std::int64_t turned = keys.integer("qk_rope_head_dim", 64);
-  const std::int64_t plain = keys.integer("qk_nope_head_dim", 128);
-  keys.only("head_dim", {turned});
-  keys.only("qk_head_dim", {plain + turned});
-  defaults.head_dim = turned;
+  const std::int64_t rope_dim = keys.integer("qk_rope_head_dim", 64);
+  const std::int64_t nope_dim = keys.integer("qk_nope_head_dim", 128);
+  keys.only("head_dim", {rope_dim});
+  keys.only("qk_head_dim", {nope_dim + rope_dim});
+  defaults.head_dim = rope_dim;
   return defaults;
 }
 
@@ -96,26 +97,26 @@ void read_deepseek_v3(Keys& keys, const Sizes& sizes, Settings& s) {
   keys.only("scoring_func", {"sigmoid"});
   keys.only("topk_method", {"noaux_tc"});
   keys.only("num_key_value_heads", {sizes.heads});
-  static constexpr std::string_view kOfTraining[] = {"num_nextn_predict_layers", "num_mtp_layers"};
-  keys.ignore(kOfTraining);
+  static constexpr std::string_view kMtpKeys[] = {"num_nextn_predict_layers", "num_mtp_layers"};
+  keys.ignore(kMtpKeys);
   if (s["layernorm_epsilon"] != "1e-06")
-    keys.fault("rms_norm_eps", "must be 1e-06, which the norms of latents have",
+    keys.fault("rms_norm_eps", "must be 1e-06, the fixed epsilon of the latent norms",
                json::parse(s["layernorm_epsilon"]));
-  const std::int64_t plain = keys.integer("qk_nope_head_dim", 128);
-  const std::int64_t turned = keys.integer("qk_rope_head_dim", 64);
+  const std::int64_t nope_dim = keys.integer("qk_nope_head_dim", 128);
+  const std::int64_t rope_dim = keys.integer("qk_rope_head_dim", 64);
   s["multi_latent_attention"] = "true";
   s["q_lora_rank"] = text(keys.integer_or_null("q_lora_rank", 1536).value_or(0));
   s["kv_lora_rank"] = text(keys.integer("kv_lora_rank", 512));
-  s["qk_head_dim"] = text(plain);
-  s["qk_pos_emb_head_dim"] = text(turned);
-  s["kv_channels"] = text(plain + turned);
+  s["qk_head_dim"] = text(nope_dim);
+  s["qk_pos_emb_head_dim"] = text(rope_dim);
+  s["kv_channels"] = text(nope_dim + rope_dim);
   const bool yarn = s["position_embedding_type"] == "yarn";
   s["rope_type"] = yarn ? "yarn" : "rope";
-  if (!yarn) s["rotary_scaling_factor"] = "1";  // a factor of the command line is a contradiction
+  if (!yarn) s["rotary_scaling_factor"] = "1";  // conflicts with a factor on the command line
   s["v_head_dim"] = text(keys.integer("v_head_dim", 128));
   s["num_query_groups"] = s["num_attention_heads"];
   s["qk_layernorm"] = "true";
-  refuse_other_scaling(keys, s);
+  reject_other_scaling(keys, s);
   read_latent_experts(keys, sizes, s);
 }
 

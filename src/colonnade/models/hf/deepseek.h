@@ -1,4 +1,4 @@
-// config.json of DeepSeek-V3 and its kin, both ways. Private to models/hf.
+// Reads and writes config.json of DeepSeek-V3 and models of its class (Kimi K2). Private to models/hf.
 #pragma once
 
 #include "colonnade/config/model.h"
@@ -6,14 +6,15 @@
 
 namespace colonnade::models::hf {
 
-/// What a DeepSeek-V3 has besides the keys of all with Llama's layers.
+/// Keys of DeepSeek-V3 beyond those of all Llama-like models.
 nlohmann::json deepseek_config(const config::Model& model);
 
-/// `defaults` with the head's size, which is no choice of config.json.
+/// `defaults` with the head size, which follows from qk_rope_head_dim.
 SizeDefaults deepseek_sizes(Keys& keys, SizeDefaults defaults);
 
-/// Multi-latent attention, then experts. Layers for multi-token prediction (num_nextn_predict_layers) belong
-/// to the training and are not read: --mtp-num-layers asks for them.
+/// Multi-latent attention and experts. num_nextn_predict_layers is ignored, as MTP layers only serve
+/// training;
+/// --mtp-num-layers enables them.
 void read_deepseek_v3(Keys& keys, const Sizes& sizes, Settings& settings);
 
 }  // namespace colonnade::models::hf

@@ -14,13 +14,13 @@ namespace {
 
 using config::Model;
 
-/// A change of one setting that may bring a model into a family.
+/// A change of one setting that may make a family fit.
 struct Change {
   const char* flags;
   void (*apply)(Model&);
 };
 
-/// The most usual first: of two changes that would do, the earlier is named.
+/// Ordered by likelihood: the first change that suffices is reported.
 constexpr Change kChanges[] = {
     {"with --position-embedding-type rope",
      [](Model& m) { m.position_embedding = config::PositionEmbedding::kRope; }},
@@ -57,7 +57,7 @@ constexpr Change kChanges[] = {
      [](Model& m) { m.moe.router_score_function = config::RouterScore::kSigmoid; }},
     {"with --moe-router-load-balancing-type aux_loss",
      [](Model& m) {
-       if (m.moe.sinkhorn()) m.moe.router_load_balancing_type = {"aux_loss"};
+       if (m.moe.uses_sinkhorn()) m.moe.router_load_balancing_type = {"aux_loss"};
      }},
     {"without --moe-router-pre-softmax", [](Model& m) { m.moe.router_pre_softmax = false; }},
     {"without --moe-router-num-groups", [](Model& m) { m.moe.router_num_groups = 0; }},
@@ -87,8 +87,8 @@ std::string class_of(const Model& model) {
   return config.is_null() ? "" : config.at("architectures").at(0).get<std::string>();
 }
 
-/// The first `count` changes, in the table's order from `from` on, that give `model` a class; what they are
-/// goes to `flags`. "" without any.
+/// Class of `model` after the first `count` changes, in table order from `from` on, that give it one; appends
+/// their flags to `flags`. "" if none do.
 std::string class_after(const Model& model, std::span<const Change> from, int count,
                         std::vector<std::string>& flags) {
   for (std::size_t i = 0; i < from.size(); ++i) {
@@ -114,7 +114,7 @@ std::string export_text(const Model& model) {
     if (!name.empty())
       return fmt::format("no Hugging Face class: {} it would be {}", fmt::join(flags, ", "), name);
   }
-  return "no Hugging Face class: none has layers like these";
+  return "no Hugging Face class: none has such layers";
 }
 
 }  // namespace colonnade::models::hf

@@ -1,4 +1,4 @@
-// The Hugging Face class that a model's step folders open as, or what keeps them from having one.
+// Hugging Face class of a model's checkpoints, or the flags that prevent one.
 #pragma once
 
 #include <string>
@@ -7,9 +7,8 @@
 
 namespace colonnade::models::hf {
 
-/// "LlamaForCausalLM"; for a model that no class can express, the fewest other flags with which one could:
-/// "no Hugging Face class: without --apply-layernorm-1p it would be LlamaForCausalLM". At most three are
-/// tried.
+/// "LlamaForCausalLM"; for a model that no class can express, the fewest flag changes (at most three) that
+/// give one: "no Hugging Face class: without --apply-layernorm-1p it would be LlamaForCausalLM".
 std::string export_text(const config::Model& model);
 
 }  // namespace colonnade::models::hf

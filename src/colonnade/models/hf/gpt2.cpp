@@ -31,7 +31,7 @@ void read_gpt2(Keys& keys, Settings& s) {
   keys.only("activation_function", {"gelu_new", "gelu", "gelu_pytorch_tanh"});
   keys.only("scale_attn_weights", {true});
   keys.only("scale_attn_by_inverse_layer_idx", {false});
-  keys.only("n_special", {0});  // tokens behind the vocabulary, of the first GPT
+  keys.only("n_special", {0});  // GPT-1: special tokens after the vocabulary
   static constexpr std::string_view kIgnored[] = {"n_ctx", "predict_special_tokens"};
   keys.ignore(kIgnored);
   const std::int64_t hidden = keys.integer("n_embd", 768);
@@ -40,7 +40,7 @@ void read_gpt2(Keys& keys, Settings& s) {
     keys.fault("n_embd", "must be a multiple of n_head", json::array({hidden, heads}), "correct the file");
   constexpr Bounds kShare{.least = 0, .most = 1};
   const double dropout = keys.real("resid_pdrop", 0.1, kShare);
-  const double of_embeddings = keys.real("embd_pdrop", 0.1, kShare);
+  const double embedding_dropout = keys.real("embd_pdrop", 0.1, kShare);
   s = {{"num_layers", text(keys.integer("n_layer", 12, 1, kMostLayers))},
        {"hidden_size", text(hidden)},
        {"ffn_hidden_size", text(keys.integer_or_null("n_inner", std::nullopt).value_or(4 * hidden))},
@@ -55,7 +55,7 @@ void read_gpt2(Keys& keys, Settings& s) {
        {"add_bias_linear", "true"},
        {"attention_dropout", text(keys.real("attn_pdrop", 0.1, kShare))},
        {"untie_embeddings_and_output_weights", text(!keys.flag("tie_word_embeddings", true))}};
-  if (dropout == of_embeddings) s["hidden_dropout"] = text(dropout);  // else no setting says both
+  if (dropout == embedding_dropout) s["hidden_dropout"] = text(dropout);  // no setting expresses both
 }
 
 }  // namespace colonnade::models::hf

@@ -1,4 +1,4 @@
-// config.json of GPT-2, both ways. Private to models/hf.
+// Reads and writes config.json of GPT-2. Private to models/hf.
 #pragma once
 
 #include "colonnade/config/model.h"
@@ -6,7 +6,7 @@
 
 namespace colonnade::models::hf {
 
-/// Of a model whose family is Family::kGpt2, without its type of weights.
+/// config.json of a Family::kGpt2 model, without torch_dtype.
 nlohmann::json gpt2_config(const config::Model& model);
 
 void read_gpt2(Keys& keys, Settings& settings);

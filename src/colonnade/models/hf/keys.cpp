@@ -13,7 +13,7 @@ using nlohmann::json;
 
 namespace {
 
-/// JSON in a message, texts with quotes.
+/// A value for messages: shortened JSON, strings with quotes.
 std::string quoted(const json& value) {
   constexpr std::size_t kMost = 120;
   std::string text = value.dump(-1, ' ', /*ensure_ascii=*/true, json::error_handler_t::replace);
@@ -21,8 +21,8 @@ std::string quoted(const json& value) {
   return text;
 }
 
-/// A whole number that fits; JSON keeps those above 2^63 as unsigned ones.
-std::optional<std::int64_t> whole(const json& value) {
+/// An integer, clamped to int64; nlohmann::json keeps those above 2^63 - 1 as unsigned.
+std::optional<std::int64_t> as_integer(const json& value) {
   if (!value.is_number_integer()) return std::nullopt;
   if (value.is_number_unsigned() && value.get<std::uint64_t>() > std::numeric_limits<std::int64_t>::max())
     return std::numeric_limits<std::int64_t>::max();
@@ -62,9 +62,8 @@ void Keys::alias(const char* key, const char* other) {
   const json* second = find(other);
   if (second == nullptr) return;
   if (object_.contains(key) && object_[key] != *second)
-    faults_.add(fmt::format("{}{} and {} must agree: both are the same setting", where_, key, other),
-                fmt::format("{} and {}", shown(object_[key]), shown(*second)),
-                "remove the one that does not hold");
+    faults_.add(fmt::format("{}{} and {} must agree: they are aliases", where_, key, other),
+                fmt::format("{} and {}", shown(object_[key]), shown(*second)), "remove the wrong one");
   else
     object_[key] = json(*second);
 }
@@ -72,10 +71,10 @@ void Keys::alias(const char* key, const char* other) {
 std::int64_t Keys::integer(const char* key, std::int64_t fallback, std::int64_t least, std::int64_t most) {
   const json* value = find(key);
   if (value == nullptr) return fallback;
-  const auto number = whole(*value);
+  const auto number = as_integer(*value);
   if (number && *number >= least && *number <= most) return *number;
-  faults_.add(fmt::format("{}{} must be a whole number from {} to {}", where_, key, least, most),
-              quoted(*value), "correct the file");
+  faults_.add(fmt::format("{}{} must be an integer from {} to {}", where_, key, least, most), quoted(*value),
+              "correct the file");
   return fallback;
 }
 
@@ -119,7 +118,7 @@ std::string Keys::word(const char* key, const char* fallback) {
   const json* value = find(key);
   if (value == nullptr) return fallback;
   if (value->is_string()) return value->get<std::string>();
-  faults_.add(fmt::format("{}{} must be a text", where_, key), quoted(*value), "correct the file");
+  faults_.add(fmt::format("{}{} must be a string", where_, key), quoted(*value), "correct the file");
   return fallback;
 }
 
@@ -158,7 +157,7 @@ void Keys::ignore(std::span<const std::string_view> keys) {
 void Keys::reject_unknown() {
   for (const auto& [key, value] : object_.items())
     if (!known_.contains(key) && !value.is_null())
-      fault(key, "is not known here and may change the model", value,
+      fault(key, "is unknown and may change the model", value,
             "remove the key if the model does not depend on it, else choose another model");
 }
 

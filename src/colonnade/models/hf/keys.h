@@ -1,4 +1,4 @@
-// Reading config.json key by key: types, ranges and defaults, and which keys nothing asked for. Private to
+// Typed, range-checked access to config.json with defaults and detection of unread keys. Private to
 // models/hf.
 #pragma once
 
@@ -41,44 +41,44 @@ struct Bounds {
   double most = std::numeric_limits<double>::max();
 };
 
-/// Upper limits that keep a broken file from asking for lists without end.
+/// Upper limits that keep a corrupt file from requesting huge lists.
 inline constexpr std::int64_t kMostLayers = 10'000;
 inline constexpr std::int64_t kMostExperts = 100'000;
 inline constexpr std::int64_t kMostWidth = 1'000'000'000;
 
-/// A key that decides nothing while it has its neutral value.
+/// A key that has no effect at its neutral value.
 struct Neutral {
   std::string_view key;
   std::string_view value;  ///< as JSON
 };
 
-/// One JSON object. Every getter marks its key as known and returns the fallback, after a fault, for a value
-/// of another type or out of range. null is a fault too where no getter below allows it.
+/// One JSON object. Every getter marks its key as known. For a value of another type or out of range it adds
+/// a fault and returns the fallback; null is a fault unless the getter's comment allows it.
 class Keys {
  public:
   /// `where` precedes keys in messages: "" at the top, "rope_scaling." in that block.
   Keys(nlohmann::json object, std::string where, Faults& faults);
 
-  /// `other` is another spelling of `key`, as in attribute_map of a configuration class. Two different values
-  /// are a fault.
+  /// `other` is an alias of `key`, as in a configuration class's attribute_map. Conflicting values are a
+  /// fault.
   void alias(const char* key, const char* other);
 
   [[nodiscard]] bool has(const char* key) const { return object_.contains(key); }
   std::int64_t integer(const char* key, std::int64_t fallback, std::int64_t least = 1,
                        std::int64_t most = kMostWidth);
-  /// Nothing for null.
+  /// Like integer(); nothing for null.
   std::optional<std::int64_t> integer_or_null(const char* key, std::optional<std::int64_t> fallback,
                                               std::int64_t least = 1);
   double real(const char* key, double fallback, Bounds bounds = {});
   std::optional<double> real_or_null(const char* key, std::optional<double> fallback, Bounds bounds = {});
   bool flag(const char* key, bool fallback);
   std::string word(const char* key, const char* fallback);
-  /// The value as it is, null when it is missing.
+  /// The unchecked value, null if missing.
   nlohmann::json any(const char* key);
-  /// An object; an empty one when it is missing or null.
+  /// A JSON object, empty if missing or null.
   nlohmann::json object(const char* key);
 
-  /// A key that must have one of `values` where it is given (not null): the model knows no other.
+  /// A fault unless the key is missing, null or one of `values`, the only ones that the model supports.
   void only(const char* key, std::initializer_list<nlohmann::json> values);
   void only(std::span<const Neutral> keys);
   void ignore(std::span<const std::string_view> keys);
@@ -89,7 +89,7 @@ class Keys {
   void reject_unknown();
 
  private:
-  /// The value of `key` unless it is missing; marks it as known.
+  /// The value of `key`, null if missing; marks it as known.
   const nlohmann::json* find(const char* key);
 
   nlohmann::json object_;
@@ -98,7 +98,7 @@ class Keys {
   std::set<std::string, std::less<>> known_;
 };
 
-/// A value in a message: JSON, shortened; texts without quotes.
+/// A value for messages: shortened JSON, strings without quotes.
 std::string shown(const nlohmann::json& value);
 
 inline std::string text(bool value) { return value ? "true" : "false"; }

@@ -11,16 +11,16 @@ using nlohmann::json;
 
 namespace {
 
-/// Attributes of every configuration class, and what tools leave beside them.
+/// Attributes of every configuration class and keys that tools add.
 constexpr std::string_view kBookkeeping[] = {
-    // Who wrote the file, and for which program.
+    // Author and producing program.
     "_name_or_path", "name_or_path", "name", "language", "_commit_hash", "transformers_version", "model_type",
     "auto_map", "dtype", "torch_dtype", "tokenizer_class", "tokenizer_model_max_length",
     "tokenizer_padding_side", "use_return_dict", "finetuning_task", "task_specific_params", "unsloth_version",
     "unsloth_fixed", "unsloth_processed", "is_llama_config", "transformers.js_config",
     "keys_to_ignore_at_inference", "model_max_length", "max_sequence_length", "_num_labels", "num_labels",
     "id2label", "label2id", "problem_type", "classifier_dropout", "classifier_bias", "classifier_activation",
-    // Inference, and how it is computed.
+    // Inference and choice of implementation.
     "use_cache", "return_dict", "output_hidden_states", "output_attentions", "output_router_logits",
     "output_past", "torchscript", "use_bfloat16", "tf_legacy_loss", "chunk_size_feed_forward",
     "gradient_checkpointing", "is_decoder", "pretraining_tp", "attn_implementation", "_attn_implementation",
@@ -39,14 +39,14 @@ constexpr std::string_view kBookkeeping[] = {
     "return_dict_in_generate", "forced_bos_token_id", "forced_eos_token_id", "remove_invalid_values",
     "exponential_decay_length_penalty", "suppress_tokens", "begin_suppress_tokens", "prefix", "max_time",
     "guidance_scale", "renormalize_logits", "constraints", "force_words_ids",
-    // Losses and noise of the training that was.
+    // Training losses and router noise.
     "router_aux_loss_coef", "router_jitter_noise", "router_z_loss_coef", "aux_loss_alpha", "seq_aux",
-    // Of other heads on the same layers.
+    // Heads for other tasks.
     "summary_type", "summary_use_proj", "summary_activation", "summary_proj_to_labels",
     "summary_first_dropout", "pooler_fc_size", "pooler_num_attention_heads", "pooler_num_fc_layers",
     "pooler_size_per_head", "pooler_type", "directionality"};
 
-/// Switches and scales of other models, at the value at which they do nothing.
+/// Switches and scales of other models with the values at which they have no effect.
 constexpr Neutral kNeutral[] = {{"is_encoder_decoder", "false"},
                                 {"add_cross_attention", "false"},
                                 {"pruned_heads", "{}"},
@@ -95,7 +95,7 @@ constexpr Neutral kNeutral[] = {{"is_encoder_decoder", "false"},
                                 {"mlp_dropout", "0"},
                                 {"hidden_dropout_prob", "0"}};
 
-/// Classes that a family's folder may name: with the head that we have, or without a head.
+/// Accepted classes of a model_type: with our head or without a head.
 struct Classes {
   std::string_view model_type;
   std::vector<std::string_view> names;
@@ -121,7 +121,7 @@ const std::vector<Classes>& known_classes() {
 
 }  // namespace
 
-void pass_over_neutral_keys(Keys& keys) {
+void ignore_neutral_keys(Keys& keys) {
   keys.ignore(kBookkeeping);
   keys.only(kNeutral);
 }

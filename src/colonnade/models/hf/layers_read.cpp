@@ -11,12 +11,12 @@ using nlohmann::json;
 
 namespace {
 
-/// An entry for each layer, which may be missing.
+/// layer_types with one entry per layer; null if missing.
 json layer_types_of(Keys& keys, std::int64_t layers) {
   json types = keys.any("layer_types");
   if (types.is_null()) return types;
   if (types.is_array() && static_cast<std::int64_t>(types.size()) == layers) return types;
-  keys.fault("layer_types", fmt::format("must be a list with one for each of {} layers", layers), types,
+  keys.fault("layer_types", fmt::format("must be a list with one entry for each of {} layers", layers), types,
              "correct the file");
   return {};
 }
@@ -47,7 +47,7 @@ Sizes read_sizes(Keys& keys, const SizeDefaults& d, Settings& s) {
   s["normalization"] = "RMSNorm";
   s["layernorm_epsilon"] = text(keys.real("rms_norm_eps", d.rms_norm_eps, {.least = 0, .most = 1}));
   s["untie_embeddings_and_output_weights"] = text(!keys.flag("tie_word_embeddings", d.tie_word_embeddings));
-  // These classes have no other dropout.
+  // These classes have attention dropout only.
   s["attention_dropout"] =
       text(keys.real_or_null("attention_dropout", 0, {.least = 0, .most = 1}).value_or(0));
   s["hidden_dropout"] = "0";
@@ -59,14 +59,16 @@ void require_layer_types(Keys& keys, const char* kind, std::int64_t layers) {
     if (type != kind) return keys.fault("layer_types", fmt::format("must be {} in all layers", kind), type);
 }
 
-void read_window_everywhere(Keys& keys, std::optional<std::int64_t> usual, std::int64_t layers, Settings& s) {
-  const auto window = keys.integer_or_null("sliding_window", usual, 2);
+void read_window_everywhere(Keys& keys, std::optional<std::int64_t> default_value, std::int64_t layers,
+                            Settings& s) {
+  const auto window = keys.integer_or_null("sliding_window", default_value, 2);
   require_layer_types(keys, window ? "sliding_attention" : "full_attention", layers);
   keys.only("use_sliding_window", {window.has_value()});
   if (window) s["window_size"] = fmt::format("{},0", *window - 1);
 }
 
-bool read_windows(Keys& keys, std::int64_t pattern, std::int64_t usual, std::int64_t layers, Settings& s) {
+bool read_windows(Keys& keys, std::int64_t pattern, std::int64_t default_value, std::int64_t layers,
+                  Settings& s) {
   const json types = layer_types_of(keys, layers);
   std::vector<int> windows;
   for (std::int64_t i = 0; i < layers; ++i) {
@@ -78,29 +80,30 @@ bool read_windows(Keys& keys, std::int64_t pattern, std::int64_t usual, std::int
     windows.push_back(type.is_null() ? (i + 1) % pattern != 0 : type == "sliding_attention");
   }
   const bool any = std::ranges::count(windows, 1) > 0;
-  keys.alias("sliding_window", "sliding_window_size");  // of the first Gemma 2
-  const auto window = keys.integer_or_null("sliding_window", usual, 2);
+  keys.alias("sliding_window", "sliding_window_size");  // early Gemma 2 files
+  const auto window = keys.integer_or_null("sliding_window", default_value, 2);
   if (!any) return false;
   if (!window) keys.fault("sliding_window", "must be a number: some layers have a window", json());
-  s["window_size"] = fmt::format("{},0", window.value_or(usual) - 1);
+  s["window_size"] = fmt::format("{},0", window.value_or(default_value) - 1);
   if (std::ranges::count(windows, 0) > 0)
     s["window_attn_skip_freq"] = fmt::format("[{}]", fmt::join(windows, ","));
   return true;
 }
 
-void refuse_qwen_windows(Keys& keys, bool experts, std::int64_t layers) {
+void reject_qwen_windows(Keys& keys, bool experts, std::int64_t layers) {
   const json types = layer_types_of(keys, layers);
   const bool used = keys.flag("use_sliding_window", false);
   const auto window = keys.integer_or_null("sliding_window", 4096, 0);
   std::int64_t first = keys.integer("max_window_layers", 28, 0);
   for (const json& type : types)
     if (type != "full_attention")
-      return keys.fault("layer_types", "must be full_attention: windows of Qwen models are not read", type);
+      return keys.fault("layer_types",
+                        "must be full_attention: sliding windows of Qwen models are not supported", type);
   if (!used || !window) return;
   if (experts) first = 0;
   if (!experts && !types.is_null()) first = layers;
   if (first < layers)
-    keys.fault("use_sliding_window", "must be false: windows of Qwen models are not read",
+    keys.fault("use_sliding_window", "must be false: sliding windows of Qwen models are not supported",
                json(fmt::format("true from layer {} on", first)));
 }
 

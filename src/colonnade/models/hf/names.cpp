@@ -15,15 +15,15 @@
 namespace colonnade::models::hf {
 namespace {
 
-/// "decoder.layers.12.mlp..." -> ("decoder.layers.{}.mlp...", "12"); "mtp.layers.0..." with the number behind
-/// those of `layers`.
+/// "decoder.layers.12.mlp..." -> ("decoder.layers.{}.mlp...", "12"); MTP layers are
+/// numbered after the `layers` of the model.
 std::pair<std::string, std::string> without_number(const std::string& name, std::int64_t layers) {
   for (const std::string_view prefix : {"decoder.layers.", "encoder.layers.", "mtp.layers."}) {
     if (!name.starts_with(prefix)) continue;
     const auto dot = name.find('.', prefix.size());
     const auto number = std::stoll(name.substr(prefix.size(), dot - prefix.size()));
-    const bool further = prefix.front() == 'm';
-    return {std::string(prefix) + "{}" + name.substr(dot), std::to_string(number + (further ? layers : 0))};
+    const bool mtp = prefix.front() == 'm';
+    return {std::string(prefix) + "{}" + name.substr(dot), std::to_string(number + (mtp ? layers : 0))};
   }
   return {name, ""};
 }
@@ -38,40 +38,41 @@ std::string with_numbers(std::string_view pattern, std::initializer_list<std::st
   return name;
 }
 
-/// The rows of dimension `dim` that each tensor of a row has: those of a piece, or all.
+/// Rows of dimension `dim` per tensor: those of each fused piece, or all for a single tensor.
 std::vector<std::int64_t> rows_of(const layout::ParamSpec& spec, std::size_t dim, std::size_t tensors) {
   if (tensors == 1) return {dim < spec.shape.size() ? spec.shape[dim] : 1};
-  const auto cut = std::ranges::find(spec.cuts, static_cast<int>(dim), &layout::Cut::dim);
-  COL_CHECK(cut != spec.cuts.end() && cut->pieces.size() == tensors,
-            "{}: the name table has {} tensors for it; got another number of pieces", spec.name, tensors);
+  const auto cut = std::ranges::find(spec.sharded_dims, static_cast<int>(dim), &layout::ShardedDim::dim);
+  COL_CHECK(cut != spec.sharded_dims.end() && cut->segments.size() == tensors,
+            "{}: its pieces must match the {} tensors of the name table; got another number", spec.name,
+            tensors);
   std::vector<std::int64_t> rows;
-  for (const layout::Piece& piece : cut->pieces) rows.push_back(piece.size);
+  for (const layout::DimSegment& piece : cut->segments) rows.push_back(piece.size);
   return rows;
 }
 
-/// What no family has besides T5 and BERT, or none at all.
-bool has_parts_of_its_own(const config::Model& m) {
+/// Whether the model has features that only T5 or BERT have, or no family.
+bool has_unshared_parts(const config::Model& m) {
   return m.has_encoder() || m.output_layer_bias.value_or(false) || m.scale_decoder_outputs ||
          m.bidirectional || m.num_tokentypes > 0 || m.apply_residual_connection_post_layernorm;
 }
 
-/// Whole heads turn, by frequencies that config.json has words for.
+/// Whether the rotary embedding covers full heads with frequencies that config.json can express.
 bool has_rotary_heads(const config::Model& m) {
-  if (!m.rotary() || m.rotary_percent != 1.0 || m.rotary_interleaved) return false;
-  if (m.yarn())
+  if (!m.has_rotary() || m.rotary_percent != 1.0 || m.rotary_interleaved) return false;
+  if (m.uses_yarn())
     return !m.use_rope_scaling && m.rotary_seq_len_interpolation_factor == 1.0 &&
            ((m.mscale == 1 && m.mscale_all_dim == 0) || (m.mscale != 0 && m.mscale_all_dim != 0));
   return !m.use_rope_scaling || m.rotary_seq_len_interpolation_factor == 1.0;
 }
 
-/// Attention of one kind in all layers, by scores over the root of the head's size alone.
+/// Whether all layers have the same plain attention, with scores over sqrt(head size).
 bool has_plain_layers(const config::Model& m) {
   return m.softmax_type == config::SoftmaxType::kVanilla && m.attn_logit_softcapping == 0 &&
          !m.query_pre_attn_scalar && m.window_attn_skip_freq.empty() && !m.rotary_base_local &&
          !m.sandwich_norm && !m.scale_embeddings && !m.apply_layernorm_1p;
 }
 
-/// What the families with Llama's layers share; qkv biases, QK norms, windows and experts tell them apart.
+/// Whether the layers are Llama's, up to QKV biases, QK norms, windows and experts.
 bool has_llama_layers(const config::Model& m) {
   return !m.latent.enabled && m.mtp_num_layers == 0 && has_plain_layers(m) && has_rotary_heads(m) &&
          m.normalization == config::Normalization::kRmsNorm && m.activation == config::Activation::kSwiglu &&
@@ -83,7 +84,7 @@ bool has_experts_everywhere(const config::Model& m) {
 }
 
 bool has_plain_router(const config::Moe& moe) {
-  return !moe.sinkhorn() && moe.router_score_function == config::RouterScore::kSoftmax &&
+  return !moe.uses_sinkhorn() && moe.router_score_function == config::RouterScore::kSoftmax &&
          moe.router_num_groups == 0 && moe.router_topk_scaling_factor.value_or(1) == 1 &&
          !moe.router_enable_expert_bias && moe.shared_expert_intermediate_size == 0;
 }
@@ -99,20 +100,20 @@ bool is_gpt_oss(const config::Model& m) {
          !m.moe.router_pre_softmax;
 }
 
-/// Transformers keeps it as a whole number.
+/// Transformers stores query_pre_attn_scalar as an integer.
 bool has_whole_scalar(const config::Model& m) {
   return !m.query_pre_attn_scalar || std::floor(*m.query_pre_attn_scalar) == *m.query_pre_attn_scalar;
 }
 
-/// LlamaConfig and Gemma's ask for it, whatever head_dim is.
+/// LlamaConfig and Gemma's require hidden_size % num_attention_heads == 0, whatever head_dim is.
 bool has_whole_heads(const config::Model& m) {
   return m.num_attention_heads > 0 && m.hidden_size % m.num_attention_heads == 0;
 }
 
-/// Its class rounds the range of YaRN's blend to whole numbers, whatever config.json says.
+/// Gemma 3's class rounds YaRN's correction range to integers, whatever config.json says.
 bool has_gemma3_positions(const config::Model& m) {
-  const bool whole = !m.yarn() || m.yarn_correction_range_round_to_int;
-  return whole && (m.rotary_base_local || m.window_size == 0);
+  const bool rounds = !m.uses_yarn() || m.yarn_correction_range_round_to_int;
+  return rounds && (m.rotary_base_local || m.window_size == 0);
 }
 
 std::optional<Family> gemma_family(const config::Model& m) {
@@ -143,7 +144,7 @@ std::optional<Family> expert_family(const config::Model& m) {
                                                               : std::nullopt;
 }
 
-/// Groups are worth their best two scores, whatever a token's experts and groups are.
+/// Whether expert groups are ranked by the sum of their top two scores, as DeepSeek-V3 always does.
 bool groups_of_two(const config::Moe& moe) {
   if (moe.router_num_groups <= 1) return true;
   const std::int64_t best = moe.router_group_best > 0
@@ -152,18 +153,18 @@ bool groups_of_two(const config::Moe& moe) {
   return best == 2;
 }
 
-/// Positions of the heads alone. Theirs takes no weight of the attention factor without one of the scores,
-/// and scales no scores of plain rotary embedding.
+/// Whether rotary positions are DeepSeek-V3's. Transformers ignores mscale without mscale_all_dim and scales
+/// no scores of plain rotary embedding.
 bool has_deepseek_positions(const config::Model& m) {
-  const bool none_in_embeddings = m.position_embedding != config::PositionEmbedding::kLearnedAbsolute &&
-                                  m.position_embedding != config::PositionEmbedding::kRelative;
-  if (!none_in_embeddings || m.rotary_channels() != m.latent.qk_pos_emb_head_dim) return false;
+  const bool no_position_table = m.position_embedding != config::PositionEmbedding::kLearnedAbsolute &&
+                                 m.position_embedding != config::PositionEmbedding::kRelative;
+  if (!no_position_table || m.rotary_channels() != m.latent.qk_pos_emb_head_dim) return false;
   if (m.rotary_scaling_factor <= 1) return true;
-  if (!m.yarn()) return m.mscale_all_dim == 0;
+  if (!m.uses_yarn()) return m.mscale_all_dim == 0;
   return m.mscale_all_dim > 0 ? m.mscale > 0 : m.mscale == 1;
 }
 
-/// Its norms of narrow vectors have this epsilon whatever config.json says.
+/// DeepSeek-V3's latent norms have this epsilon whatever config.json says.
 constexpr double kDeepseekEpsilon = 1e-6;
 
 bool has_deepseek_v3_layers(const config::Model& m) {
@@ -174,7 +175,7 @@ bool has_deepseek_v3_layers(const config::Model& m) {
       m.activation != config::Activation::kSwiglu)
     return false;
   const std::vector<bool> experts = layout::layers_with_experts(m);
-  return !moe.sinkhorn() && moe.router_score_function == config::RouterScore::kSigmoid &&
+  return !moe.uses_sinkhorn() && moe.router_score_function == config::RouterScore::kSigmoid &&
          moe.router_enable_expert_bias && groups_of_two(moe) && !moe.shared_expert_gate &&
          moe.shared_expert_intermediate_size > 0 &&
          moe.shared_expert_intermediate_size % moe.ffn_hidden_size == 0 && std::ranges::is_sorted(experts) &&
@@ -193,7 +194,7 @@ bool has_gpt2_layers(const config::Model& m) {
 bool is_t5(const config::Model& m) {
   return m.has_encoder() && m.position_embedding == config::PositionEmbedding::kRelative &&
          m.normalization == config::Normalization::kRmsNorm && !m.apply_layernorm_1p &&
-         m.activation == config::Activation::kGegluTanh && !m.qkv_bias() &&
+         m.activation == config::Activation::kGegluTanh && !m.has_qkv_bias() &&
          !m.output_layer_bias.value_or(false) && m.query_pre_attn_scalar == 1 &&
          m.num_query_groups == m.num_attention_heads && !m.qk_layernorm &&
          m.softmax_type == config::SoftmaxType::kVanilla && m.attn_logit_softcapping == 0 &&
@@ -207,16 +208,16 @@ bool is_bert(const config::Model& m) {
          m.final_logit_softcapping == 0;
 }
 
-/// Tensors without which every model computes the same, by a part of their names; without families: all have
-/// it.
-struct Unread {
+/// Tensors that do not affect the output, matched by the begin and end of their names; without `families`: of
+/// all families.
+struct UnusedTensor {
   std::string_view begin, end;
   std::string_view what;
   std::set<Family> families = {};
 };
-const std::vector<Unread>& unread_tensors() {
+const std::vector<UnusedTensor>& unused_tensors() {
   constexpr std::string_view kBuffers = "buffers", kHeads = "tensors of heads for other tasks";
-  static const std::vector<Unread> kAll = {
+  static const std::vector<UnusedTensor> kAll = {
       {"", "rotary_emb.inv_freq", kBuffers},
       {"", "rotary_emb.cos_cached", kBuffers},
       {"", "rotary_emb.sin_cached", kBuffers},
@@ -236,16 +237,16 @@ const std::vector<Unread>& unread_tensors() {
   return kAll;
 }
 
-/// What `name` is, where a model of `family` computes nothing with it; "" else.
-std::string_view unread_as(const std::string& name, std::optional<Family> family) {
-  for (const Unread& row : unread_tensors())
+/// Kind of a tensor that does not affect the output of a `family` model; "" for others.
+std::string_view unused_kind(const std::string& name, std::optional<Family> family) {
+  for (const UnusedTensor& row : unused_tensors())
     if (name.starts_with(row.begin) && name.ends_with(row.end) &&
         (row.families.empty() || (family && row.families.contains(*family))))
       return row.what;
   return "";
 }
 
-/// Tensors that are copies of others wherever they are, in a model of `family`.
+/// Tensors that are always copies of others in a model of `family`.
 std::vector<Copy> copies_in(std::optional<Family> family) {
   if (family == Family::kT5)
     return {{"encoder.embed_tokens.weight", "shared.weight"},
@@ -254,14 +255,14 @@ std::vector<Copy> copies_in(std::optional<Family> family) {
   return {};
 }
 
-/// The table that a layer of multi-token prediction holds again; nothing for other tensors.
+/// Embedding or output table duplicated in an MTP layer; nothing for other tensors.
 std::optional<Copy> copy_in_mtp_layer(const std::string& name) {
   if (name.ends_with(".embed_tokens.weight")) return Copy{name, "model.embed_tokens.weight"};
   if (name.ends_with(".shared_head.head.weight")) return Copy{name, "lm_head.weight"};
   return std::nullopt;
 }
 
-/// The number of a layer behind the model's own, from 0; negative for all other tensors.
+/// 0-based index of the MTP layer that `name` belongs to; negative for other tensors.
 std::int64_t mtp_layer_of(const std::string& name, const config::Model& m) {
   constexpr std::string_view kLayers = "model.layers.";
   if (!name.starts_with(kLayers)) return -1;
@@ -273,7 +274,7 @@ std::int64_t mtp_layer_of(const std::string& name, const config::Model& m) {
 std::optional<Family> family_of(const config::Model& m) {
   if (is_t5(m)) return Family::kT5;
   if (is_bert(m)) return Family::kBert;
-  if (has_parts_of_its_own(m)) return std::nullopt;
+  if (has_unshared_parts(m)) return std::nullopt;
   if (const auto gemma = gemma_family(m)) return gemma;
   if (m.final_logit_softcapping != 0) return std::nullopt;
   if (is_gpt_oss(m)) return Family::kGptOss;
@@ -319,13 +320,13 @@ std::vector<Copy> copies_to_save(const config::Model& model) {
   return own_output ? copies_in(Family::kBert) : std::vector<Copy>();
 }
 
-Leftovers left_over(const config::Model& model, const std::vector<std::string>& names) {
+TensorDiff tensor_diff(const config::Model& model, const std::vector<std::string>& names) {
   const auto family = family_of(model);
   const bool tied = !model.untie_embeddings_and_output_weights;
   std::set<std::string> known;
   for (const layout::ParamSpec& spec : layout::model_params(model, {}))
     for (StoredTensor& tensor : tensors_of(spec, naming_of(model))) known.insert(std::move(tensor.name));
-  Leftovers left;
+  TensorDiff left;
   const std::set<std::string> held(names.begin(), names.end());
   std::ranges::set_difference(known, held, std::back_inserter(left.missing));
   for (Copy& copy : copies_in(family))
@@ -335,11 +336,11 @@ Leftovers left_over(const config::Model& model, const std::vector<std::string>& 
     if (known.contains(name)) continue;
     const std::int64_t layer = family == Family::kDeepseekV3 ? mtp_layer_of(name, model) : -1;
     if (layer >= model.mtp_num_layers) {
-      left.unread["tensors of layers for multi-token prediction"].push_back(name);
+      left.unused["tensors of layers for multi-token prediction"].push_back(name);
     } else if (const auto copy = layer >= 0 ? copy_in_mtp_layer(name) : std::nullopt) {
       left.copies.push_back(*copy);
-    } else if (const std::string_view what = unread_as(name, family); !what.empty()) {
-      left.unread[std::string(what)].push_back(name);
+    } else if (const std::string_view what = unused_kind(name, family); !what.empty()) {
+      left.unused[std::string(what)].push_back(name);
     } else {
       left.unknown.push_back(name);
     }

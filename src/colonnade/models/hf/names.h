@@ -1,4 +1,4 @@
-// Names of our models' tensors in Hugging Face checkpoints: tables of names only.
+// Names of our models' tensors in Hugging Face checkpoints.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@
 
 namespace colonnade::models::hf {
 
-/// The published families whose tensors hold a model of these settings exactly.
+/// Hugging Face architectures whose tensors can hold a model exactly.
 enum class Family {
   kLlama,
   kMistral,
@@ -29,73 +29,77 @@ enum class Family {
   kBert
 };
 
-/// The family that can express `model`; nothing when none can (then our names are used).
-///   Llama      rotary positions over the whole head, RMSNorm, SwiGLU, no biases
-///   Mistral    the same with a sliding window, or with a hidden size that is no multiple of the heads
-///   Qwen2      Llama with biases of queries, keys and values
-///   Qwen3      Llama with norms of queries and keys
-///   Mixtral    Llama or Mistral with experts in every layer, weighted by a softmax over the chosen ones
-///   Qwen3-MoE  Qwen3 with experts in any layers, weighted by a softmax over the chosen ones or over all
-///   GPT-OSS    Llama with biases, learned sinks, windows in any layers, experts of bounded quick-geglu in
-///              every one
-///   Gemma 2    Llama with zero-centred gammas, sandwich norms, scaled embeddings, GELU, windows in any
-///              layers, soft caps of scores and of logits
-///   Gemma 3    (text) Gemma 2 with norms of queries and keys in place of the cap of scores; its windows have
-///              a rotary base of their own
-///   DeepSeek-V3  multi-latent attention with normed vectors and --norm-epsilon 1e-6, dense layers before
-///              those with experts and shared ones, a sigmoid router with a bias that only selects, groups
-///              worth their best two scores; further predicted tokens too
-///   GPT-2      learned positions, LayerNorm, GELU, biases, as many groups as heads
-///   T5         (1.1) encoder and decoder, relative positions, RMSNorm, GELU with a gate, no biases, scores
-///              as they are, as many groups as heads
-///   BERT       sight both ways, learned positions, kinds of tokens, LayerNorm whose outputs are the residual
-///              stream, GELU's erf form, biases, as many groups as heads; with or without a binary head
-/// Other shared experts, routers, biases, activations, norms or positions fit none. How
-/// experts are kept busy (losses, jitter, capacity) belongs to the training, not to the family.
+/// The family that can express `model`; nothing if none can (checkpoints then use our names).
+///   Llama      rotary embedding over the full head, RMSNorm, SwiGLU, no biases
+///   Mistral    Llama with a sliding window, or with a hidden size that is no multiple of the heads
+///   Qwen2      Llama with QKV biases
+///   Qwen3      Llama with QK norms
+///   Mixtral    Llama or Mistral with experts in every layer, weights a softmax over the chosen experts
+///   Qwen3-MoE  Qwen3 with experts in any layers, weights a softmax over the chosen or over all experts
+///   GPT-OSS    Llama with biases, learned sinks, sliding windows in any layers, experts with clamped
+///   quick-geglu
+///              in every layer
+///   Gemma 2    Llama with zero-centered norm weights, sandwich norms, scaled embeddings, GeGLU, sliding
+///   windows
+///              in any layers, soft caps on attention scores and logits
+///   Gemma 3    (text) Gemma 2 with QK norms instead of the attention soft cap and a separate rotary base for
+///              sliding-window layers
+///   DeepSeek-V3  multi-latent attention with latent norms and --norm-epsilon 1e-6, dense layers before MoE
+///   layers
+///              with shared experts, sigmoid router with a bias for selection only, expert groups ranked by
+///              their top two scores; multi-token prediction
+///   GPT-2      learned positions, LayerNorm, GELU, biases, multi-head attention
+///   T5         (1.1) encoder and decoder, relative positions, RMSNorm, gated GELU, no biases, unscaled
+///   scores,
+///              multi-head attention
+///   BERT       bidirectional attention, learned positions, token types, post-LN LayerNorm, GELU in erf form,
+///              biases, multi-head attention; with or without a binary head
+/// Other shared experts, routers, biases, activations, norms or positions fit none. Load balancing (losses,
+/// jitter, capacity) is a training setting and does not affect the family.
 std::optional<Family> family_of(const config::Model& model);
 
-/// A tensor of the Hugging Face checkpoint and the part of our parameter that it holds: rows of it or, where
-/// `expert` is given, of parameter[expert].
+/// A tensor of a Hugging Face checkpoint and the rows of our parameter, or of parameter[expert], that it
+/// holds.
 struct StoredTensor {
   std::string name;
-  std::int64_t first_row = 0;  ///< of dimension 0 of what it is a part of
+  std::int64_t first_row = 0;  ///< in dimension 0 of the parameter or of parameter[expert]
   std::int64_t rows = 0;
   bool transposed = false;             ///< stored as [in, out] (GPT-2's Conv1D), or [experts, in, out]
   std::optional<std::int64_t> expert;  ///< index of the parameter's dimension 0
 };
 
-/// A family, and the layers of the model: its checkpoints number those of further tokens behind them.
+/// A family and the model's number of layers, after which its checkpoints number MTP layers.
 struct Naming {
   Naming(Family family, std::int64_t layers = 0)
-      : family(family), layers(layers) {}  // NOLINT: a family will do
+      : family(family), layers(layers) {}  // NOLINT: implicit conversion from Family
   Family family;
   std::int64_t layers;
 };
-/// That of family_of.
+/// Naming of family_of(model).
 std::optional<Naming> naming_of(const config::Model& model);
 
-/// The tensors that hold `spec` in `naming`; with nothing, one tensor under our own name.
+/// Checkpoint tensors that hold `spec`; without `naming` one tensor under our own name.
 std::vector<StoredTensor> tensors_of(const layout::ParamSpec& spec, std::optional<Naming> naming);
 
-/// A tensor that a folder may hold beside the one it is a copy of.
+/// A checkpoint tensor that duplicates another one.
 struct Copy {
   std::string name;
   std::string original;
 };
 
-/// Copies that a folder of `model` must hold besides its tensors, as Transformers reads both: the bias of an
-/// output layer of BERT's own.
+/// Copies that a checkpoint of `model` must hold because Transformers reads both: the output bias of a BERT
+/// with an untied output layer.
 std::vector<Copy> copies_to_save(const config::Model& model);
 
-/// What the tensors of a folder and those of a model do not have in common.
-struct Leftovers {
-  std::vector<std::string> unknown;  ///< they may be part of what is computed
-  std::vector<std::string> missing;  ///< tensors of the model
-  std::vector<Copy> copies;          ///< but the output layer's of tied embeddings
-  /// Others that the model computes nothing with, by what they are, in the plural: "buffers".
-  std::map<std::string, std::vector<std::string>> unread;
+/// Differences between the tensors of a checkpoint and those of a model.
+struct TensorDiff {
+  std::vector<std::string> unknown;  ///< unexpected tensors that may affect the model's output
+  std::vector<std::string> missing;  ///< tensors of the model that the checkpoint lacks
+  std::vector<Copy> copies;          ///< copies, except a tied output layer
+  /// Tensors that do not affect the model's output, by kind in the plural: "buffers".
+  std::map<std::string, std::vector<std::string>> unused;
 };
-/// `names`: all of a folder in the model's family. Tied output layers count as known.
-Leftovers left_over(const config::Model& model, const std::vector<std::string>& names);
+/// `names`: all tensors of a checkpoint of the model's family. Tied output layers count as known.
+TensorDiff tensor_diff(const config::Model& model, const std::vector<std::string>& names);
 
 }  // namespace colonnade::models::hf

@@ -9,12 +9,12 @@ using nlohmann::json;
 
 namespace {
 
-constexpr std::string_view kOneOfTwo = "remove the one that does not hold";
+constexpr std::string_view kRemoveOne = "remove the wrong one";
 constexpr Bounds kFactor{.least = 1, .most = 1e9};
 constexpr Bounds kAny{.least = 0, .most = 1e9};
 
-/// A block with its kind under one name and the file's rope_theta in it, to compare it with another.
-json standard(json block, const json& theta) {
+/// A block with rope_type and the file's rope_theta filled in, for comparison.
+json normalized_block(json block, const json& theta) {
   if (block.contains("type")) {
     if (!block.contains("rope_type")) block["rope_type"] = block["type"];
     block.erase("type");
@@ -24,7 +24,7 @@ json standard(json block, const json& theta) {
   return block;
 }
 
-/// The block of positions, and the name that messages call it by.
+/// Position block and its name in messages.
 struct Block {
   json object = json::object();
   std::string name;
@@ -34,9 +34,10 @@ Block block_of(Keys& keys, const RopeDefaults& defaults) {
   const json scaling = keys.object("rope_scaling");
   const json parameters = keys.object("rope_parameters");
   const json theta = keys.any("rope_theta");
-  if (!scaling.empty() && !parameters.empty() && standard(scaling, theta) != standard(parameters, theta))
-    keys.fault("rope_scaling", "must agree with rope_parameters, the same block in Transformers 5",
-               json::array({scaling, parameters}), kOneOfTwo);
+  if (!scaling.empty() && !parameters.empty() &&
+      normalized_block(scaling, theta) != normalized_block(parameters, theta))
+    keys.fault("rope_scaling", "must agree with rope_parameters, its name in Transformers 5",
+               json::array({scaling, parameters}), kRemoveOne);
   if (!scaling.empty()) return {scaling, "rope_scaling"};
   if (!parameters.empty()) return {parameters, "rope_parameters"};
   if (!defaults.block.empty() && keys.has("rope_scaling"))  // null is no scaling in Transformers 4
@@ -45,53 +46,55 @@ Block block_of(Keys& keys, const RopeDefaults& defaults) {
   return {defaults.block, "rope_parameters"};
 }
 
-/// The base: of the block, else of the file, else of the family.
+/// Rotary base: the block's, else the file's, else the family's.
 double theta_of(Keys& keys, Keys& block, const RopeDefaults& defaults) {
   const double of_file = keys.real("rope_theta", defaults.theta, {.least = 1});
   const double of_block = block.real("rope_theta", of_file, {.least = 1});
   if (keys.has("rope_theta") && of_block != of_file)
     keys.fault("rope_theta", "must agree with rope_theta of the block of positions",
-               json::array({of_file, of_block}), kOneOfTwo);
+               json::array({of_file, of_block}), kRemoveOne);
   return of_block;
 }
 
-/// The context length before scaling, which some files name outside the block.
+/// Context length before scaling, which some files store outside the block.
 std::int64_t original_length(Keys& keys, Keys& block, const RopeDefaults& defaults) {
   constexpr const char* kKey = "original_max_position_embeddings";
   const std::int64_t of_file = keys.integer(kKey, defaults.max_position_embeddings);
   if (defaults.by_kind && !block.has(kKey) && of_file != defaults.max_position_embeddings)
-    keys.fault(kKey, "must stand in the block of positions, where alone Transformers reads it for this class",
+    keys.fault(kKey,
+               "must be in the block of positions, the only place where Transformers reads it for this class",
                json(of_file), "move it into the block");
   const std::int64_t of_block = block.integer(kKey, of_file);
   if (keys.has(kKey) && of_block != of_file)
     keys.fault(kKey, "must agree with that of the block of positions", json::array({of_file, of_block}),
-               kOneOfTwo);
+               kRemoveOne);
   return of_block;
 }
 
 double required(Keys& block, const char* key, Bounds bounds) {
-  if (!block.has(key)) block.fault(key, "must be there: this kind of scaling has a factor", json());
+  if (!block.has(key)) block.fault(key, "must be given: this type of scaling needs it", json());
   return block.real(key, bounds.least, bounds);
 }
 
-/// attention_factor must be what the other numbers give; it replaces them in Transformers.
+/// attention_factor, which overrides the other values in Transformers, must equal their result.
 void check_attention_factor(Keys& block, double factor, double mscale, double mscale_all_dim) {
   const auto given = block.real_or_null("attention_factor", std::nullopt, kAny);
   if (!given) return;
   const auto weight = [&](double m) { return 1 + 0.1 * m * std::log(factor); };
   const double computed = weight(mscale) / weight(mscale_all_dim);
   if (std::abs(*given - computed) > 1e-6 * computed)
-    block.fault("attention_factor", fmt::format("must be {}, which the factor gives", computed),
+    block.fault("attention_factor", fmt::format("must be {}, the value that the factor gives", computed),
                 json(*given));
 }
 
-/// Without weights of its own the attention factor is 1 + 0.1 ln factor: that of mscale 1 over that of 0.
+/// Without mscale and mscale_all_dim the attention factor is 1 + 0.1 ln(factor), as with mscale 1 and
+/// mscale_all_dim 0.
 void read_yarn(Keys& keys, Keys& block, const RopeDefaults& defaults, Settings& s) {
   const double factor = required(block, "factor", kFactor);
   const double mscale = block.real_or_null("mscale", 0, kAny).value_or(0);
   const double all_dim = block.real_or_null("mscale_all_dim", 0, kAny).value_or(0);
   const bool both = mscale != 0 && all_dim != 0;
-  if (!both && all_dim != 0) block.fault("mscale", "must be above 0 where mscale_all_dim is", json(mscale));
+  if (!both && all_dim != 0) block.fault("mscale", "must be above 0 if mscale_all_dim is", json(mscale));
   check_attention_factor(block, factor, both ? mscale : 1, both ? all_dim : 0);
   const auto unless_zero = [&](const char* key, double fallback) {
     const double value = block.real_or_null(key, fallback, kAny).value_or(fallback);
@@ -104,11 +107,11 @@ void read_yarn(Keys& keys, Keys& block, const RopeDefaults& defaults, Settings& 
   s["yarn_beta_slow"] = text(unless_zero("beta_slow", 1));
   const bool whole = block.flag("truncate", true);
   if (defaults.by_kind && !whole && factor != 1)
-    block.fault("truncate", "must be true: Transformers does not read it here for this class", json(whole));
+    block.fault("truncate", "must be true: Transformers ignores it for this class", json(whole));
   s["yarn_correction_range_round_to_int"] = text(whole);
   s["yarn_original_max_position_embeddings"] = text(original_length(keys, block, defaults));
-  block.only("finetuned", {true, false});  // bookkeeping of the first YaRN models
-  // The rest of the settings stays as it is written: a factor of 1 stretches nothing.
+  block.only("finetuned", {true, false});  // bookkeeping of early YaRN models
+  // A factor of 1 scales nothing: keep the defaults of the other settings.
   s["position_embedding_type"] = factor == 1 ? "rope" : "yarn";
   if (factor != 1) return;
   for (const char* key :
@@ -125,7 +128,7 @@ void read_llama3(Keys& keys, Keys& block, const RopeDefaults& defaults, Settings
   s["rope_original_max_position_embeddings"] = text(original_length(keys, block, defaults));
 }
 
-/// What `block` says besides its base.
+/// Reads the scaling of `block`.
 void read_scaling(Keys& keys, Keys& block, const std::string& name, const RopeDefaults& defaults,
                   Settings& s) {
   block.alias("rope_type", "type");
@@ -141,19 +144,19 @@ void read_scaling(Keys& keys, Keys& block, const std::string& name, const RopeDe
     block.only("factor", {1});
   } else {
     keys.fault(name, "must be of rope_type default, linear, llama3 or yarn", json(type));
-    return;  // keys of another kind are no second fault
+    return;  // its keys would be unknown too
   }
-  // A length alone scales nothing.
+  // A length without a factor scales nothing.
   static constexpr std::string_view kLength[] = {"original_max_position_embeddings"};
   keys.ignore(kLength);
   block.ignore(kLength);
   block.reject_unknown();
 }
 
-/// Transformers updates a block of rope_type default with Gemma 3's rope_scaling: `type` alone says nothing.
+/// Transformers merges Gemma 3's rope_scaling into a block with rope_type default, so `type` has no effect.
 void require_rope_type(Keys& keys, const json& scaling) {
   if (scaling.contains("rope_type") || !scaling.contains("type") || scaling["type"] == "default") return;
-  keys.fault("rope_scaling.type", "must be named rope_type: Transformers does not read type for this class",
+  keys.fault("rope_scaling.type", "must be named rope_type: Transformers ignores type for this class",
              scaling["type"], "write rope_type, or remove the block if the model was trained without it");
 }
 
@@ -175,9 +178,9 @@ void read_gemma3_positions(Keys& keys, const RopeDefaults& defaults, bool window
   const json scaling = keys.object("rope_scaling");
   std::string name = "rope_parameters.full_attention";
   if (!scaling.empty()) {
-    if (!full.empty() && standard(scaling, json()) != standard(full, json()))
+    if (!full.empty() && normalized_block(scaling, json()) != normalized_block(full, json()))
       keys.fault("rope_scaling", "must agree with rope_parameters.full_attention",
-                 json::array({scaling, full}), kOneOfTwo);
+                 json::array({scaling, full}), kRemoveOne);
     if (full.empty()) require_rope_type(keys, scaling);
     full = scaling;
     name = "rope_scaling";
@@ -192,7 +195,7 @@ void read_gemma3_positions(Keys& keys, const RopeDefaults& defaults, bool window
   const double base = local.real("rope_theta", of_file, {.least = 1});
   if (keys.has("rope_local_base_freq") && base != of_file)
     keys.fault("rope_local_base_freq", "must agree with rope_parameters.sliding_attention.rope_theta",
-               json::array({of_file, base}), kOneOfTwo);
+               json::array({of_file, base}), kRemoveOne);
   local.alias("rope_type", "type");
   local.only("rope_type", {"default"});
   local.only("partial_rotary_factor", {1});

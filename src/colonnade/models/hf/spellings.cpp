@@ -14,24 +14,24 @@ namespace {
 
 using Names = std::vector<std::string_view>;
 
-/// Part of a name that has another spelling.
+/// Replacement of a part of a name.
 struct Respelling {
   std::string_view from, to;
 };
 
-/// Experts in one tensor [experts, rows of all parts, ...]: its name ends with `stored`. `parts` are those of
-/// one expert, whose number stands at {}.
+/// Experts fused in one tensor [experts, rows of all parts, ...] whose name ends with `stored`. `parts`: name
+/// endings of one expert's tensors, {} being its number.
 struct FusedExperts {
   std::string_view stored;
   Names parts;
 };
 
-/// How the folders of some types spell names.
+/// Name variants of some model types.
 struct Spellings {
   Names types;
-  std::string_view prefix;  ///< of the base model in a model with a head
-  Names roots;              ///< first parts of names in the base model
-  Names heads;              ///< first parts of names beside it
+  std::string_view prefix;  ///< prefix of the base model in a model with a head
+  Names roots;              ///< first name components in the base model
+  Names heads;              ///< first name components of heads
   TiedTables tied;
   std::vector<Respelling> respellings = {};
   std::vector<FusedExperts> fused = {};
@@ -41,7 +41,7 @@ const Names kLlamaRoots = {"embed_tokens", "layers", "norm", "rotary_emb"};
 const Names kLlamaHeads = {"lm_head", "score", "qa_outputs", "v_head", "classifier"};
 const TiedTables kLlamaTables = {"model.embed_tokens.weight", "lm_head.weight"};
 
-/// The first row whose types hold a model_type is its.
+/// Looked up by the first row whose types contain the model_type.
 const std::vector<Spellings>& all_spellings() {
   static const std::vector<Spellings> kAll = {
       {{"llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "gpt_oss"},
@@ -92,8 +92,8 @@ const Spellings* spellings_of(const std::string& type) {
   return found == all.end() ? nullptr : &*found;
 }
 
-/// Parts of names that stand for a module around the model: of torch.compile, FSDP, DDP, PEFT, or a model of
-/// several parts. A base model's own prefix is one too.
+/// Name components of modules that wrap the model: torch.compile, FSDP, DDP, PEFT, multimodal models, or the
+/// base model's own prefix.
 constexpr std::string_view kWrappers[] = {"module",
                                           "_orig_mod",
                                           "_fsdp_wrapped_module",
@@ -106,7 +106,7 @@ constexpr std::string_view kWrappers[] = {"module",
                                           "pretrained_model",
                                           "transformer",
                                           "bert"};
-/// Those that wrap any module, also inside a name.
+/// Wrappers of any submodule, which may occur inside a name.
 constexpr std::string_view kInside[] = {"_orig_mod.", "_fsdp_wrapped_module.", "_checkpoint_wrapped_module."};
 
 std::string_view first_part(std::string_view name) { return name.substr(0, name.find('.')); }
@@ -115,7 +115,7 @@ bool holds(const auto& parts, std::string_view part) {
   return std::ranges::find(parts, part) != std::ranges::end(parts);
 }
 
-/// `stored` as names.h spells it; itself where it is of no spelling that is known.
+/// `stored` normalized to names.h; unchanged if not recognized.
 std::string respelled(const Spellings& spellings, const std::string& stored) {
   std::string name = stored;
   for (const std::string_view wrapper : kInside)
@@ -136,7 +136,7 @@ std::string respelled(const Spellings& spellings, const std::string& stored) {
   return result;
 }
 
-/// The parts of a tensor that holds all experts, by name; none where `name` is of no such tensor.
+/// Per-expert parts of a fused expert tensor, by name; empty for other tensors.
 std::map<std::string, SpelledTensor> parts_of_fused(const Spellings& spellings, const std::string& name,
                                                     const std::string& stored,
                                                     const std::vector<std::int64_t>& shape) {
@@ -144,7 +144,7 @@ std::map<std::string, SpelledTensor> parts_of_fused(const Spellings& spellings, 
   for (const FusedExperts& fused : spellings.fused) {
     const auto count = static_cast<std::int64_t>(fused.parts.size());
     if (!name.ends_with(fused.stored) || shape.size() != 3 || shape[1] % count != 0) continue;
-    if (shape[0] > kMostExperts || shape[1] == 0) continue;  // a damaged header
+    if (shape[0] > kMostExperts || shape[1] == 0) continue;  // corrupt header
     const std::string front = name.substr(0, name.size() - fused.stored.size());
     const std::int64_t rows = shape[1] / count;
     for (std::int64_t expert = 0; expert < shape[0]; ++expert)
@@ -155,7 +155,7 @@ std::map<std::string, SpelledTensor> parts_of_fused(const Spellings& spellings, 
   return parts;
 }
 
-/// Ends or parts of names of tensors that no model has as it is computed with.
+/// Name parts of tensors from unsupported checkpoints.
 struct ForeignTensor {
   std::string_view part;
   std::string_view kind;
@@ -223,7 +223,7 @@ std::map<std::string, SpelledTensor> spelled_tensors(const std::string& model_ty
   return tensors;
 }
 
-std::string foreign_tensors(const std::vector<std::string>& unknown) {
+std::string unsupported_tensors(const std::vector<std::string>& unknown) {
   for (const ForeignTensor& foreign : kForeignTensors)
     for (const std::string& name : unknown)
       if (("." + name).find(foreign.part) != std::string::npos)

@@ -1,4 +1,4 @@
-// Spellings of tensor names in published Hugging Face folders, brought to the one that names.h has.
+// Normalizes variants of tensor names in published Hugging Face checkpoints to those of names.h.
 #pragma once
 
 #include <cstdint>
@@ -9,38 +9,37 @@
 
 namespace colonnade::models::hf {
 
-/// The shapes of a folder's tensors, by the names in its files.
+/// Shapes of a checkpoint's tensors by stored name.
 using StoredShapes = std::map<std::string, std::vector<std::int64_t>>;
 
-/// A tensor as names.h names it is this part of a stored one.
+/// Part of a stored tensor that is a tensor of names.h.
 struct SpelledTensor {
   std::string stored;
   std::optional<std::int64_t> expert;  ///< index of the stored tensor's dimension 0
-  std::int64_t first_row = 0;          ///< with `rows`: of the dimension after it
-  std::optional<std::int64_t> rows;    ///< nothing: all
+  std::int64_t first_row = 0;          ///< with `rows`, in the dimension after the expert's
+  std::optional<std::int64_t> rows;    ///< nothing: all rows
 };
 
-/// The tensors of a folder whose config.json says `model_type`, by the names of names.h where the spelling is
-/// one that Transformers 5 reads or a wrapper adds, by their own else:
-///   with or without the base model's prefix (model., transformer., bert.), and behind a wrapper's prefix
-///   (module., _orig_mod., language_model., base_model.model., ...)
-///   LayerNorm.gamma and .beta of the first BERTs
-///   experts of Mixtral under mlp., and experts of all in one tensor (mlp.experts.gate_up_proj)
-/// Throws DataError, for the folder `source`, where two stored tensors are spellings of one name.
+/// Tensors of a checkpoint of `model_type` by the names of names.h. Unrecognized names stay as they are.
+/// Recognized variants, which Transformers 5 reads or wrappers add:
+///   with or without the base model's prefix (model., transformer., bert.), after a wrapper's prefix
+///   (module., _orig_mod., language_model., base_model.model., ...) LayerNorm.gamma and .beta of early BERTs
+///   Mixtral's experts under mlp., and all experts fused in one tensor (mlp.experts.gate_up_proj)
+/// Throws DataError, naming the folder `source`, if two stored tensors map to one name.
 std::map<std::string, SpelledTensor> spelled_tensors(const std::string& model_type,
                                                      const StoredShapes& stored, const std::string& source);
 
-/// Why tensors of the names `unknown` are no model's that is read: an adapter's, quantized ones, an image
-/// encoder's, ... with a fix; "" where their names say nothing of it.
-std::string foreign_tensors(const std::vector<std::string>& unknown);
+/// Reason why a checkpoint with the tensors `unknown` is not supported (adapter, quantized weights, image
+/// encoder, ...) and a fix; "" if their names give none.
+std::string unsupported_tensors(const std::vector<std::string>& unknown);
 
-/// The embeddings and the output layer under their names in Hugging Face folders.
+/// Names of the embedding and output tables in Hugging Face checkpoints.
 struct TiedTables {
   std::string embedding;
   std::string output;
-  std::vector<std::string> copies = {};  ///< of the embeddings, whether the output layer is tied or not
+  std::vector<std::string> copies = {};  ///< copies of the embeddings, also with an untied output layer
 };
-/// By `model_type`; nothing for types that are not read.
+/// Tables of `model_type`; nothing for unsupported types.
 std::optional<TiedTables> tied_tables(const std::string& model_type);
 
 }  // namespace colonnade::models::hf

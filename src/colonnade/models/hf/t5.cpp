@@ -37,13 +37,13 @@ void read_t5(Keys& keys, Settings& s) {
   keys.alias("num_layers", "num_hidden_layers");
   keys.alias("d_kv", "head_dim");
   if (const std::string act = keys.word("feed_forward_proj", "relu"); act != "gated-gelu")
-    keys.fault("feed_forward_proj", "must be gated-gelu, as T5 1.1 has it", json(act));
+    keys.fault("feed_forward_proj", "must be gated-gelu, as in T5 1.1", json(act));
   keys.only("dense_act_fn", {"gelu_new"});
   keys.only("is_gated_act", {true});
   keys.only("is_encoder_decoder", {true});
   keys.only("is_decoder", {false});
   if (const json start = keys.any("decoder_start_token_id"); !start.is_null() && start != 0)
-    keys.fault("decoder_start_token_id", "must be 0, which `evaluate --tokens` begins with", start);
+    keys.fault("decoder_start_token_id", "must be 0, the start token of `evaluate --tokens`", start);
   static constexpr std::string_view kIgnored[] = {"n_positions", "initializer_factor"};
   keys.ignore(kIgnored);
   const std::int64_t layers = keys.integer("num_layers", 6, 1, kMostLayers);

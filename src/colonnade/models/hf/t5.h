@@ -1,4 +1,4 @@
-// config.json of T5 1.1 and its kin, both ways. Private to models/hf.
+// Reads and writes config.json of T5 1.1 and similar models. Private to models/hf.
 #pragma once
 
 #include "colonnade/config/model.h"
@@ -6,11 +6,11 @@
 
 namespace colonnade::models::hf {
 
-/// Of a model whose family is Family::kT5, without its type of weights.
+/// config.json of a Family::kT5 model, without torch_dtype.
 nlohmann::json t5_config(const config::Model& model);
 
-/// Faults for what our T5 does not have. A missing `scale_decoder_outputs` means what Transformers does: true
-/// unless tie_word_embeddings is false.
+/// Reports features that our T5 lacks as faults. scale_decoder_outputs defaults to Transformers' behaviour:
+/// true unless tie_word_embeddings is false.
 void read_t5(Keys& keys, Settings& settings);
 
 }  // namespace colonnade::models::hf

@@ -27,7 +27,7 @@ Table llama_table() {
   };
 }
 
-/// `table` and what a family has besides.
+/// `table` with additional rows.
 Table with(Table table, const Table& more) {
   table.insert(table.end(), more.begin(), more.end());
   return table;
@@ -83,7 +83,7 @@ Table gpt_oss_table() {
        {"decoder.layers.{}.mlp.experts.linear_fc2.bias", {"model.layers.{}.mlp.experts.down_proj_bias"}}});
 }
 
-/// What the others call the norm after attention stands before the MLP; here it stands where its name says.
+/// Other families call the pre-MLP norm post_attention_layernorm; Gemma's of that name does follow attention.
 Table gemma_table(Table table) {
   std::erase_if(table, [](const Row& row) { return row.ours.ends_with("pre_mlp_layernorm.weight"); });
   return with(table, {{"decoder.layers.{}.post_attention_layernorm.weight",
@@ -94,7 +94,7 @@ Table gemma_table(Table table) {
                        {"model.layers.{}.post_feedforward_layernorm.weight"}}});
 }
 
-/// The name of a layer of the model, and of one that predicts a further token.
+/// Adds rows for a layer's parameter, both in the model and in MTP layers.
 void add_layer(Table& table, std::string_view part, const std::vector<std::string>& theirs) {
   for (const char* prefix : {"decoder.layers.{}.", "mtp.layers.{}.transformer_layer."})
     table.push_back({prefix + std::string(part), theirs});
@@ -160,7 +160,7 @@ Table gpt2_table() {
   };
 }
 
-/// Of the layers of the encoder, or of the decoder; `mlp` is the MLP's number in a block of theirs.
+/// Rows of the encoder's or the decoder's layers; `mlp` is the MLP's index in a T5 block.
 void add_t5_layers(Table& table, const std::string& stack, int mlp) {
   const auto ours = [&](const char* part) { return fmt::format("{}.layers.{{}}.{}", stack, part); };
   const auto theirs = [&](int layer, const char* part) {
@@ -201,7 +201,7 @@ Table t5_table() {
   return table;
 }
 
-/// Norms stand behind sums there, so that each is that in front of our next part.
+/// Transformers' BERT is post-LN: each norm is the pre-norm of our next sub-layer.
 Table bert_table() {
   Table table = {
       {"embedding.word_embeddings.weight", {"bert.embeddings.word_embeddings.weight"}},

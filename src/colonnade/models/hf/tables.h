@@ -1,4 +1,4 @@
-// The tables behind names.h. Private to models/hf.
+// Name tables of the families. Private to models/hf.
 #pragma once
 
 #include <string>
@@ -8,14 +8,14 @@
 
 namespace colonnade::models::hf {
 
-/// One row of a family's table. Patterns hold {} where the number of the layer stands, and a second one for
-/// the expert's; a name as it is goes before a pattern. `theirs` has one name per piece of our parameter, or
-/// one for all.
+/// One row of a family's table. In patterns the first {} is the layer number, the second the expert number;
+/// literal names take precedence. `theirs` has one name per fused piece of our parameter, or one for all.
 struct Row {
   std::string ours;
   std::vector<std::string> theirs;
   bool transposed = false;
-  bool of_layer_before = false;  ///< theirs has the number of the layer before, or of the last one
+  bool of_layer_before =
+      false;  ///< theirs is numbered by the previous layer, for the final norm by the last one
 };
 using Table = std::vector<Row>;
 

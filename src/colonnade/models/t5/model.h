@@ -1,4 +1,4 @@
-// T5 as a list of blocks: embedding of both sequences, layers of the encoder, layers of the decoder, head.
+// T5 as a list of blocks: embedding of both sequences, encoder layers, decoder layers, head.
 // Source: Raffel et al. 2020; Megatron's core/models/T5.
 #pragma once
 
@@ -13,20 +13,19 @@
 
 namespace colonnade::models::t5 {
 
-/// All virtual stages of this rank with initial values, in chunk order. `blocks` says what each holds: layers
-/// of the encoder, of the decoder, or the last of one and the first of the other. They read of a batch
-/// `encoder_tokens` [b, t], `encoder_padding` [b, t] (bool, true: no token; optional), and of the decoder
-/// `tokens` [b, s], `labels` [b, s] and `samples` where needed.
+/// All virtual stages of this rank with initial values, in model chunk order; `blocks` lists their contents:
+/// encoder layers, decoder layers, or the last of one and the first of the other. Batch keys read:
+/// `encoder_tokens` [b, t], `encoder_padding` [b, t] (bool, true: padding; optional), and for the decoder
+/// `tokens` [b, s], `labels` [b, s] and `samples` if needed.
 ///
-/// Blocks hand on both sequences side by side, [t + s, b, h] ([t / tp + s / tp, b, h] with sequence
-/// parallelism: a rank's part of the one and of the other). A layer of the encoder changes the first rows,
-/// one of the decoder the last ones, which it computes out of both. So the activations of all stages have one
-/// shape and one gradient, a stage may begin at any layer, and one table of embeddings at the front is enough
-/// for both sequences, at the price of the decoder's rows travelling through the encoder's stages. Every
-/// layer copies the rows that it leaves alone.
+/// Activations between blocks concatenate both sequences, [t + s, b, h] ([t / tp + s / tp, b, h] with
+/// sequence parallelism: the rank's shards of both). Encoder layers update the first rows, decoder layers the
+/// last ones, computed from both. All stages thus have activations of one shape with one gradient, a stage
+/// may begin at any layer, and one embedding table in the first stage serves both sequences. The price:
+/// decoder rows pass through the encoder's stages, and every layer copies the rows that it does not update.
 ///
-/// The tables of relative positions lie with the first layer of their kind on a rank; other stages with such
-/// layers hold copies (layout::HeldBy), whose gradients are summed.
+/// The first layer of a stack on a rank holds its relative position bias table; other stages with layers of
+/// the stack hold copies (layout::HeldBy), whose gradients are all-reduced.
 std::vector<tensor::Stage> build(const std::vector<layout::StageBlocks>& blocks, const config::Model& model,
                                  const config::Parallel& parallel, const layers::Context& context,
                                  const config::Training& training);

@@ -9,22 +9,22 @@
 namespace colonnade::data {
 namespace {
 
-/// Tokens [begin, end) of the sentences from `first` on.
-struct Stretch {
+/// Tokens [begin, end) of consecutive sentences from `first` on.
+struct TokenSpan {
   std::int64_t first = 0;
   std::int64_t begin = 0, end = 0;
   [[nodiscard]] std::int64_t size() const { return end - begin; }
 };
 
-Stretch stretch_of(const TokenSource& source, std::int64_t first, std::int64_t end) {
-  Stretch stretch{.first = first};
-  for (std::int64_t sentence = first; sentence < end; ++sentence) stretch.end += source.length(sentence);
-  return stretch;
+TokenSpan span_of(const TokenSource& source, std::int64_t first, std::int64_t end) {
+  TokenSpan span{.first = first};
+  for (std::int64_t sentence = first; sentence < end; ++sentence) span.end += source.length(sentence);
+  return span;
 }
 
-void append(const TokenSource& source, const Stretch& stretch, std::vector<std::int64_t>& tokens) {
-  std::int64_t begin = stretch.begin, left = stretch.size();
-  for (std::int64_t sentence = stretch.first; left > 0; ++sentence) {
+void append(const TokenSource& source, const TokenSpan& span, std::vector<std::int64_t>& tokens) {
+  std::int64_t begin = span.begin, left = span.size();
+  for (std::int64_t sentence = span.first; left > 0; ++sentence) {
     const std::int64_t length = source.length(sentence);
     if (begin < length) {
       const auto count = static_cast<std::size_t>(std::min(left, length - begin));
@@ -36,10 +36,10 @@ void append(const TokenSource& source, const Stretch& stretch, std::vector<std::
   }
 }
 
-/// Takes tokens from a drawn end of the longer until both have `length` together.
-void shorten(Stretch& a, Stretch& b, std::int64_t length, RandomState& random) {
+/// Drops tokens from a random end of the longer span until both have `length` tokens in total.
+void truncate_pair(TokenSpan& a, TokenSpan& b, std::int64_t length, RandomState& random) {
   while (a.size() + b.size() > length) {
-    Stretch& longer = a.size() > b.size() ? a : b;
+    TokenSpan& longer = a.size() > b.size() ? a : b;
     if (random.random_sample() < 0.5)
       ++longer.begin;
     else
@@ -47,7 +47,7 @@ void shorten(Stretch& a, Stretch& b, std::int64_t length, RandomState& random) {
   }
 }
 
-/// What a hidden token is replaced by; nothing: it stays.
+/// The replacement of a masked token; empty if it is kept.
 std::optional<std::int64_t> replacement(const BertIds& ids, RandomState& random) {
   if (random.random_sample() < 0.8) return ids.mask;
   if (random.random_sample() >= 0.5) return random.randint(0, ids.words);
@@ -78,11 +78,11 @@ BertDataset::Text BertDataset::text(std::int64_t number, RandomState& random) co
     pivot = row.begin + (count >= 3 ? random.randint(1, count) : 1);
     text.swapped = random.random_sample() < 0.5;
   }
-  Stretch a = stretch_of(source(), row.begin, pivot);
-  Stretch b = stretch_of(source(), pivot, row.end);
+  TokenSpan a = span_of(source(), row.begin, pivot);
+  TokenSpan b = span_of(source(), pivot, row.end);
   if (text.swapped) std::swap(a, b);
-  text.cut = a.size() + b.size() > row.length;
-  shorten(a, b, row.length, random);
+  text.truncated = a.size() + b.size() > row.length;
+  truncate_pair(a, b, row.length, random);
   append(source(), a, text.tokens);
   text.tokens.push_back(plan_.ids.sep);
   text.first = std::ssize(text.tokens);
@@ -97,7 +97,7 @@ BertDataset::Text BertDataset::text(std::int64_t number, RandomState& random) co
 
 void BertDataset::tokens(std::int64_t number, std::int64_t pad, std::span<std::int64_t> out) const {
   const auto length = static_cast<std::size_t>(plan_.length);
-  COL_CHECK(out.size() == 3 * length + 2, "BertDataset: a sample is 3 x {} + 2 numbers; got {}", length,
+  COL_CHECK(out.size() == 3 * length + 2, "BertDataset: a sample must have 3 x {} + 2 values; got {}", length,
             out.size());
   RandomState random = random_of(number);
   RandomState lengths = random_of(number);
@@ -110,18 +110,18 @@ void BertDataset::tokens(std::int64_t number, std::int64_t pad, std::span<std::i
   const std::span<std::int64_t> labels = out.subspan(2 * length, text.tokens.size());
   std::ranges::copy(text.tokens, tokens.begin());
   std::ranges::fill(types.subspan(static_cast<std::size_t>(text.first)), 1);
-  const auto hide = [&](std::size_t at) {
+  const auto mask = [&](std::size_t at) {
     labels[at] = text.tokens[at];
     if (const auto id = replacement(plan_.ids, random)) tokens[at] = *id;
   };
   const Masking masking =
-      mask_spans(text.tokens, text.length, plan_.masking, random, hide, plan_.permute ? &lengths : nullptr);
-  for (const auto& [to, from] : masking.moves) {
+      mask_spans(text.tokens, text.length, plan_.masking, random, mask, plan_.permute ? &lengths : nullptr);
+  for (const auto& [to, from] : masking.permutations) {
     labels[to] = text.tokens[to];
     tokens[to] = text.tokens[from];
   }
   out[3 * length] = text.swapped ? 1 : 0;
-  out[3 * length + 1] = text.cut ? 1 : 0;
+  out[3 * length + 1] = text.truncated ? 1 : 0;
 }
 
 }  // namespace colonnade::data

@@ -1,4 +1,4 @@
-// Samples of a BERT: text with hidden words, and whether its two parts stand in their order.
+// Samples of BERT: masked text and the sentence order label.
 // Source: Megatron's core/datasets/bert_dataset.py (BERTMaskedWordPieceDataset).
 #pragma once
 
@@ -14,46 +14,46 @@
 
 namespace colonnade::data {
 
-/// What decides the samples, besides the data.
+/// Parameters of the samples, besides the data.
 struct BertPlan {
   std::int64_t length = 0;  ///< S
-  /// Samples have two parts, swapped in every second (--bert-no-binary-head: off).
+  /// Samples have two segments, swapped with probability 1/2; off with --bert-no-binary-head.
   bool sentence_order = false;
-  /// Its max_length is S - 3, for cls and two sep; its min_sentences 2 with sentence_order, else 1.
+  /// max_length is S - 3, for cls and two sep; min_sentences is 2 with sentence_order, else 1.
   SentencePlan sentences;
-  MaskRules masking;     ///< its cls, sep and continues are those of `ids`
-  bool permute = false;  ///< further words trade places, as mask_spans says
+  MaskRules masking;     ///< with the cls, sep and continues_word of `ids`
+  bool permute = false;  ///< also permutes unmasked words, see mask_spans
   BertIds ids;
 };
 
-/// Samples of one data set. The numbers of a sample are 3 S + 2:
-///   tokens  [S]: cls A sep, or cls A sep B sep, of which some are hidden, then the pad
+/// Samples of one data set. A sample consists of 3 S + 2 values:
+///   tokens  [S]: cls A sep, or cls A sep B sep, partly masked, then padding
 ///   types   [S]: 0 up to A's sep, 1 up to B's, then 0
-///   labels  [S]: what a hidden token was, else -1
-///   swapped [1]: 1 where A is what came second in the text
-///   cut     [1]: 1 where the sentences hold more tokens than the sample
-/// With sentence_order A is a drawn number of the sample's sentences and B the others, else A is all. Where
-/// they are too long, tokens go from a drawn end of the longer (B of equals). Of hidden tokens 80 % become
-/// mask, 10 % any id below `words`, 10 % stay. All draws of sample i are of numpy.random.RandomState(seed +
-/// i), but that with `permute` lengths are of another such: Megatron takes them of NumPy's global one, whose
-/// state depends on all that ran before.
+///   labels  [S]: the original id of a masked token, else -1
+///   swapped [1]: 1 if segment A came second in the text
+///   cut     [1]: 1 if the sentences have more tokens than the sample
+/// With sentence_order A is a random number of the sample's sentences and B the rest, else A is all of them.
+/// Overlong samples lose tokens from a random end of the longer segment (B on a tie). Of the masked tokens 80
+/// % become the mask id, 10 % a random id below `words`, 10 % are kept. Sample i draws from
+/// numpy.random.RandomState(seed + i); with `permute` span lengths come from a second such generator, where
+/// Megatron uses NumPy's global one, whose state depends on everything that ran before.
 class BertDataset final : public SentenceDataset {
  public:
-  /// As SentenceDataset.
+  /// See SentenceDataset.
   BertDataset(std::shared_ptr<const TokenSource> source, BertPlan plan, const IndexCache& cache,
               CacheKey key);
 
   void tokens(std::int64_t number, std::int64_t pad, std::span<std::int64_t> out) const override;
 
-  /// A sample before tokens are hidden.
+  /// A sample before masking.
   struct Text {
     std::vector<std::int64_t> tokens;  ///< cls A sep, or cls A sep B sep
-    std::int64_t first = 0;            ///< tokens up to A's sep
-    std::int64_t length = 0;           ///< what the sample was made for, without cls and sep
+    std::int64_t first = 0;            ///< number of tokens up to A's sep
+    std::int64_t length = 0;           ///< target length, without cls and sep
     bool swapped = false;
-    bool cut = false;
+    bool truncated = false;
   };
-  /// Throws DataError as SentenceDataset::sentences, and for ids that are no text's.
+  /// Throws DataError like SentenceDataset::sentences, and for ids that are not allowed in text.
   [[nodiscard]] Text text(std::int64_t number) const;
 
  private:

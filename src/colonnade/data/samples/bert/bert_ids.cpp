@@ -15,8 +15,8 @@ namespace {
 BertIds ids_of_numbers(std::int64_t vocab_size) {
   if (vocab_size < 6)
     throw ConfigError(fmt::format(
-        "--vocab-size: the last four ids of numbers are BERT's pad, cls, sep and mask, so it must "
-        "be at least 6; got {}; raise it",
+        "--vocab-size must be at least 6, since the last four ids of numeric text are BERT's pad, cls, sep and mask; "
+        "got {}; raise it",
         vocab_size));
   return {.vocab_size = vocab_size,
           .text_end = vocab_size - 4,
@@ -40,17 +40,17 @@ BertIds bert_ids(const tokenizers::Tokenizer* tokenizer, std::int64_t vocab_size
            {{&ids.cls, "[CLS]"}, {&ids.sep, "[SEP]"}, {&ids.mask, "[MASK]"}, {&ids.pad, "[PAD]"}}})
     if ((*id = tokenizer->id_of(piece)) < 0) missing.emplace_back(piece);
   if (!missing.empty())
-    throw ConfigError(
-        fmt::format("--tokenizer-type: BERT's data needs the pieces [CLS], [SEP], [MASK] and [PAD]; got a "
-                    "tokenizer without {}; give BertWordPieceLowerCase or BertWordPieceCase with BERT's "
-                    "vocab.txt, or a tokenizer.json that has them",
-                    fmt::join(missing, ", ")));
+    throw ConfigError(fmt::format(
+        "--tokenizer-type: a tokenizer for BERT must have the tokens [CLS], [SEP], [MASK] and [PAD]; got one "
+        "without {}; give BertWordPieceLowerCase or BertWordPieceCase with BERT's vocab.txt, or a "
+        "tokenizer.json that has them",
+        fmt::join(missing, ", ")));
   if (ids.vocab_size < ids.words)
     throw ConfigError(
         fmt::format("--vocab-size must hold the tokenizer's {} ids; got {}; give --vocab-size {}", ids.words,
                     ids.vocab_size, ids.words));
   for (std::int64_t id = 0; id < ids.words; ++id)
-    ids.continues.push_back(tokenizer->piece_of(static_cast<std::int32_t>(id)).starts_with("##"));
+    ids.continues_word.push_back(tokenizer->piece_of(static_cast<std::int32_t>(id)).starts_with("##"));
   return ids;
 }
 

@@ -1,4 +1,4 @@
-// The ids that BERT's samples are built with.
+// Special ids of BERT's samples.
 #pragma once
 
 #include <cstdint>
@@ -9,25 +9,25 @@
 
 namespace colonnade::data {
 
-/// What the data must know of the tokenizer; -1: there is none.
+/// Special ids of the tokenizer that the data need; -1: none.
 struct BertIds {
-  std::int64_t vocab_size = 0;       ///< ids are 0 to vocab_size - 1; 0: not checked
-  std::int64_t text_end = 0;         ///< ids of text are below it; 0: not checked
-  std::int64_t words = 0;            ///< ids 0 to words - 1 are what a masked token may be replaced by
-  std::int64_t cls = -1, sep = -1;   ///< stand before the text, and behind each of its parts; never masked
-  std::int64_t mask = -1;            ///< stands where a token is hidden
-  std::int64_t pad = -1;             ///< fills rows that the sample does not; -1 collides with no token
-  std::vector<bool> continues = {};  ///< of each id: it continues a word ("##..."); missing ids do not
+  std::int64_t vocab_size = 0;            ///< exclusive upper bound of ids; 0: not checked
+  std::int64_t text_end = 0;              ///< exclusive upper bound of ids in text; 0: not checked
+  std::int64_t words = 0;                 ///< ids 0 to words - 1 are random replacements of masked tokens
+  std::int64_t cls = -1, sep = -1;        ///< before the text, and after each segment; never masked
+  std::int64_t mask = -1;                 ///< replaces masked tokens
+  std::int64_t pad = -1;                  ///< pads short samples; -1 equals no token
+  std::vector<bool> continues_word = {};  ///< per id: continues a word ("##..."); false for missing ids
 
   [[nodiscard]] TextIds text_ids() const { return {text_end > 0 ? text_end : vocab_size, vocab_size}; }
 };
 
-/// The ids of a run with --vocab-size `vocab_size`, to which 0 gives the tokenizer's.
-///   No tokenizer (--mock-data), or one whose text is numbers: the last four ids of the vocabulary are the
-///   pad, cls, sep and mask, in this order; the ids before them are the text's alone.
-///   Any other: its pieces [CLS], [SEP], [MASK] and [PAD], as BERT names them.
-/// Throws ConfigError for a tokenizer that lacks some of these, all of which it names, and for a vocabulary
-/// that does not hold the ids.
+/// The ids of a run with --vocab-size `vocab_size`; 0 means the tokenizer's vocabulary size.
+///   Without a tokenizer (--mock-data), or with one for numeric text: the last four ids of the vocabulary are
+///   pad, cls, sep and mask, in this order; text uses only the ids before them.
+///   Other tokenizers: their tokens [CLS], [SEP], [MASK] and [PAD].
+/// Throws ConfigError for a tokenizer without some of these, naming all that are missing, and for a
+/// vocabulary that does not hold the ids.
 BertIds bert_ids(const tokenizers::Tokenizer* tokenizer, std::int64_t vocab_size);
 
 }  // namespace colonnade::data

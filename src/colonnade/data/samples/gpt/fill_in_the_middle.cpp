@@ -13,7 +13,7 @@ namespace {
 
 using Ids = std::vector<std::int64_t>;
 
-/// Byte offsets of the characters of UTF-8 text, and its end.
+/// Byte offsets of the characters of UTF-8 text, and of its end.
 std::vector<std::size_t> characters(std::string_view text) {
   std::vector<std::size_t> starts;
   for (std::size_t i = 0; i < text.size(); ++i)
@@ -22,30 +22,33 @@ std::vector<std::size_t> characters(std::string_view text) {
   return starts;
 }
 
-class Rearranger {
+class FimTransform {
  public:
-  Rearranger(const FimRules& rules, const tokenizers::Tokenizer& tokenizer, RandomState& random)
+  FimTransform(const FimRules& rules, const tokenizers::Tokenizer& tokenizer, RandomState& random)
       : rules_(rules), tokenizer_(tokenizer), random_(random) {}
 
   void document(std::span<const std::int64_t> ids, Ids& out) {
     if (rules_.split < 0 || std::ranges::find(ids, rules_.split) == ids.end())
-      return piece(ids, rules_.rate, out);
+      return fragment(ids, rules_.rate, out);
     if (!random_.bernoulli(rules_.rate)) {
       out.insert(out.end(), ids.begin(), ids.end());
       return;
     }
-    between(ids, rules_.split, out, [this](auto part, Ids& to) { piece(part, rules_.fragment_rate, to); });
+    split_at(ids, rules_.split, out,
+             [this](auto part, Ids& to) { fragment(part, rules_.fragment_rate, to); });
   }
 
-  /// Gives part(ids, out) what stands before each `mark`, which follows it, and what stands behind the last.
+  /// Calls part(ids, out) for the ids before each `separator`, which is appended after them, and for the
+  /// rest.
   template <typename Part>
-  static void between(std::span<const std::int64_t> ids, std::int64_t mark, Ids& out, const Part& part) {
+  static void split_at(std::span<const std::int64_t> ids, std::int64_t separator, Ids& out,
+                       const Part& part) {
     std::size_t start = 0;
     for (std::size_t i = 0; i < ids.size(); ++i) {
-      if (ids[i] != mark) continue;
+      if (ids[i] != separator) continue;
       if (i > start) {
         part(ids.subspan(start, i - start), out);
-        out.push_back(mark);
+        out.push_back(separator);
       }
       start = i + 1;
     }
@@ -53,11 +56,11 @@ class Rearranger {
   }
 
  private:
-  void piece(std::span<const std::int64_t> ids, double rate, Ids& out) {
-    const auto leave = [&] { out.insert(out.end(), ids.begin(), ids.end()); };
-    if (!random_.bernoulli(rate)) return leave();
-    const std::string text = tokenizer_.decode_exactly(Ids32(ids.begin(), ids.end()));
-    if (!rules_.no_prefix.empty() && text.starts_with(rules_.no_prefix)) return leave();
+  void fragment(std::span<const std::int64_t> ids, double rate, Ids& out) {
+    const auto keep = [&] { out.insert(out.end(), ids.begin(), ids.end()); };
+    if (!random_.bernoulli(rate)) return keep();
+    const std::string text = tokenizer_.decode_without_cleanup(Ids32(ids.begin(), ids.end()));
+    if (!rules_.no_prefix.empty() && text.starts_with(rules_.no_prefix)) return keep();
     const std::vector<std::size_t> starts = characters(text);
     const auto draw = [&] { return static_cast<std::size_t>(random_.randint(0, std::ssize(starts))); };
     std::size_t first = draw(), second = draw();
@@ -105,18 +108,18 @@ FimRules fim_rules(const config::FillInTheMiddle& settings, const tokenizers::To
   if (!settings.split_sample.empty()) find("--fim-split-sample", settings.split_sample, rules.split);
   if (!missing.empty())
     throw ConfigError(fmt::format(
-        "--fim-data: its tokens must be in the tokenizer's vocabulary; got a tokenizer without {}; "
-        "name tokens that it has",
+        "--fim-data: its tokens must be in the tokenizer's vocabulary; got a tokenizer without {}; name tokens that "
+        "it has",
         fmt::join(missing, ", ")));
   return rules;
 }
 
 std::vector<std::int64_t> fill_in_the_middle(std::span<const std::int64_t> sample, const FimRules& rules,
                                              const tokenizers::Tokenizer& tokenizer, RandomState& random) {
-  Rearranger rearranger(rules, tokenizer, random);
+  FimTransform transform(rules, tokenizer, random);
   Ids out;
-  Rearranger::between(sample, rules.eod, out,
-                      [&rearranger](auto document, Ids& to) { rearranger.document(document, to); });
+  FimTransform::split_at(sample, rules.eod, out,
+                         [&transform](auto document, Ids& to) { transform.document(document, to); });
   out.resize(sample.size(), rules.pad);
   return out;
 }
@@ -126,12 +129,12 @@ FimDataset::FimDataset(std::shared_ptr<const SampleSource> samples, FimRules rul
     : samples_(std::move(samples)), rules_(std::move(rules)), tokenizer_(std::move(tokenizer)), seed_(seed) {}
 
 void FimDataset::tokens(std::int64_t number, std::int64_t pad, std::span<std::int64_t> out) const {
-  constexpr std::int64_t kNothing = -1;
-  samples_->tokens(number, kNothing, out);
-  const auto held = static_cast<std::size_t>(std::ranges::find(out, kNothing) - out.begin());
+  constexpr std::int64_t kPadding = -1;
+  samples_->tokens(number, kPadding, out);
+  const auto filled = static_cast<std::size_t>(std::ranges::find(out, kPadding) - out.begin());
   RandomState random(seed_ + static_cast<std::uint32_t>(number));
-  std::ranges::copy(fill_in_the_middle(out.first(held), rules_, *tokenizer_, random), out.begin());
-  std::ranges::fill(out.subspan(held), pad);
+  std::ranges::copy(fill_in_the_middle(out.first(filled), rules_, *tokenizer_, random), out.begin());
+  std::ranges::fill(out.subspan(filled), pad);
 }
 
 }  // namespace colonnade::data

@@ -44,12 +44,12 @@ std::vector<SampleOrder> GptDataset::orders() const {
   return {{.name = name(),
            .tokens = epochs_.tokens_per_epoch,
            .passes = epochs_.epochs,
-           .last_apart = epochs_.separate_final_epoch,
+           .separate_final_epoch = epochs_.separate_final_epoch,
            .asked = plan_.num_samples,
            .sequences = plan_.sequences}};
 }
 
-std::vector<SamplePiece> GptDataset::pieces(std::int64_t number) const {
+std::vector<SampleSpan> GptDataset::spans(std::int64_t number) const {
   check_number(number);
   const std::int64_t row = index_.shuffle[number];
   const auto damaged = [this, number] {
@@ -62,7 +62,7 @@ std::vector<SamplePiece> GptDataset::pieces(std::int64_t number) const {
   const std::int64_t last = index_.sample[2 * row + 2];
   const std::int64_t end_offset = index_.sample[2 * row + 3] + plan_.extra();
   if (first < 0 || last < first || last >= index_.document.rows()) throw damaged();
-  std::vector<SamplePiece> result;
+  std::vector<SampleSpan> result;
   result.reserve(static_cast<std::size_t>(last - first) + 1);
   for (std::int64_t position = first; position <= last; ++position) {
     const std::int64_t sequence = index_.document[position];
@@ -72,7 +72,7 @@ std::vector<SamplePiece> GptDataset::pieces(std::int64_t number) const {
     if (begin < 0 || end < begin || end > source_->length(sequence)) throw damaged();
     if (end > begin)
       result.push_back({.sequence = sequence,
-                        .of = source_->length(sequence),
+                        .sequence_length = source_->length(sequence),
                         .offset = begin,
                         .length = end - begin,
                         .labels = position == last ? std::min(plan_.extra(), end - begin) : 0});
@@ -80,18 +80,17 @@ std::vector<SamplePiece> GptDataset::pieces(std::int64_t number) const {
   return result;
 }
 
-void GptDataset::read(const SamplePiece& piece, std::span<std::int64_t> out) const {
+void GptDataset::read(const SampleSpan& piece, std::span<std::int64_t> out) const {
   source_->tokens(piece.sequence, piece.offset, out);
 }
 
 void GptDataset::tokens(std::int64_t number, std::int64_t pad, std::span<std::int64_t> out) const {
   std::size_t filled = 0;
-  for (const SamplePiece& piece : pieces(number)) {
+  for (const SampleSpan& piece : spans(number)) {
     const auto length = static_cast<std::size_t>(piece.length);
     if (length > out.size() - filled)
       throw DataError(fmt::format(
-          "{}: the index cache must fit the data; got a sample {} longer than {} tokens; delete the "
-          "cache",
+          "{}: the index cache must fit the data; got sample {}, which exceeds {} tokens; delete the cache",
           source_->name(), number, out.size()));
     source_->tokens(piece.sequence, piece.offset, out.subspan(filled, length));
     filled += length;

@@ -1,4 +1,4 @@
-// Samples of a GPT: stretches of S (+1) tokens out of shuffled sequences.
+// Samples of GPT: S (+1) consecutive tokens of the shuffled sequences.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@
 
 namespace colonnade::data {
 
-/// Samples of one data set. Memory: the indices, mapped from the cache where there is one.
+/// Samples of one data set. Memory: the indices, mapped from the cache if there is one.
 class GptDataset final : public SampleSource {
  public:
-  /// `key`: Megatron's description, and the state of the data, to which the plan is added. Throws DataError
-  /// as build_gpt_index.
+  /// `key` holds Megatron's description and the fingerprint of the data; the plan becomes its settings.
+  /// Throws DataError like build_gpt_index.
   GptDataset(std::shared_ptr<const TokenSource> source, const GptIndexPlan& plan, const IndexCache& cache,
              CacheKey key);
 
@@ -28,9 +28,9 @@ class GptDataset final : public SampleSource {
   [[nodiscard]] std::vector<SampleOrder> orders() const override;
   [[nodiscard]] const GptIndex& index() const { return index_; }
   [[nodiscard]] const TokenSource& source() const { return *source_; }
-  [[nodiscard]] std::vector<SamplePiece> pieces(std::int64_t number) const override;
-  void read(const SamplePiece& piece, std::span<std::int64_t> out) const override;
-  void for_each_text(const TextVisitor& visit) const override { visit(*source_, plan_.sequences); }
+  [[nodiscard]] std::vector<SampleSpan> spans(std::int64_t number) const override;
+  void read(const SampleSpan& piece, std::span<std::int64_t> out) const override;
+  void for_each_source(const SourceVisitor& visit) const override { visit(*source_, plan_.sequences); }
 
  private:
   std::shared_ptr<const TokenSource> source_;

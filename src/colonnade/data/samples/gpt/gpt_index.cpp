@@ -13,7 +13,7 @@
 namespace colonnade::data {
 namespace {
 
-/// Samples that `tokens` fill. The partial last one is counted in float32, as Megatron does.
+/// Number of samples in `tokens`. A partial last sample is counted in float32, as in Megatron.
 std::int64_t count_samples(const GptIndexPlan& plan, std::int64_t tokens) {
   const std::int64_t usable = tokens - plan.extra();
   if (plan.drop_last_partial) return usable / plan.sequence_length;
@@ -36,11 +36,12 @@ LargeVector<std::int32_t> build_document_index(const GptIndexPlan& plan, const G
   return index;
 }
 
-/// Gives emit(position in the document index, token offset) the `samples` + 1 rows of the sample index.
+/// Calls emit(position in the document index, token offset) for each of the `samples` + 1 rows of the sample
+/// index.
 template <typename Emit>
 void walk_samples(const TokenSource& source, std::span<const std::int32_t> documents,
                   const GptIndexPlan& plan, std::int64_t samples, const Emit& emit) {
-  // Lengths are asked for in an order that no cache likes: they are copied close together and fetched ahead.
+  // Lengths are accessed in random order: a compact copy is faster, and is prefetched.
   LargeVector<std::int32_t> lengths(static_cast<std::size_t>(plan.sequences.size()));
   for (std::size_t i = 0; i < lengths.size(); ++i)
     lengths[i] =
@@ -68,7 +69,7 @@ void walk_samples(const TokenSource& source, std::span<const std::int32_t> docum
   }
 }
 
-/// The three arrays at once, with the lengths that the second one is made of.
+/// Checks the memory of the three arrays and of the lengths that the sample index is built from.
 void require_memory(const TokenSource& source, const GptIndexPlan& plan, const GptEpochs& epochs,
                     std::int64_t samples) {
   constexpr double kMost = std::numeric_limits<std::int32_t>::max();
@@ -111,17 +112,16 @@ GptEpochs count_epochs(const TokenSource& source, const GptIndexPlan& plan) {
   const std::int64_t needed = plan.sequence_length + plan.extra();
   if (tokens == 0 || (!plan.num_samples && plan.drop_last_partial && tokens < needed))
     throw DataError(fmt::format(
-        "{}: sequences {} to {} must hold at least {} tokens, one sample; got {}; add data, shorten "
-        "--seq-length or change --split",
+        "{}: sequences {} to {} must hold at least {} tokens, one sample; got {}; add data, lower --seq-length or "
+        "change --split",
         source.name(), plan.sequences.begin, plan.sequences.end, needed, tokens));
   if (!plan.num_samples) return result;
   std::int64_t wanted = 0;
   if (__builtin_mul_overflow(*plan.num_samples, plan.sequence_length, &wanted) ||
       __builtin_add_overflow(wanted, plan.extra() + tokens, &wanted))
-    throw ConfigError(
-        fmt::format("samples: number of samples times --seq-length must fit 64 bits; got {} x {}; ask for "
-                    "fewer",
-                    *plan.num_samples, plan.sequence_length));
+    throw ConfigError(fmt::format(
+        "samples: number of samples times --seq-length must fit 64 bits; got {} x {}; request fewer",
+        *plan.num_samples, plan.sequence_length));
   wanted -= tokens;
   result.epochs = std::max<std::int64_t>((wanted + tokens - 1) / tokens, 1);
   if (result.epochs > 1) {
@@ -180,10 +180,10 @@ GptIndex build_gpt_index(const TokenSource& source, const GptIndexPlan& plan) {
   const GptEpochs epochs = count_epochs(source, plan);
   constexpr std::int64_t kMost = std::numeric_limits<std::int32_t>::max();
   if (plan.sequences.end > kMost)
-    throw DataError(
-        fmt::format("{}: at most {} sequences can be indexed; got {}; split the data set into several and "
-                    "blend them",
-                    source.name(), kMost, plan.sequences.end));
+    throw DataError(fmt::format(
+        "{}: a data set must have at most {} sequences to be indexed; got {}; split it into several and "
+        "blend them",
+        source.name(), kMost, plan.sequences.end));
   const std::int64_t samples = count_samples(plan, epochs.epochs * epochs.tokens_per_epoch);
   require_memory(source, plan, epochs, samples);
   RandomState random(plan.seed);

@@ -7,7 +7,7 @@
 namespace colonnade::data {
 namespace {
 
-/// This pass is of vectors, as std::ranges::find is not.
+/// Vectorized, unlike std::ranges::find.
 COL_CLONES bool holds(std::span<const std::int64_t> text, std::int64_t id) {
   std::int64_t found = 0;
   for (const std::int64_t each : text) found += each == id ? 1 : 0;
@@ -50,10 +50,10 @@ void fill_sample(std::span<const std::int64_t> text, const SampleRules& rules, S
   if (text.size() == length) out.labels.back() = 0;
   fill_loss_mask(text, rules, out.loss_mask);
   fill_positions(text, rules, out.position_ids);
-  copy_without_pads(text.first(length), rules.pad, out.tokens);  // last: it may write over the text
+  copy_without_pads(text.first(length), rules.pad, out.tokens);  // last, since it may overwrite the text
 }
 
-bool masks_a_loss(std::span<const std::int64_t> text, const SampleRules& rules) {
+bool has_masked_loss(std::span<const std::int64_t> text, const SampleRules& rules) {
   return holds(text.subspan(1), rules.pad) ||
          (rules.eod_mask_loss && holds(text.first(text.size() - 1), rules.eod));
 }

@@ -12,26 +12,26 @@
 namespace colonnade::data {
 namespace {
 
-constexpr std::int64_t kPad = -1;
+constexpr std::int64_t kNoId = -1;  ///< padding
 
-/// One sample: inputs, labels, which of them count, positions.
-void fill(std::span<const std::int64_t> text, bool apart, std::size_t row, HostBatch& batch) {
+/// Writes one row: tokens, labels, loss mask, and position ids if conversations are `separate`.
+void fill(std::span<const std::int64_t> text, bool separate, std::size_t row, HostBatch& batch) {
   const std::size_t length = text.size() - 1;
   std::size_t start = 0;
   for (std::size_t i = 0; i < length; ++i) {
     const std::int64_t token = text[i], label = text[i + 1];
-    if (apart && token != kPad && (token & kFirstToken) != 0) start = i;
+    if (separate && token != kNoId && (token & kFirstToken) != 0) start = i;
     const std::size_t at = row * length + i;
-    batch.tokens[at] = token == kPad ? 0 : id_of(token);
-    batch.labels[at] = label == kPad ? 0 : id_of(label);
-    const bool counts = label != kPad && (label & kAnswerToken) != 0 && (label & kFirstToken) == 0;
+    batch.tokens[at] = token == kNoId ? 0 : id_of(token);
+    batch.labels[at] = label == kNoId ? 0 : id_of(label);
+    const bool counts = label != kNoId && (label & kAnswerToken) != 0 && (label & kFirstToken) == 0;
     batch.loss_mask[at] = counts ? 1.0F : 0.0F;
-    if (apart) batch.position_ids[at] = static_cast<std::int64_t>(i - start);
+    if (separate) batch.position_ids[at] = static_cast<std::int64_t>(i - start);
   }
 }
 
-/// mask [S, S], 1 where row must not see column: later ones, and those before its conversation.
-void hide(std::span<const std::int64_t> positions, std::span<std::uint8_t> mask) {
+/// mask [S, S], 1 where query row must not attend to key column: later ones, and earlier conversations.
+void mask_other_conversations(std::span<const std::int64_t> positions, std::span<std::uint8_t> mask) {
   const std::size_t length = positions.size();
   for (std::size_t row = 0; row < length; ++row) {
     const std::size_t first = row - static_cast<std::size_t>(positions[row]);
@@ -49,38 +49,39 @@ class Opener {
         packed_(data.reset_position_ids && data.reset_attention_mask),
         length_(training.seq_length),
         seed_(numpy_seed(training.seed)) {
-    require_marks(data.sft_tokenizer_prompt_format, tokenizer);
-    identity_ = state_of_file(tokenizers::tokenizer_file(data.tokenizer_model)) + "template\n" +
-                template_.source() + "\n";
+    require_chat_tokens(data.sft_tokenizer_prompt_format, tokenizer);
+    fingerprint_ = file_fingerprint(tokenizers::tokenizer_file(data.tokenizer_model)) + "template\n" +
+                   template_.source() + "\n";
     for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"})
       if (const auto file = std::filesystem::path(data.tokenizer_model) / name; std::filesystem::exists(file))
-        identity_ += state_of_file(file);
+        fingerprint_ += file_fingerprint(file);
   }
 
-  [[nodiscard]] Opened read(const std::string& path, const IndexCache& cache) const {
-    Opened opened;
-    opened.identity = identity_;
-    for (const auto& file : chat_files(path)) opened.identity += state_of_file(file);
+  [[nodiscard]] OpenedDataset read(const std::string& path, const IndexCache& cache) const {
+    OpenedDataset opened;
+    opened.fingerprint = fingerprint_;
+    for (const auto& file : chat_files(path)) opened.fingerprint += file_fingerprint(file);
     opened.cache = cache;
-    opened.source = std::make_shared<Conversations>(path, tokenizer_, template_, cache, opened.identity);
+    opened.source = std::make_shared<Conversations>(path, tokenizer_, template_, cache, opened.fingerprint);
     return opened;
   }
 
-  [[nodiscard]] std::shared_ptr<const SampleSource> open(const Opened& opened, const Part& part) const {
-    const SftPlan plan{.conversations = range_of(part.fraction, opened.source->num_sequences()),
+  [[nodiscard]] std::shared_ptr<const SampleSource> open(const OpenedDataset& opened,
+                                                         const SplitRequest& request) const {
+    const SftPlan plan{.conversations = range_of(request.fraction, opened.source->num_sequences()),
                        .seq_length = length_,
                        .packed = packed_,
-                       .num_samples = part.num_samples,
+                       .num_samples = request.num_samples,
                        .seed = seed_};
     if (has_usable_conversation(*opened.source, plan))
-      return std::make_shared<SftDataset>(opened.source, plan, opened.cache, opened.identity);
+      return std::make_shared<SftDataset>(opened.source, plan, opened.cache, opened.fingerprint);
     const std::string text = fmt::format(
         "{}: the {} split must hold a conversation with an answer within {} tokens; got none among {} of {}",
-        opened.source->name(), part.name(), length_ + 1, plan.conversations.size(),
+        opened.source->name(), request.name(), length_ + 1, plan.conversations.size(),
         opened.source->num_sequences());
-    if (part.split == Split::kTrain)
+    if (request.split == Split::kTrain)
       throw DataError(text + "; add data, change --split or raise --seq-length");
-    log::warning("{}; {}", text, part.if_empty);
+    log::warning("{}; {}", text, request.if_empty);
     return nullptr;
   }
 
@@ -90,58 +91,60 @@ class Opener {
   bool packed_;
   std::int64_t length_;
   std::uint32_t seed_;
-  std::string identity_;
+  std::string fingerprint_;
 };
 
 }  // namespace
 
-void require_marks(const std::string& format, const tokenizers::Tokenizer& tokenizer) {
+void require_chat_tokens(const std::string& format, const tokenizers::Tokenizer& tokenizer) {
   if (!format.starts_with("nemotron")) return;
-  for (const char* mark : {"<SPECIAL_10>", "<SPECIAL_11>"})
-    if (tokenizer.id_of(mark) < 0)
+  for (const char* token : {"<SPECIAL_10>", "<SPECIAL_11>"})
+    if (tokenizer.id_of(token) < 0)
       throw ConfigError(fmt::format(
-          "--sft-tokenizer-prompt-format: {} needs the token {}; got a tokenizer without it; write default",
-          format, mark));
+          "--sft-tokenizer-prompt-format: {} requires the token {}; got a tokenizer without it; set default",
+          format, token));
 }
 
 SftBatches::SftBatches(std::shared_ptr<const SampleSource> samples, const Plan& plan)
     : Batches(std::move(samples), plan.cyclic_step), plan_(plan) {}
 
-HostBatch SftBatches::make(std::span<const std::int64_t> chosen, Masks masks) const {
-  const bool with_masks = plan_.apart && masks == Masks::kMade;
+HostBatch SftBatches::make(std::span<const std::int64_t> chosen, AttentionMasks masks) const {
+  const bool with_masks = plan_.separate && masks == AttentionMasks::kBuilt;
   const auto seq = static_cast<std::size_t>(plan_.seq_length);
   const std::size_t total = chosen.size() * seq;
   HostBatch batch;
   batch.seq = plan_.seq_length;
   batch.tokens.resize(total);
   batch.labels.resize(total);
-  if (plan_.apart) batch.position_ids.resize(total);
+  if (plan_.separate) batch.position_ids.resize(total);
   batch.loss_mask.resize(total);
   if (with_masks) batch.attention_mask.resize(total * seq);
   std::vector<std::int64_t> text(seq + 1);
   for (std::size_t row = 0; row < chosen.size(); ++row) {
-    samples().tokens(chosen[row], kPad, text);
-    fill(text, plan_.apart, row, batch);
-    const auto part = [&](auto& values) { return std::span(values).subspan(row * seq, seq); };
-    check_vocabulary(part(batch.tokens), plan_.vocab_size, chosen[row]);
-    check_vocabulary(part(batch.labels).last(1), plan_.vocab_size, chosen[row]);
+    samples().tokens(chosen[row], kNoId, text);
+    fill(text, plan_.separate, row, batch);
+    const auto row_of = [&](auto& values) { return std::span(values).subspan(row * seq, seq); };
+    check_vocabulary(row_of(batch.tokens), plan_.vocab_size, chosen[row]);
+    check_vocabulary(row_of(batch.labels).last(1), plan_.vocab_size, chosen[row]);
     if (with_masks)
-      hide(part(batch.position_ids), std::span(batch.attention_mask).subspan(row * seq * seq, seq * seq));
+      mask_other_conversations(row_of(batch.position_ids),
+                               std::span(batch.attention_mask).subspan(row * seq * seq, seq * seq));
   }
   return batch;
 }
 
 Splits open_sft_batches(const config::Data& data, const config::Training& training,
                         const tokenizers::Tokenizer& tokenizer, std::int64_t vocab_size,
-                        const Wanted& wanted) {
+                        const DataRequest& wanted) {
   const Opener opener(data, training, tokenizer);
-  const SampleMaker maker{
-      .open = [&opener](const Opened& opened, const Part& part) { return opener.open(opened, part); },
+  const SampleSourceFactory factory{
+      .open = [&opener](const OpenedDataset& opened,
+                        const SplitRequest& request) { return opener.open(opened, request); },
       .read = [&opener](const std::string& path,
                         const IndexCache& cache) { return opener.read(path, cache); }};
-  const Sources sources = open_sources(data, sample_counts(training, wanted), maker);
+  const Sources sources = open_sources(data, sample_counts(training, wanted), factory);
   SftBatches::Plan plan{.seq_length = training.seq_length,
-                        .apart = data.reset_position_ids && data.reset_attention_mask,
+                        .separate = data.reset_position_ids && data.reset_attention_mask,
                         .vocab_size = vocab_size};
   return to_batches(sources, data, training, wanted.done, [&plan](auto samples, std::int64_t cyclic_step) {
     plan.cyclic_step = cyclic_step;

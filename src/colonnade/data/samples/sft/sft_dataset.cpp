@@ -13,9 +13,9 @@
 namespace colonnade::data {
 namespace {
 
-constexpr std::size_t kOpen = 32;  // samples that may still take a conversation
+constexpr std::size_t kOpen = 32;  // newest samples, which may still receive a conversation
 
-/// A conversation that can be learnt from, and the tokens of it that a sample takes.
+/// A conversation with an answer, and the number of its tokens that fit a sample.
 struct Usable {
   std::int64_t number, length;
 };
@@ -41,11 +41,11 @@ std::vector<Usable> usable(const TokenSource& source, const SftPlan& plan) {
   const auto left_out = plan.conversations.size() - static_cast<std::int64_t>(all.size());
   if (all.empty())
     throw DataError(fmt::format(
-        "{}: a conversation with an answer within {} tokens must be there; got none in {}; raise --seq-length",
+        "{}: the data must hold a conversation with an answer within {} tokens; got none in {}; raise --seq-length",
         source.name(), plan.seq_length + 1, plan.conversations.size()));
   if (cut > 0)
     log::warning(
-        "{}: {} of {} conversations are longer than {} tokens and lose {} tokens; raise --seq-length to keep them",
+        "{}: {} of {} conversations exceed {} tokens and lose {} tokens by truncation; raise --seq-length to keep them",
         source.name(), cut, plan.conversations.size(), plan.seq_length + 1, tokens_cut);
   if (left_out > 0)
     log::warning("{}: {} of {} conversations have no answer within {} tokens and are left out", source.name(),
@@ -53,33 +53,35 @@ std::vector<Usable> usable(const TokenSource& source, const SftPlan& plan) {
   return all;
 }
 
-/// Of a sample with one conversation: its list and room, memory for its number, and both again in the index.
+/// Memory of a sample with one conversation: its list and free space, its number, and both again in the
+/// index.
 constexpr std::int64_t kBytesOfSample = 24 + 8 + 32 + 8 + 8, kBytesOfConversation = 8 + 8;
 
-/// At least what the samples need, before they are packed: each has a conversation, and one pass has all.
+/// Checks a lower bound of the memory before packing: each sample has a conversation, and one epoch has all.
 void require_packing_memory(const TokenSource& source, const SftPlan& plan,
                             const std::vector<Usable>& conversations) {
   double tokens = 0;
   for (const Usable& each : conversations) tokens += static_cast<double>(each.length);
   const auto count = static_cast<double>(conversations.size()),
-             room = static_cast<double>(plan.seq_length + 1);
-  const double fewest = plan.packed ? tokens / room : count;  // of one pass
+             capacity = static_cast<double>(plan.seq_length + 1);
+  const double fewest = plan.packed ? tokens / capacity : count;  // samples of one epoch
   const double samples = std::max(static_cast<double>(plan.num_samples.value_or(0)), fewest);
   const double read = std::max(samples, count);
   require_index_memory(source.name(), fmt::format("{:.0f} samples", samples),
                        kBytesOfSample * samples + kBytesOfConversation * (read - samples));
 }
 
-/// Samples in the making: the conversations of each, in the order in which they were begun.
+/// Packs conversations into samples: the conversations of each sample, in the order of their first
+/// conversation.
 class Packer {
  public:
-  explicit Packer(std::int64_t room) : room_(room) {}
+  explicit Packer(std::int64_t capacity) : capacity_(capacity) {}
 
   void add(const Usable& conversation, bool packed) {
     std::size_t best = samples_.size();
     for (std::size_t i = samples_.size() - std::min(samples_.size() - first_, kOpen);
          packed && i < samples_.size(); ++i)
-      if (used_[i] + conversation.length <= room_ && (best == samples_.size() || used_[i] > used_[best]))
+      if (used_[i] + conversation.length <= capacity_ && (best == samples_.size() || used_[i] > used_[best]))
         best = i;
     if (best == samples_.size()) {
       samples_.emplace_back();
@@ -88,22 +90,22 @@ class Packer {
     samples_[best].push_back(conversation.number);
     used_[best] += conversation.length;
   }
-  /// No sample that was begun takes more.
+  /// Closes all samples begun so far.
   void close() { first_ = samples_.size(); }
 
   [[nodiscard]] const std::vector<std::vector<std::int64_t>>& samples() const { return samples_; }
 
  private:
-  std::int64_t room_;
+  std::int64_t capacity_;
   std::vector<std::vector<std::int64_t>> samples_;
   std::vector<std::int64_t> used_;
   std::size_t first_ = 0;
 };
 
-std::string describe(const SftPlan& plan, const std::string& identity) {
+std::string describe(const SftPlan& plan, const std::string& fingerprint) {
   return fmt::format(
       "SFT indices, version 1\n{}\nconversations {} to {}\nsequence length {}\n{}\nsamples {}\nseed {}\n",
-      identity, plan.conversations.begin, plan.conversations.end, plan.seq_length,
+      fingerprint, plan.conversations.begin, plan.conversations.end, plan.seq_length,
       plan.packed ? "packed" : "one each",
       plan.num_samples ? fmt::format("{}", *plan.num_samples) : "one epoch", plan.seed);
 }
@@ -117,11 +119,11 @@ bool has_usable_conversation(const TokenSource& source, const SftPlan& plan) {
 }
 
 SftDataset::SftDataset(std::shared_ptr<const TokenSource> source, const SftPlan& plan,
-                       const IndexCache& cache, const std::string& identity)
+                       const IndexCache& cache, const std::string& fingerprint)
     : source_(std::move(source)), plan_(plan) {
   const auto arrays =
       cache.get(fmt::format("{} (samples of {} tokens)", source_->name(), plan.seq_length),
-                {.kind = "chats", .description = describe(plan, identity)}, {"members", "starts"}, [this] {
+                {.kind = "chats", .description = describe(plan, fingerprint)}, {"members", "starts"}, [this] {
                   const SftIndex built = build();
                   return std::vector<IntArray>{built.members, built.starts};
                 });
@@ -131,7 +133,7 @@ SftDataset::SftDataset(std::shared_ptr<const TokenSource> source, const SftPlan&
         fmt::format("{}: index caches must fit each other; got {} conversations; delete the cache",
                     source_->name(), index_.members.rows()));
   for (std::int64_t i = 0; i < index_.members.rows(); ++i)
-    readings_ += index_.members[i] == index_.members[0] ? 1 : 0;
+    num_epochs_ += index_.members[i] == index_.members[0] ? 1 : 0;
 }
 
 SftIndex SftDataset::build() const {
@@ -157,45 +159,48 @@ std::vector<SampleOrder> SftDataset::orders() const {
   std::int64_t tokens = 0;
   for (std::int64_t i = plan_.conversations.begin; i < plan_.conversations.end; ++i)
     tokens += source_->length(i);
-  // Later passes change no earlier sample: a run that asks for more goes on in the same order.
+  // Later epochs do not change earlier samples: a run that requests more continues in the same order.
   return {{.name = name(),
            .tokens = tokens,
            .passes = 1,
-           .last_apart = false,
+           .separate_final_epoch = false,
            .asked = plan_.num_samples,
            .sequences = plan_.conversations,
-           .readings = readings_}};
+           .num_epochs = num_epochs_}};
 }
 
-std::vector<SamplePiece> SftDataset::pieces(std::int64_t number) const {
+std::vector<SampleSpan> SftDataset::spans(std::int64_t number) const {
   check_number(number);
-  const std::int64_t room = plan_.seq_length + 1;
-  std::vector<SamplePiece> pieces;
+  const std::int64_t capacity = plan_.seq_length + 1;
+  std::vector<SampleSpan> pieces;
   std::int64_t filled = 0;
   for (std::int64_t i = index_.starts[number]; i < index_.starts[number + 1]; ++i) {
     const std::int64_t conversation = index_.members[i];
-    if (conversation < plan_.conversations.begin || conversation >= plan_.conversations.end || filled >= room)
+    if (conversation < plan_.conversations.begin || conversation >= plan_.conversations.end ||
+        filled >= capacity)
       throw DataError(
           fmt::format("{}: the index cache must fit the data; got sample {} outside of it; delete the cache",
                       source_->name(), number));
-    const std::int64_t of = source_->length(conversation);
-    const std::int64_t length = std::min(of, room - filled);
+    const std::int64_t all = source_->length(conversation);
+    const std::int64_t length = std::min(all, capacity - filled);
     filled += length;
-    // The last token of a full row is a label alone.
-    pieces.push_back(
-        {.sequence = conversation, .of = of, .length = length, .labels = filled == room ? 1 : 0});
+    // The last token of a full row is only a label.
+    pieces.push_back({.sequence = conversation,
+                      .sequence_length = all,
+                      .length = length,
+                      .labels = filled == capacity ? 1 : 0});
   }
   return pieces;
 }
 
-void SftDataset::read(const SamplePiece& piece, std::span<std::int64_t> out) const {
+void SftDataset::read(const SampleSpan& piece, std::span<std::int64_t> out) const {
   source_->tokens(piece.sequence, piece.offset, out);
   for (std::int64_t& token : out) token = id_of(token);
 }
 
 void SftDataset::tokens(std::int64_t number, std::int64_t pad, std::span<std::int64_t> out) const {
   std::size_t filled = 0;
-  for (const SamplePiece& piece : pieces(number)) {
+  for (const SampleSpan& piece : spans(number)) {
     const auto length = static_cast<std::size_t>(piece.length);
     source_->tokens(piece.sequence, 0, out.subspan(filled, length));
     filled += length;

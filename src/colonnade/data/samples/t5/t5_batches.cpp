@@ -12,22 +12,22 @@
 namespace colonnade::data {
 namespace {
 
-/// Stands behind the tokens of either side: no id, not even of damaged data.
+/// Padding of encoder and decoder rows: differs from every id, even of damaged data.
 constexpr std::int64_t kNoToken = std::numeric_limits<std::int64_t>::min();
 
 T5Plan plan_of(const config::Data& data, const config::Training& training, const T5Ids& ids) {
   constexpr std::int64_t kMost = 0x7fffffff;
   if (training.seq_length < 4 || training.seq_length > kMost)
     throw ConfigError(fmt::format(
-        "--seq-length: the encoder's must be 4 to {}: two tokens of it stay free; got {}; give it", kMost,
+        "--seq-length must be 4 to {} for the encoder, of which two tokens stay free; got {}; set it", kMost,
         training.seq_length));
   if (training.decoder_seq_length < 1 || training.decoder_seq_length > kMost)
     throw ConfigError(fmt::format(
-        "--decoder-seq-length must be 1 to {}; got {}; give it, a quarter of --seq-length usually "
-        "does",
-        kMost, training.decoder_seq_length));
+        "--decoder-seq-length must be 1 to {}; got {}; set it, typically to a quarter of --seq-length", kMost,
+        training.decoder_seq_length));
   if (ids.sentinels.empty())
-    throw ConfigError("--vocab-extra-ids: masked spans need sentinels; got none; give 100 as T5 has");
+    throw ConfigError(
+        "--vocab-extra-ids must provide sentinels for masked spans; got none; set 100 as in T5");
   T5Plan plan{.encoder_length = training.seq_length,
               .decoder_length = training.decoder_seq_length,
               .sentences = {.max_length = training.seq_length - 2,
@@ -47,14 +47,14 @@ DatasetClass class_of(const config::Data& data, const config::Training& training
           .seed = training.seed,
           .seq_length = training.seq_length,
           .tokenizer = tokenizer_identity(data, ids.vocab_size),
-          .further = {{"masking_probability", json_of(data.mask_prob)},
-                      {"short_sequence_probability", json_of(data.short_seq_prob)},
-                      {"masking_max_ngram", "10"},
-                      {"masking_do_full_word", "true"},
-                      {"masking_do_permutation", "false"},
-                      {"masking_use_longer_ngrams", "false"},
-                      {"masking_use_geometric_distribution", "true"},
-                      {"sequence_length_decoder", json_of(training.decoder_seq_length)}}};
+          .extra_keys = {{"masking_probability", json_of(data.mask_prob)},
+                         {"short_sequence_probability", json_of(data.short_seq_prob)},
+                         {"masking_max_ngram", "10"},
+                         {"masking_do_full_word", "true"},
+                         {"masking_do_permutation", "false"},
+                         {"masking_use_longer_ngrams", "false"},
+                         {"masking_use_geometric_distribution", "true"},
+                         {"sequence_length_decoder", json_of(training.decoder_seq_length)}}};
 }
 
 }  // namespace
@@ -62,7 +62,7 @@ DatasetClass class_of(const config::Data& data, const config::Training& training
 T5Batches::T5Batches(std::shared_ptr<const SampleSource> samples, const Plan& plan)
     : Batches(std::move(samples), plan.cyclic_step), plan_(plan) {}
 
-HostBatch T5Batches::make(std::span<const std::int64_t> chosen, Masks /*masks*/) const {
+HostBatch T5Batches::make(std::span<const std::int64_t> chosen, AttentionMasks /*masks*/) const {
   const auto encoder = static_cast<std::size_t>(plan_.encoder_length);
   const auto decoder = static_cast<std::size_t>(plan_.decoder_length);
   HostBatch batch;
@@ -77,8 +77,8 @@ HostBatch T5Batches::make(std::span<const std::int64_t> chosen, Masks /*masks*/)
     for (const std::int64_t label : labels) batch.loss_mask.push_back(label == -1 ? 0.0F : 1.0F);
     if (text.front() == kNoToken)
       throw DataError(fmt::format(
-          "{}: a sample must have tokens; got none in sample {}; a document of the data is empty, make the "
-          "data again with `colonnade preprocess`, which leaves such out",
+          "{}: a sample must have tokens; got none in sample {}; a document of the data is empty, rebuild the data with "
+          "`colonnade preprocess`, which drops such documents",
           samples().name(), sample));
     std::ranges::replace(labels, std::int64_t{-1}, std::int64_t{0});
     for (const std::int64_t pad : {kNoToken, plan_.pad}) std::ranges::replace(numbers, pad, std::int64_t{0});
@@ -92,14 +92,15 @@ HostBatch T5Batches::make(std::span<const std::int64_t> chosen, Masks /*masks*/)
 }
 
 Splits open_t5_batches(const config::Data& data, const config::Training& training, const T5Ids& ids,
-                       const Wanted& wanted) {
+                       const DataRequest& wanted) {
   const T5Plan plan = plan_of(data, training, ids);
-  const auto open = [&plan](const Opened& opened, const Part& part) {
-    return open_sentences<T5Dataset>(opened, part, plan);
+  const auto open = [&plan](const OpenedDataset& opened, const SplitRequest& request) {
+    return open_sentences<T5Dataset>(opened, request, plan);
   };
   const auto mock = [&ids] { return std::make_shared<MockSource>(std::ranges::min(ids.sentinels), ids.eos); };
-  const Sources sources = open_sources(data, sample_counts(training, wanted),
-                                       {.open = open, .mock = mock, .about = class_of(data, training, ids)});
+  const Sources sources =
+      open_sources(data, sample_counts(training, wanted),
+                   {.open = open, .mock = mock, .dataset_class = class_of(data, training, ids)});
   return to_batches(sources, data, training, wanted.done, [&](auto samples, std::int64_t cyclic_step) {
     return std::make_unique<T5Batches>(std::move(samples),
                                        T5Batches::Plan{.encoder_length = plan.encoder_length,

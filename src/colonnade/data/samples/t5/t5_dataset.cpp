@@ -8,7 +8,7 @@
 namespace colonnade::data {
 namespace {
 
-/// A row of known length that is filled from its front.
+/// A row of fixed length, filled from the front.
 class Row {
  public:
   explicit Row(std::span<std::int64_t> out) : out_(out) {}
@@ -24,7 +24,7 @@ class Row {
   std::size_t filled_ = 0;
 };
 
-/// Tokens of the decoder: one sentinel a span, the spans, and bos or eos.
+/// Number of decoder tokens: the spans, one sentinel each, and bos or eos.
 std::size_t decoder_tokens(const std::vector<MaskedSpan>& spans) {
   std::size_t count = 1;
   for (const MaskedSpan& span : spans) count += 1 + span.size();
@@ -51,7 +51,7 @@ T5Dataset::Text T5Dataset::text(std::int64_t number) const {
   return text;
 }
 
-DataError T5Dataset::too_small(std::int64_t number, const std::vector<MaskedSpan>& spans) const {
+DataError T5Dataset::capacity_error(std::int64_t number, const std::vector<MaskedSpan>& spans) const {
   const std::size_t needed = decoder_tokens(spans);
   if (spans.size() > plan_.ids.sentinels.size())
     return DataError(fmt::format(
@@ -60,7 +60,7 @@ DataError T5Dataset::too_small(std::int64_t number, const std::vector<MaskedSpan
         name(), number, plan_.ids.sentinels.size(), spans.size()));
   return DataError(
       fmt::format("{}: the masked spans of a sample must fit the decoder; got {} tokens in sample {} and "
-                  "--decoder-seq-length {}; raise it, at least to that, or lower --mask-prob",
+                  "--decoder-seq-length {}; raise it to at least that, or lower --mask-prob",
                   name(), needed, number, plan_.decoder_length));
 }
 
@@ -68,19 +68,20 @@ void T5Dataset::tokens(std::int64_t number, std::int64_t pad, std::span<std::int
   const auto encoder_length = static_cast<std::size_t>(plan_.encoder_length);
   const auto decoder_length = static_cast<std::size_t>(plan_.decoder_length);
   COL_CHECK(out.size() == encoder_length + 2 * decoder_length,
-            "T5Dataset: a sample is {} + 2 x {} numbers; got {}", encoder_length, decoder_length, out.size());
+            "T5Dataset: a sample must have {} + 2 x {} values; got {}", encoder_length, decoder_length,
+            out.size());
   const Text text = this->text(number);
   RandomState random(plan_.sentences.seed + static_cast<std::uint32_t>(number));
   const std::vector<MaskedSpan> spans = mask_spans(text.tokens, text.length, plan_.masking, random).spans;
   if (spans.size() > plan_.ids.sentinels.size() || decoder_tokens(spans) > decoder_length)
-    throw too_small(number, spans);
+    throw capacity_error(number, spans);
 
   Row encoder(out.first(encoder_length));
   Row decoder(out.subspan(encoder_length, decoder_length));
   Row labels(out.last(decoder_length));
   decoder.add(plan_.ids.bos);
   const std::span<const std::int64_t> all(text.tokens);
-  std::size_t seen = 0;  // tokens of the text that are dealt with
+  std::size_t seen = 0;  // processed tokens of the text
   for (std::size_t i = 0; i < spans.size(); ++i) {
     const std::int64_t sentinel = plan_.ids.sentinels[i];
     encoder.add(all.subspan(seen, spans[i].front() - seen));

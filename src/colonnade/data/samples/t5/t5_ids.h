@@ -1,4 +1,4 @@
-// The ids that T5's samples are built with.
+// Special ids of T5's samples.
 #pragma once
 
 #include <cstdint>
@@ -9,26 +9,26 @@
 
 namespace colonnade::data {
 
-/// What the data must know of the tokenizer; -1: there is none.
+/// Special ids of the tokenizer that the data need; -1: none.
 struct T5Ids {
-  std::int64_t vocab_size = 0;          ///< ids are 0 to vocab_size - 1; 0: not checked
-  std::int64_t text_end = 0;            ///< ids of text are below it; 0: not checked
-  std::int64_t bos = -1;                ///< the decoder's first input
-  std::int64_t eos = -1;                ///< the decoder's last label
-  std::int64_t pad = -1;                ///< fills rows that the sample does not; -1 collides with no token
+  std::int64_t vocab_size = 0;          ///< exclusive upper bound of ids; 0: not checked
+  std::int64_t text_end = 0;            ///< exclusive upper bound of ids in text; 0: not checked
+  std::int64_t bos = -1;                ///< first input of the decoder
+  std::int64_t eos = -1;                ///< last label of the decoder
+  std::int64_t pad = -1;                ///< pads short samples; -1 equals no token
   std::int64_t cls = -1, sep = -1;      ///< never masked
-  std::vector<std::int64_t> sentinels;  ///< one for each masked span of a sample, in this order
+  std::vector<std::int64_t> sentinels;  ///< one per masked span of a sample, in this order
 
   [[nodiscard]] TextIds text_ids() const { return {text_end > 0 ? text_end : vocab_size, vocab_size}; }
 };
 
-/// The ids of a run whose --vocab-size, which includes the sentinels, is `vocab_size`.
-///   No tokenizer (--mock-data), or one whose text is numbers: the last `vocab_extra_ids` ids are the
-///   sentinels, the id before them is the end of document, which serves as eos and bos; there is no pad.
-///   A SentencePiece model: sentinel i is its piece <extra_id_i>, or the next id behind its pieces where it
-///   has none such, as Megatron adds them; vocab_extra_ids of them, and with 0 as many as it has. eos and pad
-///   are the model's; so is bos, else pad (from which T5 decodes), else eos.
-/// Throws ConfigError where that leaves no sentinels, or ids that the vocabulary does not hold.
+/// The ids of a run with --vocab-size `vocab_size`, which includes the sentinels.
+///   Without a tokenizer (--mock-data), or with one for numeric text: the last `vocab_extra_ids` ids are the
+///   sentinels; the id before them is the end of document and serves as eos and bos; there is no pad.
+///   With a SentencePiece model: sentinel i is its piece <extra_id_i>, or else the next id after its pieces,
+///   as in Megatron. There are vocab_extra_ids of them; 0 means those of the model. eos and pad are the
+///   model's; bos is the model's, else pad (from which T5 decodes), else eos.
+/// Throws ConfigError if there are no sentinels, or if the vocabulary does not hold the ids.
 T5Ids t5_ids(const tokenizers::Tokenizer* tokenizer, std::int64_t vocab_size, std::int64_t vocab_extra_ids);
 
 }  // namespace colonnade::data

@@ -1,0 +1,124 @@
+// See mtp.h.
+#include "colonnade/layers/mtp.h"
+
+#include <ATen/ops/cat.h>
+#include <ATen/ops/full.h>
+#include <ATen/ops/ones.h>
+#include <fmt/format.h>
+
+#include "colonnade/layers/embedding.h"
+#include "colonnade/layers/recompute.h"
+#include "colonnade/layout/recompute.h"
+
+namespace colonnade::layers {
+namespace {
+
+/// x [b, s] shifted left by one, `fill` in the last column.
+at::Tensor shifted(const at::Tensor& x, double fill) {
+  const std::int64_t s = x.size(1);
+  return at::cat({x.narrow(1, 1, s - 1), at::full({x.size(0), 1}, fill, x.options())}, 1);
+}
+
+/// Document starts, bool [b, s]: token j is masked from j - 1 or, without a mask, has position id 0.
+at::Tensor starts_of(const tensor::Batch& batch) {
+  const at::Tensor mask = batch.find("attention_mask");
+  const at::Tensor positions = batch.find("position_ids");
+  if (!mask.defined()) return positions.defined() ? positions == 0 : at::Tensor();
+  const at::Tensor masked_from_previous = mask.squeeze(1).diagonal(-1, 1, 2);
+  return at::cat(
+      {at::ones({masked_from_previous.size(0), 1}, masked_from_previous.options()), masked_from_previous}, 1);
+}
+
+/// Tensor that add_to_batch() wrote; undefined without one.
+at::Tensor stored_tensor(const tensor::Batch& batch, const char* kind, std::int64_t k) {
+  return batch.find(fmt::format("{}_ahead_{}", kind, k));
+}
+
+/// Targets of k + 1 from those of k.
+MtpTargets next(const MtpTargets& ahead) {
+  MtpTargets following{
+      shifted(ahead.tokens, 0), shifted(ahead.labels, 0), shifted(ahead.mask, 0), {}, {}, {}};
+  if (ahead.starts.defined()) {
+    following.starts = shifted(ahead.starts, 1);
+    following.left = ahead.left.defined() ? ahead.left.bitwise_or(following.starts) : following.starts;
+    following.mask.masked_fill_(following.left, 0);
+  }
+  following.count = following.mask.sum();
+  return following;
+}
+
+}  // namespace
+
+std::vector<MtpTargets> MtpTargets::all(const tensor::Batch& batch, std::int64_t depths) {
+  std::vector<MtpTargets> all;
+  if (depths == 0) return all;
+  MtpTargets current{batch.at("tokens"), batch.at("labels"), batch.at("loss_mask"), starts_of(batch), {}, {}};
+  for (std::int64_t k = 1; k <= depths; ++k) {
+    const auto stored = [&](const char* kind) { return stored_tensor(batch, kind, k); };
+    current = stored("tokens").defined()
+                  ? MtpTargets{stored("tokens"),        stored("labels"), stored("loss_mask"), {}, {},
+                               batch.find(count_key(k))}
+                  : next(current);
+    all.push_back(current);
+  }
+  return all;
+}
+
+std::vector<at::Tensor> MtpTargets::all_tokens(const tensor::Batch& batch, std::int64_t depths) {
+  std::vector<at::Tensor> all;
+  at::Tensor current = batch.at("tokens");
+  for (std::int64_t k = 1; k <= depths; ++k) {
+    const at::Tensor stored = stored_tensor(batch, "tokens", k);
+    all.push_back(current = stored.defined() ? stored : shifted(current, 0));
+  }
+  return all;
+}
+
+std::vector<std::string> MtpTargets::add_to_batch(tensor::Batch& whole, std::int64_t depths) {
+  std::vector<std::string> names;
+  std::int64_t k = 0;
+  for (const MtpTargets& ahead : all(whole, depths)) {
+    ++k;
+    for (const auto& [kind, tensor] :
+         {std::pair{"tokens", ahead.tokens}, {"labels", ahead.labels}, {"loss_mask", ahead.mask}})
+      whole.set(names.emplace_back(fmt::format("{}_ahead_{}", kind, k)), tensor);
+    whole.set(count_key(k), ahead.count);
+  }
+  return names;
+}
+
+std::string MtpTargets::count_key(std::int64_t k) { return fmt::format("loss_count_ahead_{}", k); }
+
+MtpLayer::MtpLayer(const layout::MtpLayerParams& params, const config::Model& model, const Context& context,
+                   std::shared_ptr<const ops::RotaryTable> rotary, std::int64_t layer)
+    : enorm_(params.enorm, model, context),
+      hnorm_(params.hnorm, model, context),
+      eh_proj_(params.eh_proj, context),
+      layer_(params.layer, model, context, std::move(rotary), layer),
+      final_norm_(params.final_norm, model, context),
+      dropout_(params.enorm.weight.name, model.hidden_dropout, context),
+      tp_(context.tp),
+      sequence_parallel_(context.sequence_parallel),
+      recompute_(layout::recomputes_mtp_layers(context.recompute)),
+      scale_(embedding_scale(model, c10::typeMetaToScalarType(context.options.dtype()))) {}
+
+at::Tensor MtpLayer::forward(const at::Tensor& hidden, const at::Tensor& tokens, tensor::Parameter& word,
+                             const tensor::Pass& pass) {
+  const at::Tensor embedded =
+      dropout_.drop(word_embeddings(tokens, word, tp_, sequence_parallel_, scale_), pass);
+  const at::Tensor both = at::cat({enorm_.forward(embedded), hnorm_.forward(hidden)}, -1);
+  const auto run = [this](const Tensors& x, const tensor::Pass& now) {
+    return layer_.forward(eh_proj_.forward(x[0]), now);
+  };
+  return final_norm_.forward(recompute_ ? recompute({both}, pass, run) : run({both}, pass));
+}
+
+void MtpLayer::add_parameters(std::vector<tensor::Parameter*>& all) {
+  collect(all, {enorm_.weight.get(), enorm_.bias.get(), hnorm_.weight.get(), hnorm_.bias.get(),
+                eh_proj_.weight.get()});
+  const auto own = layer_.parameters();
+  all.insert(all.end(), own.begin(), own.end());
+  collect(all, {final_norm_.weight.get(), final_norm_.bias.get()});
+}
+
+}  // namespace colonnade::layers

@@ -1,0 +1,443 @@
+// Notes on given settings without effect in this run. Megatron accepts them too and the numbers are the same.
+#include "colonnade/rules/no_effect.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+
+#include "colonnade/config/data_flags.h"
+#include "colonnade/config/parse.h"
+#include "colonnade/config/schema.h"
+#include "colonnade/layout/buckets.h"
+#include "colonnade/layout/params/gpt.h"
+#include "colonnade/rules/table.h"
+
+namespace colonnade::rules {
+
+namespace {
+
+using config::Run;
+
+/// Settings that have an effect only with another one.
+struct Prerequisite {
+  std::array<const char*, 7> keys;  ///< dependent settings
+  const char* other;                ///< key of the required setting
+  const char* text;                 ///< the requirement as a user writes it
+  bool (*is_met)(const Run&);
+};
+
+/// Given settings of `required` without its prerequisite.
+std::vector<const config::Setting*> without_effect(const Run& r, const Prerequisite& required) {
+  std::vector<const config::Setting*> found;
+  if (required.is_met(r) || r.invalid_keys.contains(required.other)) return found;
+  for (const char* key : required.keys) {
+    if (key == nullptr) break;
+    const config::Setting& s = config::setting(key);
+    if (is_given_without_effect(r, s, required.other)) found.push_back(&s);
+  }
+  return found;
+}
+
+bool has_rope(const Run& r) { return r.model.has_rotary(); }
+
+bool has_warmup(const Run& r) {
+  const auto& s = r.schedule;
+  return s.lr_warmup_iters > 0 || s.lr_warmup_samples > 0 || s.lr_warmup_fraction.value_or(0) > 0;
+}
+
+bool is_interleaved(const Run& r) {
+  const auto& p = r.parallel;
+  if (p.pipeline_schedule != "auto") return p.pipeline_schedule == "interleaved";
+  return p.num_virtual_stages_per_pipeline_rank > 1 || p.num_layers_per_virtual_pipeline_stage > 0 ||
+         !p.pipeline_model_parallel_layout.empty();
+}
+
+bool has_fim(const Run& r) { return r.data.fim.enabled; }
+
+bool has_context_parallel(const Run& r) {
+  return r.parallel.context_parallel_size > 1 || r.parallel.hybrid_context_parallel;
+}
+
+constexpr Prerequisite kPrerequisites[] = {
+    {{"rope_scaling_factor", "rope_low_freq_factor", "rope_high_freq_factor",
+      "rope_original_max_position_embeddings"},
+     "use_rope_scaling",
+     "--use-rope-scaling",
+     [](const Run& r) { return r.model.use_rope_scaling; }},
+    {{"rotary_base", "rotary_percent", "rotary_interleaved", "rotary_seq_len_interpolation_factor"},
+     "position_embedding_type",
+     "--position-embedding-type rope",
+     has_rope},
+    {{"yarn_original_max_position_embeddings", "yarn_beta_fast", "yarn_beta_slow",
+      "yarn_correction_range_round_to_int"},
+     "position_embedding_type",
+     "--position-embedding-type yarn",
+     [](const Run& r) { return r.model.uses_yarn() || r.model.latent.enabled; }},
+    {{"q_lora_rank", "kv_lora_rank", "qk_head_dim", "qk_pos_emb_head_dim", "v_head_dim"},
+     "multi_latent_attention",
+     "--multi-latent-attention",
+     [](const Run& r) { return r.model.latent.enabled; }},
+    {{"mtp_loss_scaling_factor"},
+     "mtp_num_layers",
+     "--mtp-num-layers",
+     [](const Run& r) { return r.model.mtp_num_layers > 0; }},
+    {{"relative_attention_num_buckets", "relative_attention_max_distance"},
+     "position_embedding_type",
+     "--position-embedding-type relative",
+     [](const Run& r) { return r.model.position_embedding == config::PositionEmbedding::kRelative; }},
+    {{"mask_prob", "short_seq_prob"},
+     "model",
+     "--model t5 or bert",
+     [](const Run& r) { return r.family == "t5" || r.family == "bert"; }},
+    {{"fim_rate", "fim_spm_rate", "fim_split_sample", "fim_no_prefix"}, "fim_data", "--fim-data", has_fim},
+    {{"fim_prefix_token", "fim_middle_token", "fim_suffix_token", "fim_pad_token", "fim_eod_token"},
+     "fim_data",
+     "--fim-data",
+     has_fim},
+    {{"fim_fragment_rate"},
+     "fim_split_sample",
+     "--fim-split-sample",
+     [](const Run& r) { return !r.data.fim.split_sample.empty(); }},
+    {{"vocab_extra_ids"}, "model", "--model t5", [](const Run& r) { return r.family != "gpt"; }},
+    {{"glu_linear_offset", "activation_func_clamp_value"},
+     "activation",
+     "a gated activation",
+     [](const Run& r) { return r.model.is_gated(); }},
+    {{"window_attn_skip_freq", "rotary_base_local"},
+     "window_size",
+     "--window-size",
+     [](const Run& r) { return r.model.window_size > 0; }},
+    {{"rotary_base_local"}, "position_embedding_type", "--position-embedding-type rope", has_rope},
+    {{"apply_wd_to_qk_layernorm"},
+     "qk_layernorm",
+     "--qk-layernorm",
+     [](const Run& r) {
+       return r.model.qk_layernorm && (!r.model.latent.enabled || r.model.latent.q_lora_rank > 0);
+     }},
+    {{"adam_beta1", "adam_beta2", "adam_eps"},
+     "optimizer",
+     "--optimizer adam",
+     [](const Run& r) { return r.optimizer.optimizer == config::OptimizerKind::kAdam; }},
+    {{"sgd_momentum"},
+     "optimizer",
+     "--optimizer sgd",
+     [](const Run& r) { return r.optimizer.optimizer == config::OptimizerKind::kSgd; }},
+    {{"lr_warmup_init"}, "lr_warmup_iters", "--lr-warmup-iters", has_warmup},
+    {{"microbatch_group_size_per_virtual_pipeline_stage"},
+     "num_virtual_stages_per_pipeline_rank",
+     "--num-virtual-stages-per-pipeline-rank",
+     is_interleaved},
+    {{"cp_comm_type", "hierarchical_context_parallel_sizes"},
+     "context_parallel_size",
+     "--context-parallel-size above 1",
+     has_context_parallel},
+    {{"max_seqlen_per_dp_cp_rank"},
+     "hybrid_context_parallel",
+     "--hybrid-context-parallel",
+     [](const Run& r) { return r.parallel.hybrid_context_parallel; }},
+    {{"torch_fsdp2_reshard_after_forward"},
+     "use_megatron_fsdp",
+     "--use-megatron-fsdp with --data-parallel-sharding-strategy optim_grads_params",
+     [](const Run& r) { return layout::sharding_of(r.parallel) == layout::Sharding::kParameters; }},
+    {{"hierarchical_context_parallel_sizes"},
+     "cp_comm_type",
+     "--cp-comm-type a2a+p2p",
+     [](const Run& r) {
+       const auto& kinds = r.parallel.cp_comm_type;
+       return !has_context_parallel(r) || std::ranges::find(kinds, "a2a+p2p") != kinds.end();
+     }},
+    {{"no_load_optim", "override_ckpt_iteration"},
+     "load",
+     "--load",
+     [](const Run& r) { return !r.checkpoint.load.empty(); }},
+    {{"sft_tokenizer_prompt_format", "chat_template"},
+     "sft",
+     "--sft",
+     [](const Run& r) { return r.data.sft; }},
+    {{"full_validation", "multiple_validation_sets", "validation_set_names"},
+     "eval_interval",
+     "--eval-interval or --skip-train",
+     [](const Run& r) { return r.training.eval_interval || r.training.skip_train; }},
+    {{"lr_wsd_decay_style"},
+     "lr_decay_style",
+     "--lr-decay-style WSD",
+     [](const Run& r) { return r.schedule.lr_decay_style == config::LrDecayStyle::kWsd; }},
+
+    {{"data_parallel_sharding_strategy"},
+     "use_megatron_fsdp",
+     "--use-megatron-fsdp",
+     [](const Run& r) { return r.parallel.use_megatron_fsdp; }},
+    {{"outer_dp_sharding_strategy"},
+     "num_distributed_optimizer_instances",
+     "--num-distributed-optimizer-instances above 1",
+     [](const Run& r) { return r.parallel.num_distributed_optimizer_instances > 1; }},
+    {{"ddp_reduce_scatter_with_fp32_accumulation"},
+     "grad_reduce_in_bf16",
+     "--grad-reduce-in-bf16 and --use-distributed-optimizer",
+     [](const Run& r) {
+       return r.parallel.grad_reduce_in_bf16 &&
+              layout::sharding_of(r.parallel) >= layout::Sharding::kOptimizer;
+     }},
+    {{"recompute_method", "recompute_num_layers", "distribute_saved_activations"},
+     "recompute_granularity",
+     "--recompute-granularity full",
+     [](const Run& r) { return r.recompute.is_full(); }},
+    {{"recompute_modules"},
+     "recompute_granularity",
+     "--recompute-granularity selective",
+     [](const Run& r) { return r.recompute.granularity == "selective"; }},
+};
+
+/// Settings that Megatron scripts often pass without effect.
+struct NoEffectCase {
+  std::array<const char*, 8> keys;
+  const char* reason;
+  bool (*applies)(const Run&);
+};
+
+constexpr std::array<const char*, 8> kDynamicLossScale{"initial_loss_scale", "min_loss_scale",
+                                                       "loss_scale_window", "hysteresis"};
+
+/// Whether no parameter, dense or expert, has data-parallel replicas.
+bool has_no_replicas(const Run& r) {
+  const auto& p = r.parallel;
+  const int ranks = p.tensor_model_parallel_size * p.pipeline_model_parallel_size;
+  const int expert_ranks =
+      p.expert_tensor_size() * p.expert_model_parallel_size * p.pipeline_model_parallel_size;
+  return p.world_size > 0 && p.world_size <= ranks &&
+         (r.model.moe.num_experts == 0 || p.world_size <= expert_ranks);
+}
+
+bool is_dense(const Run& r) { return r.model.moe.num_experts == 0; }
+
+/// Whether the expert capacity never drops a token.
+bool has_ample_capacity(const Run& r) {
+  const config::Moe& moe = r.model.moe;
+  return !is_dense(r) && moe.expert_capacity_factor && !moe.pad_expert_input_to_capacity &&
+         *moe.expert_capacity_factor * static_cast<double>(moe.router_topk) >=
+             static_cast<double>(moe.num_experts);
+}
+
+bool has_null_tokenizer(const Run& r) { return r.data.tokenizer_type == "NullTokenizer"; }
+
+bool has_test_data(const config::Data& d) {
+  if (d.mock_data || !d.test_data_path.empty() || !d.per_split_data_args_path.empty()) return true;
+  const std::vector<double> shares = config::parse_split(d.split).parts;
+  return !d.data_path.empty() && shares.size() > 2 && shares[2] > 0;
+}
+
+bool has_latents_without_yarn(const Run& r) { return r.model.latent.enabled && !r.model.uses_yarn(); }
+
+constexpr NoEffectCase kNoEffectCases[] = {
+    {{"split", "data_cache_path", "mid_level_dataset_surplus"},
+     "with --mock-data",
+     [](const Run& r) { return r.data.mock_data; }},
+    {{"rope_type"},
+     "without --multi-latent-attention",
+     [](const Run& r) { return !r.model.latent.enabled && r.model.rope_type == config::RopeType::kRope; }},
+    {{"rotary_scaling_factor", "mscale", "mscale_all_dim"},
+     "without --multi-latent-attention or --position-embedding-type yarn",
+     [](const Run& r) { return !r.model.latent.enabled && !r.model.uses_yarn(); }},
+    {{"mscale", "yarn_beta_fast", "yarn_beta_slow", "yarn_original_max_position_embeddings"},
+     "with --rope-type rope",
+     has_latents_without_yarn},
+    {{"yarn_correction_range_round_to_int"}, "with --rope-type rope", has_latents_without_yarn},
+    {{"rotary_scaling_factor", "mscale_all_dim"},
+     "with --rope-type rope, unless both are set and scale the attention scores",
+     [](const Run& r) {
+       return has_latents_without_yarn(r) &&
+              (r.model.rotary_scaling_factor <= 1 || r.model.mscale_all_dim == 0);
+     }},
+    {{"rotary_percent"},
+     "with --multi-latent-attention, unless --rope-type is rope",
+     [](const Run& r) { return r.model.latent.enabled && r.model.uses_yarn(); }},
+    {{"add_qkv_bias", "rotary_seq_len_interpolation_factor", "use_rope_scaling", "rope_scaling_factor"},
+     "with --multi-latent-attention",
+     [](const Run& r) { return r.model.latent.enabled; }},
+    {{"split"},
+     "with --train-data-path, --valid-data-path, --test-data-path or --per-split-data-args-path",
+     [](const Run& r) {
+       const auto& d = r.data;
+       return !d.per_split_data_args_path.empty() || !d.train_data_path.empty() ||
+              !d.valid_data_path.empty() || !d.test_data_path.empty();
+     }},
+    {{"min_lr"},
+     "with --lr-decay-style constant",
+     [](const Run& r) { return r.schedule.lr_decay_style == config::LrDecayStyle::kConstant; }},
+    {{"lr_decay_iters", "lr_decay_samples"},
+     "with --lr-decay-style constant",
+     [](const Run& r) {
+       return r.schedule.lr_decay_style == config::LrDecayStyle::kConstant && !r.schedule.lr_warmup_fraction;
+     }},
+    {{"weight_decay"},
+     "with --weight-decay-incr-style, which uses --start-weight-decay and --end-weight-decay",
+     [](const Run& r) {
+       return r.schedule.weight_decay_incr_style != config::WeightDecayIncrStyle::kConstant;
+     }},
+    {{"override_opt_param_scheduler", "use_checkpoint_opt_param_scheduler"},
+     "without --load",
+     [](const Run& r) { return r.checkpoint.load.empty(); }},
+    {kDynamicLossScale, "with a constant --loss-scale",
+     [](const Run& r) { return r.optimizer.loss_scale.has_value(); }},
+    {kDynamicLossScale, "without --fp16",
+     [](const Run& r) {
+       return r.model.params_dtype != config::ParamsDtype::kFloat16 && !r.optimizer.loss_scale;
+     }},
+    {{"tokenizer_model", "vocab_file", "merge_file"},
+     "with --tokenizer-type NullTokenizer",
+     has_null_tokenizer},
+    {{"tiktoken_pattern", "tiktoken_num_special_tokens", "allow_ambiguous_pad_tokens"},
+     "with --tokenizer-type NullTokenizer",
+     has_null_tokenizer},
+    {{"eval_interval"}, "with --eval-iters 0", [](const Run& r) { return !r.training.reads_validation(); }},
+    {{"eval_iters"},
+     "with --full-validation and no test data",
+     [](const Run& r) { return r.training.full_validation && !has_test_data(r.data); }},
+    {{"eval_iters", "log_validation_ppl_to_tensorboard"},
+     "without --eval-interval",
+     [](const Run& r) {
+       return !r.training.eval_interval && !r.training.skip_train && r.training.eval_iters > 0;
+     }},
+    {{"use_distributed_optimizer", "use_megatron_fsdp"},
+     "if --num-distributed-optimizer-instances is the data x context parallel size, unless "
+     "--outer-dp-sharding-strategy is optim",
+     [](const Run& r) {
+       const auto& p = r.parallel;
+       const int data = p.data_parallel_size() * p.context_parallel_size;
+       return data > 1 && p.num_distributed_optimizer_instances == data &&
+              p.outer_dp_sharding_strategy != "optim";
+     }},
+    {{"use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather"},
+     "without data-parallel replicas",
+     has_no_replicas},
+    {{"ffn_hidden_size"},
+     "if every layer is an MoE layer, whose size is --moe-ffn-hidden-size",
+     [](const Run& r) {
+       return r.model.moe.num_experts > 0 && r.given.contains("moe_ffn_hidden_size") &&
+              std::ranges::count(layout::layers_with_experts(r.model), false) == 0;
+     }},
+    {{"expert_tensor_parallel_size", "moe_layer_freq", "moe_ffn_hidden_size", "moe_token_dispatcher_type",
+      "moe_shared_expert_intermediate_size", "moe_shared_expert_gate", "moe_shared_expert_overlap",
+      "moe_router_topk"},
+     "without --num-experts",
+     is_dense},
+    {{"moe_router_score_function", "moe_router_pre_softmax", "moe_router_topk_scaling_factor",
+      "moe_router_num_groups", "moe_router_group_topk", "moe_router_group_best",
+      "moe_router_enable_expert_bias", "moe_router_bias_update_rate"},
+     "without --num-experts",
+     is_dense},
+    {{"moe_input_jitter_eps", "moe_router_force_load_balancing", "moe_router_load_balancing_type",
+      "moe_aux_loss_coeff", "moe_z_loss_coeff", "moe_expert_capacity_factor",
+      "moe_pad_expert_input_to_capacity", "moe_token_drop_policy"},
+     "without --num-experts",
+     is_dense},
+    {{"moe_shared_expert_gate", "moe_shared_expert_overlap"},
+     "without --moe-shared-expert-intermediate-size",
+     [](const Run& r) { return !is_dense(r) && r.model.moe.shared_expert_intermediate_size == 0; }},
+    {{"moe_router_score_function", "moe_router_pre_softmax", "moe_router_topk_scaling_factor"},
+     "with --moe-router-load-balancing-type sinkhorn",
+     [](const Run& r) { return !is_dense(r) && r.model.moe.uses_sinkhorn(); }},
+    {{"moe_router_num_groups", "moe_router_group_topk", "moe_router_group_best"},
+     "with --moe-router-load-balancing-type sinkhorn",
+     [](const Run& r) { return !is_dense(r) && r.model.moe.uses_sinkhorn(); }},
+    {{"moe_router_pre_softmax"},
+     "with a --moe-router-score-function other than softmax",
+     [](const Run& r) {
+       const config::Moe& moe = r.model.moe;
+       return !is_dense(r) && !moe.uses_sinkhorn() &&
+              moe.router_score_function != config::RouterScore::kSoftmax;
+     }},
+    {{"moe_router_num_groups"},
+     "without --moe-router-group-topk",
+     [](const Run& r) {
+       return !is_dense(r) && !r.model.moe.uses_sinkhorn() && r.model.moe.router_group_topk == 0;
+     }},
+    {{"moe_router_bias_update_rate"},
+     "without --moe-router-enable-expert-bias",
+     [](const Run& r) { return !is_dense(r) && !r.model.moe.router_enable_expert_bias; }},
+    {{"moe_router_bias_update_rate"},
+     "with --moe-pad-expert-input-to-capacity, which gives all experts the same load",
+     [](const Run& r) {
+       return !is_dense(r) && r.model.moe.router_enable_expert_bias &&
+              r.model.moe.pad_expert_input_to_capacity;
+     }},
+    {{"moe_router_enable_expert_bias"},
+     "with --moe-pad-expert-input-to-capacity, which gives all experts the same load",
+     [](const Run& r) { return !is_dense(r) && r.model.moe.pad_expert_input_to_capacity; }},
+    {{"moe_aux_loss_coeff"},
+     "with --moe-router-load-balancing-type none",
+     [](const Run& r) {
+       return !is_dense(r) && r.model.moe.router_load_balancing_type == config::Words{"none"};
+     }},
+    {{"moe_router_load_balancing_type"},
+     "with --moe-aux-loss-coeff 0",
+     [](const Run& r) {
+       const config::Moe& moe = r.model.moe;
+       return !is_dense(r) && !moe.uses_sinkhorn() &&
+              moe.router_load_balancing_type != config::Words{"none"} &&
+              std::ranges::all_of(moe.aux_loss_coeff, [](double c) { return c == 0; });
+     }},
+    {{"moe_token_drop_policy"},
+     "without --moe-expert-capacity-factor",
+     [](const Run& r) { return !is_dense(r) && !r.model.moe.expert_capacity_factor; }},
+    {{"moe_expert_capacity_factor", "moe_token_drop_policy"},
+     "if every expert has capacity for every token",
+     has_ample_capacity},
+    {{"account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "pipeline_schedule"},
+     "with one pipeline rank",
+     [](const Run& r) { return r.parallel.pipeline_model_parallel_size == 1; }},
+};
+
+/// Notes YaRN settings that apply to multi-latent attention here, but not in Megatron.
+void note_latent_yarn(const Run& run, std::vector<std::string>& notes) {
+  if (!run.model.latent.enabled || !run.model.uses_yarn()) return;
+  for (const char* key : {"yarn_original_max_position_embeddings", "yarn_beta_fast", "yarn_beta_slow",
+                          "yarn_correction_range_round_to_int"}) {
+    const config::Setting& s = config::setting(key);
+    if (config::is_from_command_line(run, s.key) && config::text_of(run, s) != s.default_text())
+      notes.push_back(
+          fmt::format("{} has an effect here; with --multi-latent-attention Megatron uses {}; got {}", s.flag,
+                      s.default_text(), config::text_of(run, s)));
+  }
+}
+
+}  // namespace
+
+std::vector<NoEffect> without_prerequisites(const Run& run) {
+  std::vector<NoEffect> found;
+  for (const Prerequisite& required : kPrerequisites)
+    for (const config::Setting* s : without_effect(run, required))
+      found.push_back({s, fmt::format("has no effect without {}", required.text)});
+  return found;
+}
+
+std::vector<std::string> no_effect_notes(const Run& run) {
+  std::vector<std::string> notes;
+  const int data_ranks = run.parallel.data_parallel_size();
+  if (run.parallel.deterministic_mode && data_ranks > 0 &&
+      !std::has_single_bit(static_cast<unsigned>(data_ranks)))
+    notes.push_back(fmt::format(
+        "--deterministic-mode gives bitwise-identical results only across power-of-two data-parallel sizes; "
+        "got {}",
+        data_ranks));
+  for (const auto& [setting, why] : without_prerequisites(run))
+    notes.push_back(fmt::format("{} {}; got {}", setting->flag, why, config::text_of(run, *setting)));
+  note_latent_yarn(run, notes);
+  if (!is_dense(run) && run.model.moe.router_force_load_balancing)
+    notes.emplace_back(
+        "--moe-router-force-load-balancing routes tokens to random experts, for benchmarks; losses are "
+        "meaningless");
+  for (const NoEffectCase& row : kNoEffectCases) {
+    if (!row.applies(run)) continue;
+    for (const char* key : row.keys) {
+      if (key == nullptr) break;
+      const config::Setting& s = config::setting(key);
+      if (!run.given.contains(s.key) || run.invalid_keys.contains(s.key)) continue;
+      if (const std::string value = config::text_of(run, s); value != s.default_text())
+        notes.push_back(fmt::format("{} has no effect {}; got {}", s.flag, row.reason, value));
+    }
+  }
+  return notes;
+}
+
+}  // namespace colonnade::rules

@@ -1,0 +1,74 @@
+// See start_point.h.
+#include "colonnade/train/start_point.h"
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/log.h"
+#include "colonnade/convert/hugging_face.h"
+#include "colonnade/data/out_of_vocabulary.h"
+#include "colonnade/job/checkpoint.h"
+
+namespace colonnade::train {
+
+SharedRunFolder agree_on_folder(const std::string& save,
+                                const std::optional<std::vector<std::int64_t>>& steps_seen,
+                                const comm::Group& world) {
+  SharedRunFolder agreed;
+  std::string fault;
+  if (world.rank() == 0) {
+    try {
+      agreed.owned = std::make_unique<record::OwnedFolder>(save, steps_seen);
+      agreed.folder = agreed.owned->folder();
+    } catch (const ConfigError& error) {  // sent to the other ranks below
+      fault = error.what();
+    }
+  }
+  constexpr char kFault = '!', kFolder = '/';
+  const std::string mine = fault.empty() ? kFolder + agreed.folder.root.string() : kFault + fault;
+  const std::string first = world.all_gather_text(mine, "run folder")[0];
+  if (first.front() == kFault) throw ConfigError(first.substr(1));
+  agreed.folder = {first.substr(1)};
+  return agreed;
+}
+
+void log_checkpoint_policy(const config::Run& run) {
+  const config::Checkpoint& c = run.checkpoint;
+  if (run.training.skip_train || c.save_interval) return;
+  if (c.save.empty())
+    log::warning(
+        "this run keeps no checkpoint: without --save and --save-interval, only a stop (signal, --exit-interval, "
+        "--exit-duration-in-mins) saves; add --save DIR to keep the weights");
+  else
+    log::info("without --save-interval the run saves once, at its end or when it is stopped");
+}
+
+std::optional<StartPoint> find_start_point(const config::Run& run, const comm::Group& world) {
+  const config::Checkpoint& c = run.checkpoint;
+  if (!c.load.empty()) {
+    if (const auto found = checkpoint::find_checkpoint(c.load, c.ckpt_step, world)) {
+      auto source = checkpoint::CheckpointReader::open_native(found->folder);
+      if (c.finetune) return StartPoint{std::move(source), /*is_run=*/true, {}, {}};
+      const job::Counters counters = job::resumed_counters(source.state(), run);
+      const job::Counters was = job::counters_of(source.state());
+      std::optional<record::ResumePoint> saved;
+      if (c.override_ckpt_iteration) saved = record::ResumePoint{was.iteration, was.consumed_samples};
+      return StartPoint{std::move(source), /*is_run=*/true, counters, saved};
+    }
+    if (world.rank() == 0) log::info("{} holds no checkpoint; a new run starts", c.load);
+  }
+  if (c.pretrained_checkpoint.empty()) return std::nullopt;
+  const auto step = c.load.empty() ? c.ckpt_step : std::nullopt;
+  return StartPoint{convert::open_weights(c.pretrained_checkpoint, step, world), /*is_run=*/false, {}, {}};
+}
+
+void require_ids_in_vocabulary(const data::Splits& splits, const comm::Group& world) {
+  std::string mine;
+  try {
+    if (world.rank() == 0) mine = data::vocabulary_error(splits);
+  } catch (const DataError& error) {  // sent to the other ranks below
+    mine = error.what();
+  }
+  const std::string fault = world.all_gather_text(mine, "ids of the data")[0];
+  if (!fault.empty()) throw DataError(fault);
+}
+
+}  // namespace colonnade::train
