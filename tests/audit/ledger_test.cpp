@@ -126,7 +126,7 @@ TEST_F(Ledger, DamageIsReported) {
   EXPECT_THAT(message(""), testing::HasSubstr("must hold a session"));
   EXPECT_THAT(message("{\"version\": 2}\n"), testing::HasSubstr(":1: each line must be a session in JSON"));
   EXPECT_THAT(message("{\"version\": 1}\n"), testing::HasSubstr("version 1"));
-  EXPECT_THAT(message("[1]\n"), testing::HasSubstr("line 1"));
+  EXPECT_THAT(message("[1]\n"), testing::HasSubstr("ledger.jsonl:1: "));
   fs::remove(folder_.ledger());
   try {
     (void)read_ledger(folder_);

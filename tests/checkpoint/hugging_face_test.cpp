@@ -29,7 +29,7 @@ std::string fault_of(const std::vector<std::string>& files) {
 
 TEST(HuggingFace, UnsupportedWeightFormatsAreNamedWithAFix) {
   for (const auto& [file, kind] : std::vector<std::pair<std::string, const char*>>{
-           {"pytorch_model.bin", "a PyTorch pickle, which is not read; save them as safetensors"},
+           {"pytorch_model.bin", "a PyTorch pickle, which is not supported; save them as safetensors"},
            {"pytorch_model-00001-of-00002.bin", "a PyTorch pickle"},
            {"pytorch_model.bin.index.json", "an index of PyTorch pickles"},
            {"weights.pt", "a PyTorch pickle"},

@@ -203,7 +203,7 @@ TEST(Evaluate, HintsAtNoSftForTextsReadAsMessages) {
       message = error.what();
     }
     EXPECT_EQ(message.find("no_such_texts: with --sft data must be"), 0U) << message;
-    EXPECT_EQ(message.find("write --no-sft") != std::string::npos, adopted) << message;
+    EXPECT_EQ(message.find("use --no-sft") != std::string::npos, adopted) << message;
   }
 }
 

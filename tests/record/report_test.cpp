@@ -131,7 +131,7 @@ TEST(Report, DrawsSentenceOrderLossWherePresent) {
                                         {.iteration = 50, .loss = 1.25, .sop_loss = 0.4321}});
   EXPECT_THAT(page, HasSubstr("Sentence-order loss"));
   EXPECT_THAT(page, HasSubstr("<b>0.4321</b><span>validation sentence-order loss</span>"));
-  const std::string chart = page.substr(page.find("Loss of the order of sentences"));
+  const std::string chart = page.substr(page.find("Sentence-order loss"));
   const std::string drawn = chart.substr(0, chart.find("Tokens per second"));
   EXPECT_THAT(drawn, HasSubstr("training"));
   EXPECT_THAT(drawn, HasSubstr("validation"));

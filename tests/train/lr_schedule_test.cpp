@@ -156,7 +156,7 @@ TEST(MakeLrPlan, ReportsEveryBrokenRule) {
   EXPECT_THAT(problems_of({.lr = 1}, {.global_batch_size = 1}), HasSubstr("--train-iters"));
   EXPECT_THAT(problems_of({.lr = 1, .lr_warmup_init = 3}, training), HasSubstr("--lr-warmup-init"));
   EXPECT_THAT(problems_of({.lr = 1, .start_weight_decay = 0.1, .end_weight_decay = 0.2}, training),
-              HasSubstr("ramp"));
+              HasSubstr("--start-weight-decay"));
   EXPECT_THAT(problems_of({.lr = 1,
                            .start_weight_decay = 0.2,
                            .end_weight_decay = 0.1,

@@ -45,7 +45,7 @@ Vocabulary::Vocabulary(const std::vector<std::pair<std::string_view, std::int64_
   for (const auto& [text, id] : tokens) {
     if (text.size() > kMaxTextBytes || (bytes += text.size()) > kMaxTotalBytes)
       throw DataError(fmt::format(
-          "{} must have tokens of at max_ids {} bytes, {} in all; got one of {} bytes, and {} so far; fix the file",
+          "{} must have tokens of at most {} bytes, {} in all; got one of {} bytes, and {} so far; fix the file",
           where, kMaxTextBytes, kMaxTotalBytes, text.size(), bytes));
     if (id < 0 || id >= max_ids)
       throw DataError(fmt::format("{}: ids must be 0 to {} for {} tokens; got {} for '{}'; fix the file",
