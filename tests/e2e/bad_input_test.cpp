@@ -137,7 +137,7 @@ TEST(BadInput, BrokenYaml) {
   expect_rejected(file("- a\n- b\n"), 2, {"run.yaml", "key: value", "a list"});
   expect_rejected(file(std::string(4096, '\xff')), 2, {"run.yaml"});
   expect_rejected({"pretrain", "--config", (folder / "none.yaml").string()}, 2,
-                  {"none.yaml", "No such file", "name another"});
+                  {"none.yaml", "No such file", "choose another"});
   expect_rejected({"pretrain", "--config", folder.path().string()}, 2, {"a folder", "name a file"});
   const Words good = small_gpt() + Words{"--train-iters", "2"};
   const auto also = [&](const std::string& text) {
@@ -288,7 +288,7 @@ TEST(BadInput, MissingDamagedOrTooLargeTokenizers) {
   expect_rejected(mock + Words{(folder / "damaged.model").string()}, 3,
                   {"damaged.model", "SentencePiece", "tokenizer train"});
   expect_rejected(mock + Words{kVectors + "/tokenizers/sp_unigram.model", "--vocab-size", "100"}, 2,
-                  {"2400 pieces", "--vocab-size 100"}, 3);
+                  {"2400 tokens", "--vocab-size 100"}, 3);
   expect_rejected(model() + Words{"--mock-data", "--tokenizer-type", "NullTokenizer"}, 2, {"--vocab-size"},
                   4);
 }
@@ -381,7 +381,7 @@ TEST(BadInput, RecordsOfARunWithoutCheckpointsAreKept) {
   ASSERT_EQ(killed.code, 128 + 9) << killed.text;
   const Result again = run(colonnade(words));
   EXPECT_EQ(again.code, 0) << again.text;
-  EXPECT_THAT(again.text, HasSubstr("kept as " + (folder / "metrics.jsonl.1").string()));
+  EXPECT_THAT(again.text, HasSubstr("renamed to " + (folder / "metrics.jsonl.1").string()));
   EXPECT_EQ(iterations(folder.path()), (std::vector{1, 2, 3}));
   EXPECT_EQ(lines_of(read_text(folder / "metrics.jsonl.1")), 2U);
 }

@@ -116,7 +116,7 @@ TEST(Chat, EvaluateScoresTheAnswersOfARunsMessages) {
   EXPECT_EQ(texts.code, 3);
   EXPECT_NE(texts.text.find("--sft: the checkpoint's run read chat messages"), std::string::npos)
       << texts.text;
-  EXPECT_NE(texts.text.find("write --no-sft"), std::string::npos) << texts.text;
+  EXPECT_NE(texts.text.find("use --no-sft"), std::string::npos) << texts.text;
 }
 
 TEST(Chat, ValidationSplitWithoutAnAnswerIsReportedAndTheRunContinues) {
@@ -146,9 +146,9 @@ TEST(Chat, FullValidationScoresAllAnswersInEveryLayout) {
   const Words full{"--split=1,1,0", "--eval-interval=12", "--full-validation"};
   const Result one = run(colonnade(settings(folder, "one") + full));
   ASSERT_EQ(one.code, 0) << one.text;
-  const auto at = one.text.find("validation: ");
+  const auto at = one.text.find("validation: reads ");
   ASSERT_NE(at, std::string::npos) << one.text;
-  const int read = std::stoi(one.text.substr(at + std::string("validation: ").size()));
+  const int read = std::stoi(one.text.substr(at + std::string("validation: reads ").size()));
   EXPECT_GE(read, 8) << "more than a batch";
   const double loss = validations(folder / "one").at(0).at("loss");
   const Words evaluate{"evaluate", "--load", (folder / "one").string(), "--global-batch-size=1"};
@@ -170,7 +170,7 @@ TEST(Chat, ChangedAnswersAndTemplatesAreDetected) {
   const Words load{"--load", (folder / "run").string(), "--train-iters=14", "--override-opt-param-scheduler"};
   const Result other = run(colonnade(words + load + Words{"--chat-template={{ messages }}"}));
   EXPECT_EQ(other.code, 2);
-  EXPECT_NE(other.text.find("--chat-template must keep its text when a run resumes"), std::string::npos)
+  EXPECT_NE(other.text.find("--chat-template must keep its value when a run resumes"), std::string::npos)
       << other.text;
   const Result goes_on = run(colonnade(words + load));
   EXPECT_EQ(goes_on.code, 0) << goes_on.text;
