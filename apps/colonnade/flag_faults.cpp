@@ -28,10 +28,10 @@ std::vector<const CLI::Option*> options_of(const CLI::App& app) {
 std::string unknown(const CLI::App& app, const std::string& word,
                     const std::map<std::string, std::string>& unsupported) {
   if (const auto found = unsupported.find(word); found != unsupported.end())
-    return fmt::format("{}: {}", word, found->second);
+    return fmt::format("{} {}", word, found->second);
   const auto setting = config::find(word);
   if (setting && setting->setting->cls == config::Class::kUnsupported)
-    return fmt::format("{}: {}; got it; {}", word, setting->setting->help, setting->setting->fix);
+    return fmt::format("{} {}; got it; {}", word, setting->setting->help, setting->setting->fix);
   std::vector<std::string> known;
   for (const CLI::Option* option : options_of(app)) {
     for (const std::string& name : option->get_lnames()) known.push_back("--" + name);
@@ -111,7 +111,11 @@ std::vector<std::string> unknown_words(const CLI::App& app,
 
 std::vector<std::string> faults_of(const CLI::App& app, const CLI::ParseError& error) {
   const std::string what = error.what();
-  if (dynamic_cast<const CLI::ValidationError*>(&error) != nullptr) return {what};  // the message of within()
+  if (dynamic_cast<const CLI::ValidationError*>(&error) !=
+      nullptr) {  // CLI11's "--flag: " and the message of within()
+    const std::size_t colon = what.find(": must ");
+    return {colon == std::string::npos ? what : what.substr(0, colon) + what.substr(colon + 1)};
+  }
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && what.ends_with(" missing")) {
     const std::string name = what.substr(0, what.find(':'));
     return {fmt::format("{} requires a value; got none; write {} VALUE", name, name)};

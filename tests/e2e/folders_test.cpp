@@ -125,7 +125,7 @@ TEST(Folders, UnsupportedFormatsAreNamedByEveryVerb) {
   put("gguf/model.Q4.gguf", "GGUF");
   for (const auto& [name, says] :
        {std::pair{"pickle",
-                  "got pytorch_model.bin, a PyTorch pickle, which is not read; save "
+                  "got pytorch_model.bin, a PyTorch pickle, which is not supported; save "
                   "them as safetensors"},
         std::pair{"adapter", "the weights of a PEFT adapter"},
         std::pair{"empty", "got no weights; download them"}, std::pair{"inner", "got weights in"},
