@@ -156,11 +156,11 @@ TEST_F(HuggingFaceNames, EqualTensorsComparesAllElements) {
   Tensor other = table.clone();
   other[2][699'999] = 0;
   const CheckpointReader source = open("llama", {{"a", table},
-                                       {"b", table.clone()},
-                                       {"c", other},
-                                       {"d", table.reshape({700'000, 3})},
-                                       {"e", at::ones({2, 2})},
-                                       {"f", at::ones({2, 2}, at::kBFloat16)}});
+                                                 {"b", table.clone()},
+                                                 {"c", other},
+                                                 {"d", table.reshape({700'000, 3})},
+                                                 {"e", at::ones({2, 2})},
+                                                 {"f", at::ones({2, 2}, at::kBFloat16)}});
   EXPECT_TRUE(equal_tensors(source, "a", "b"));
   EXPECT_FALSE(equal_tensors(source, "a", "c"));
   EXPECT_FALSE(equal_tensors(source, "a", "d"));

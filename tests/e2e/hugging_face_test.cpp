@@ -174,8 +174,7 @@ TEST(HuggingFace, ScalingWithLatentAttentionIsYarn) {
   }
   const Result result = run(colonnade(words + Words{"yarn", "--rope-type", "rope"}));
   EXPECT_EQ(result.code, 2);
-  EXPECT_THAT(result.text,
-              HasSubstr("--rope-type must be yarn with --position-embedding-type yarn"));
+  EXPECT_THAT(result.text, HasSubstr("--rope-type must be yarn with --position-embedding-type yarn"));
 }
 
 }  // namespace

@@ -187,8 +187,8 @@ TEST(ResumeOverride, RequiresACheckpointAndItsCounters) {
   const Result without = run(colonnade(steps(4, folder / "run", flag)));
   EXPECT_EQ(without.code, 0) << "a new run, as in Megatron: " << without.text;
   EXPECT_THAT(without.text, HasSubstr("--override-ckpt-iteration has no effect without --load"));
-  const Result restarted = run(
-      colonnade(steps(4, folder / "restarted", flag + Words{"--load", (folder / "none").string(), "--finetune"})));
+  const Result restarted = run(colonnade(
+      steps(4, folder / "restarted", flag + Words{"--load", (folder / "none").string(), "--finetune"})));
   EXPECT_EQ(restarted.code, 2);
   EXPECT_THAT(restarted.text, HasSubstr("--override-ckpt-iteration must not be given with --finetune"));
 }

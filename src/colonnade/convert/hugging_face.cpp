@@ -70,7 +70,7 @@ CheckpointReader open_hugging_face(const std::filesystem::path& folder) {
 }
 
 CheckpointReader open_weights(const std::filesystem::path& path, std::optional<std::int64_t> step,
-                    const comm::Group& world, checkpoint::Check check) {
+                              const comm::Group& world, checkpoint::Check check) {
   return checkpoint::is_hugging_face_folder(path) ? open_hugging_face(path)
                                                   : CheckpointReader::open(path, step, world, check);
 }

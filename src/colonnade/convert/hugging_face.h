@@ -9,9 +9,9 @@
 
 namespace colonnade::convert {
 
-/// CheckpointReader::open_hugging_face with names normalized by models::hf::spelled_tensors. Embeddings stored only
-/// under the name of a tied table are added under their own name, and a BERT's output bias is its decoder's,
-/// as in Transformers. Throws DataError.
+/// CheckpointReader::open_hugging_face with names normalized by models::hf::spelled_tensors. Embeddings
+/// stored only under the name of a tied table are added under their own name, and a BERT's output bias is its
+/// decoder's, as in Transformers. Throws DataError.
 checkpoint::CheckpointReader open_hugging_face(const std::filesystem::path& folder);
 
 /// open_hugging_face() for a Hugging Face folder, else CheckpointReader::open. Collective over `world`.

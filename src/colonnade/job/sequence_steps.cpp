@@ -85,8 +85,8 @@ SequenceStep sequence_step(const data::Batches& batches, const config::Run& run,
                                  .mtp_counts = packed.mtp_counts});
   }
   const MicrobatchShard none{.full = {.micro_batch = 1, .samples = {first}},
-                           .sample = tokens,
-                           .mtp_counts = std::vector<double>(static_cast<std::size_t>(depths), 0)};
+                             .sample = tokens,
+                             .mtp_counts = std::vector<double>(static_cast<std::size_t>(depths), 0)};
   if (layout::needs_equal_passes(run))
     step.microbatches.resize(static_cast<std::size_t>(layout::equal_passes(run, groups.most())), none);
   return step;

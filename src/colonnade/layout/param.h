@@ -63,7 +63,7 @@ struct ParamSpec {
   std::vector<std::int64_t> shape;       ///< global shape without padding
   std::vector<ShardedDim> sharded_dims;  ///< different dimensions over different model axes of the group; the
                                          ///< parameter is replicated over the other model axes
-  AxisSet partial;  ///< axes besides the data axes over which the gradient is reduced
+  AxisSet partial;                       ///< axes besides the data axes over which the gradient is reduced
   ParamGroup param_group = ParamGroup::kDense;
   Init init;
   HeldBy held_by = HeldBy::kOneStage;

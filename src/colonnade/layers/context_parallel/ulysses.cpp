@@ -153,7 +153,8 @@ at::Tensor head_to_sequence_shards(const at::Tensor& y_sbh, const comm::Group& g
         const Tensor parts = y[0].reshape({s, b, k, x}).permute({2, 0, 1, 3});
         return variable_list{parts.reshape({k, 1, s, b * x}).contiguous()};
       }};
-  return rearranged({y_sbh}, {by_rank, all_to_all(group, name + " / all-to-all after attention"), by_head})[0];
+  return rearranged({y_sbh},
+                    {by_rank, all_to_all(group, name + " / all-to-all after attention"), by_head})[0];
 }
 
 }  // namespace colonnade::layers
