@@ -39,7 +39,7 @@ test: ## build and run the tests; AREA=layout runs one area
 
 # The areas whose tests compare numbers of tensors; of job_test what trains without a plan beside it.
 numeric := kernels tensor ops layers data_parallel pipeline optim
-numeric_jobs := Checkpoint*:Deterministic*:Documents*:Gradients*:Layouts.OfALlamaAgree:OneRank*:PerTokenLoss*:Sharded*:*Parity*:*Trajectory*
+numeric_jobs := Checkpoint*:Deterministic*:Documents*:Gradients*:Layouts.LlamaAgrees:OneRank*:PerTokenLoss*:Sharded*:*Parity*:*Trajectory*
 baseline: export ATEN_CPU_CAPABILITY := default
 baseline: export ONEDNN_MAX_CPU_ISA := SSE41
 baseline: export MKL_CBWR := COMPATIBLE

@@ -10,9 +10,6 @@ import sys
 ROOT = pathlib.Path(__file__).resolve().parent.parent
 FOLDERS = ("src", "apps", "docs", "tests", "benchmarks", "examples", "recipes", "deploy", "hardware", "cmake", "tools")
 SUFFIXES = {".h", ".cpp", ".cu", ".cuh", ".md", ".py", ".sh", ".txt", ".cmake", ".yaml", ".in"}
-HELP = ("", "pretrain gpt --help-all", "pretrain t5 --help-all", "pretrain bert --help-all", "plan --help", "data --help",
-        "checkpoint --help", "tokenizer --help", "evaluate --help", "generate --help", "launch --help",
-        "verify-layout --help", "preprocess --help")
 
 
 class Word:
@@ -46,9 +43,15 @@ def texts():
 
 
 def help_pages(program: str):
-    for words in HELP:
-        shown = subprocess.run([program, *(words or "--help").split()], capture_output=True, text=True, check=False)
-        yield f"`colonnade {words or '--help'}`", shown.stdout
+    """(name, text) of the overview, of every verb in it, and of all settings."""
+
+    def help_of(*words: str) -> str:
+        return subprocess.run([program, "help", *words], stdout=subprocess.PIPE, text=True, check=True).stdout
+
+    overview = help_of()
+    yield "`colonnade help`", overview
+    for words in [*re.findall(r"^  ([a-z-]+)  ", overview, re.M), "--all", "--rules"]:
+        yield f"`colonnade help {words}`", help_of(words)
 
 
 def main() -> int:

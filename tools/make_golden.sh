@@ -5,6 +5,6 @@
 #   tools/make_golden.sh BUILD
 set -euo pipefail
 cd "$(dirname "$0")/.."
-COLONNADE_GOLDEN=1 "$1/src/colonnade/config/config_test" --gtest_filter='Schema.TheListOfFlagsIsFrozen:Help.TheReferencePageIsUpToDate' >/dev/null
+COLONNADE_GOLDEN=1 "$1/src/colonnade/config/config_test" --gtest_filter='Schema.ListOfFlagsIsFrozen:Help.ReferencePageIsUpToDate' >/dev/null
 git --no-pager diff --stat -- tests/config/flags.golden.txt docs/reference/settings.md
 echo "golden: look at the difference above, then commit it"

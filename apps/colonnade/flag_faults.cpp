@@ -9,6 +9,7 @@
 #include <limits>
 
 #include "colonnade/base/edit_distance.h"
+#include "colonnade/base/fault_text.h"
 #include "colonnade/config/schema.h"
 
 namespace colonnade::app {
@@ -111,11 +112,10 @@ std::vector<std::string> unknown_words(const CLI::App& app,
 
 std::vector<std::string> faults_of(const CLI::App& app, const CLI::ParseError& error) {
   const std::string what = error.what();
-  if (dynamic_cast<const CLI::ValidationError*>(&error) !=
-      nullptr) {  // CLI11's "--flag: " and the message of within()
-    const std::size_t colon = what.find(": must ");
-    return {colon == std::string::npos ? what : what.substr(0, colon) + what.substr(colon + 1)};
-  }
+  const std::size_t colon = what.find(": ");
+  if (dynamic_cast<const CLI::ValidationError*>(&error) != nullptr && colon != std::string::npos)
+    return {
+        fault_text(what.substr(0, colon), what.substr(colon + 2))};  // "--flag: " and the text of within()
   if (dynamic_cast<const CLI::ArgumentMismatch*>(&error) != nullptr && what.ends_with(" missing")) {
     const std::string name = what.substr(0, what.find(':'));
     return {fmt::format("{} requires a value; got none; write {} VALUE", name, name)};

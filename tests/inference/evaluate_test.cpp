@@ -183,6 +183,7 @@ TEST(Evaluate, DecoderSamplesMustFitTheModelsPositions) {
     } catch (const ConfigError& error) {
       message = error.what();
     }
+    EXPECT_EQ(message.find("--max-position-embeddings must "), fits ? std::string::npos : 0U) << message;
     EXPECT_EQ(message.find("[decoder-positions]") == std::string::npos, fits) << message;
   }
 }

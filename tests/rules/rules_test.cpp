@@ -167,6 +167,9 @@ TEST(Rules, EveryMessageHasSubjectValuesAndFix) {
   for (const RuleExample& e : all_examples()) {
     for (const Problem& problem : problems_of(e.broken())) {
       EXPECT_THAT(problem.text, HasSubstr("; got ")) << problem.id;
+      EXPECT_THAT(problem.text.substr(0, problem.text.find("; got ")),
+                  Not(::testing::ContainsRegex("--[a-z0-9-]+: ")));
+      EXPECT_THAT(problem.line(), EndsWith(" [" + problem.id + "]"));
       EXPECT_GT(problem.text.size(), problem.text.rfind("; ") + 6) << problem.text;
     }
   }

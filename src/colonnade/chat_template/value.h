@@ -37,7 +37,7 @@ class Budget {
     throw DataError(fmt::format("{}: line {}: {}; got {}; {}", name_, line, rule, got, fix));
   }
   int line = 1;
-  int lazy_depth = 0;  ///< number of live LazyScopes
+  int lazy_depth = 0;  ///< number of live LazyScope objects
 
  private:
   std::string name_;

@@ -3,7 +3,7 @@
 //
 //   config::Run run = config::parse(arguments);   // arguments after `pretrain`
 //   config::fill(run, values_of(config_json), "llama/config.json");
-//   run.parallel.world_size = place.world_size;
+//   run.parallel.world_size = environment.world_size;
 //   config::derive(run);
 //   rules::require(run);                            // rules between settings
 #pragma once
