@@ -247,55 +247,60 @@ TEST(ModelSlices, CopiesOfTiedTablesAreNotOwned) {
   }
 }
 
-/// Flat ranges of uneven length, as in bucket shards; also transposed matrices.
+/// Adds the slices of flat ranges of `step` elements, as of bucket shards, over every parameter of `model`
+/// on `tp` ranks; `slices(param, begin, range)` names them.
+template <typename Slices>
+Assembly assembled_from_ranges(const config::Model& model, int tp, std::int64_t step, Slices slices) {
+  Assembly all;
+  const auto add = [&](const tensor::Parameter& p) {
+    const Tensor flat = p.value.detach().view(-1);
+    for (std::int64_t begin = 0; begin < flat.numel(); begin += step) {
+      const Tensor range = flat.narrow(0, begin, std::min(step, flat.numel() - begin));
+      for (Slice slice : slices(p, begin, range)) {
+        slice.data = slice.data.clone();
+        all.add(slice);
+      }
+    }
+  };
+  for (int rank = 0; rank < tp; ++rank)
+    for (const auto& p : numbered(model, rank, tp)) add(*p);
+  return all;
+}
+
+/// Ranges of uneven length, also of transposed matrices.
 TEST(ModelSlices, AnyRangesCoverEveryTensorOnce) {
   for (const auto& [model, family] :
        {std::pair{llama(), std::optional(Family::kLlama)}, {gpt2(), std::optional(Family::kGpt2)}})
     for (const std::int64_t step : {1, 5, 64, 100000}) {
       SCOPED_TRACE(step);
-      Assembly all, expected = assembled(model, family, 1);
-      for (int rank = 0; rank < 2; ++rank)
-        for (const auto& p : numbered(model, rank, 2)) {
-          const Tensor flat = p->value.detach().view(-1);
-          for (std::int64_t begin = 0; begin < flat.numel(); begin += step) {
-            const Tensor range = flat.narrow(0, begin, std::min(step, flat.numel() - begin));
-            for (Slice slice : model_slices(*p, begin, range, family, true)) {
-              slice.data = slice.data.clone();
-              all.add(slice);
-            }
-          }
-        }
+      Assembly expected = assembled(model, family, 1);
+      Assembly all = assembled_from_ranges(
+          model, 2, step,
+          [&family = family](const tensor::Parameter& p, std::int64_t begin, const Tensor& range) {
+            return model_slices(p, begin, range, family, true);
+          });
       EXPECT_EQ(all.names(), expected.names());
       for (const std::string& name : expected.names())
         EXPECT_TRUE(at::equal(all.full(name), expected.full(name))) << name;
     }
 }
 
-/// Flat ranges of uneven length, as in bucket shards.
+void expect_state_ranges(const config::Model& model, int tp, std::int64_t step) {
+  SCOPED_TRACE(fmt::format("tp {} ranges of {}", tp, step));
+  Assembly all = assembled_from_ranges(
+      model, tp, step, [](const tensor::Parameter& p, std::int64_t begin, const Tensor& range) {
+        return state_slices("state of " + p.spec.name, p, begin, range, true);
+      });
+  for (const auto& spec : layout::model_params(model, {}))
+    EXPECT_TRUE(at::equal(all.full("state of " + spec.name),
+                          at::arange(spec.numel(), test::options(at::kDouble)).view(spec.shape)))
+        << spec.name;
+}
+
 TEST(StateSlices, AnyRangesCoverEveryTensorOnce) {
   for (const auto& model : {llama(), gpt2()})
     for (const int tp : {1, 2, 4})
-      for (const std::int64_t step : {1, 5, 64, 100000}) {
-        SCOPED_TRACE(fmt::format("tp {} ranges of {}", tp, step));
-        Assembly all;
-        for (int rank = 0; rank < tp; ++rank)
-          for (const auto& p : numbered(model, rank, tp)) {
-            const Tensor flat = p->value.detach().view(-1);
-            for (std::int64_t begin = 0; begin < flat.numel(); begin += step) {
-              const auto length = std::min(step, flat.numel() - begin);
-              for (const Slice& slice :
-                   state_slices("state of " + p->spec.name, *p, begin, flat.narrow(0, begin, length), true)) {
-                Slice copy = slice;
-                copy.data = slice.data.clone();
-                all.add(copy);
-              }
-            }
-          }
-        for (const auto& spec : layout::model_params(model, {}))
-          EXPECT_TRUE(at::equal(all.full("state of " + spec.name),
-                                at::arange(spec.numel(), test::options(at::kDouble)).view(spec.shape)))
-              << spec.name;
-      }
+      for (const std::int64_t step : {1, 5, 64, 100000}) expect_state_ranges(model, tp, step);
 }
 
 }  // namespace

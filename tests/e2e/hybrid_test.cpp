@@ -84,8 +84,7 @@ TEST(Hybrid, PlanPrintsItsAssumptionsAndItsDryRunAgrees) {
   words.erase(words.begin(), words.begin() + 2);
   const Result planned = run(colonnade(Words{"plan"} + words));
   EXPECT_EQ(planned.code, 0) << planned.text;
-  EXPECT_NE(planned.text.find("every sample as one sequence, shared by 4 of 8"), std::string::npos)
-      << planned.text;
+  EXPECT_NE(planned.text.find("one sequence per sample, on 4 of 8"), std::string::npos) << planned.text;
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ TEST(NotFinite, EvaluatePrintsTheLossAndFails) {
   const Result alone = run(colonnade(words));
   EXPECT_EQ(alone.code, 1) << alone.text;
   EXPECT_THAT(alone.text, HasSubstr("perplexity"));
-  EXPECT_THAT(alone.text, HasSubstr("error: loss: it must be finite; got "));
+  EXPECT_THAT(alone.text, HasSubstr("error: loss must be finite; got "));
   const Result launched = run(launch(2, folder.path(), words + Words{"--tensor-model-parallel-size", "2"}));
   EXPECT_EQ(launched.code, 4) << launched.text;
   EXPECT_THAT(launched.text, HasSubstr("perplexity")) << "no rank ends before it is printed";

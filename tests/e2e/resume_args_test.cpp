@@ -190,7 +190,7 @@ TEST(ResumeOverride, RequiresACheckpointAndItsCounters) {
   const Result restarted = run(colonnade(
       steps(4, folder / "restarted", flag + Words{"--load", (folder / "none").string(), "--finetune"})));
   EXPECT_EQ(restarted.code, 2);
-  EXPECT_THAT(restarted.text, HasSubstr("--override-ckpt-iteration must not be given with --finetune"));
+  EXPECT_THAT(restarted.text, HasSubstr("--override-ckpt-iteration is not supported with --finetune"));
 }
 
 }  // namespace

@@ -40,7 +40,7 @@ TEST(Resume, ConflictingSettingsAreRejectedTogether) {
   EXPECT_THAT(refused.text,
               AllOf(HasSubstr("--seed must keep its value when a run resumes"),
                     HasSubstr("got 8 from the command line and 7"), HasSubstr("--split must keep its value"),
-                    HasSubstr("--optimizer: a run"), HasSubstr("--no-load-optim")));
+                    HasSubstr("--optimizer must keep its value"), HasSubstr("--no-load-optim")));
   // When not given, the seed is that of the run; permitted changes are reported.
   const Result more = pretrain(steps(4, folder.path(), {"--load", here, "--clip-grad", "0.5"}));
   EXPECT_EQ(more.code, 0) << more.text;
