@@ -50,10 +50,10 @@ col::job::Model build(const col::job::BuildContext& context) {
   col::job::Model model;
   for (const auto& part : context.blocks) {
     auto stage = std::make_unique<col::tensor::Stage>();
-    for (std::int64_t i = part.first_layer; i < part.first_layer + part.num_layers; ++i)
+    for (const std::int64_t i : part.layers())
       stage->blocks.push_back(std::make_unique<TanhBlock>(context.layers, context.run.model.hidden_size, i));
-    stage->first = part.embedding;
-    stage->last = part.head;
+    stage->first = part.has(col::layout::BlockKind::kEmbedding);
+    stage->last = part.has(col::layout::BlockKind::kHead);
     model.stages.push_back(std::move(stage));
   }
   return model;

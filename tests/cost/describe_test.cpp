@@ -35,14 +35,15 @@ TEST(Describe, NumbersHaveThreeDigits) {
 }
 
 TEST(Describe, NamesTheBlocksOfAStage) {
-  EXPECT_EQ(blocks_text({.embedding = true, .num_layers = 4}), "embedding, layers 0-3");
-  EXPECT_EQ(blocks_text({.first_layer = 7, .num_layers = 1, .final_norm = true, .head = true}),
-            "layer 7, head");
+  using K = layout::BlockKind;
+  EXPECT_EQ(blocks_text({{{K::kEmbedding}, {K::kLayer, 0}, {K::kLayer, 1}, {K::kLayer, 2}, {K::kLayer, 3}}}),
+            "embedding, layers 0-3");
+  EXPECT_EQ(blocks_text({{{K::kLayer, 7}, {K::kFinalNorm}, {K::kHead}}}), "layer 7, head");
   config::Model mtp;
   mtp.mtp_num_layers = 2;
-  EXPECT_EQ(blocks_text({.first_layer = 7, .num_layers = 1, .final_norm = true}, mtp),
+  EXPECT_EQ(blocks_text({{{K::kLayer, 7}, {K::kFinalNorm}, {K::kMtpLayer, 0}, {K::kMtpLayer, 1}}}, mtp),
             "layer 7, 2 MTP layers");
-  EXPECT_EQ(blocks_text({.head = true}, mtp), "head");
+  EXPECT_EQ(blocks_text({{{K::kHead}}}, mtp), "head");
   EXPECT_EQ(blocks_text({}), "nothing");
 }
 

@@ -106,7 +106,7 @@ TEST(Memory, PeakMayBeAnEvaluation) {
 
 TEST(Memory, LayerActivationsMatchTheFormula) {
   config::Run run = run_of(test::llama3_8b(), test::layout(2, 2, 1), 128, 2, 2);
-  const layout::StageBlocks one_layer{.num_layers = 1};
+  const layout::StageBlocks one_layer = layout::stage_of_layers({0, 1});
   const std::int64_t n = 256, h = 4096;
   const auto expected = [&](std::int64_t r) {
     return r * h * 2 * 4 + 2 * r * 4 + n * 2 * (2048 + 2 * 512 + 2 * 2048) + n * 4 * 16 + n * 2 * 3 * 7168;

@@ -49,7 +49,7 @@ TEST(MoeCost, RanksShareTheComputeEvenly) {
 TEST(MoeCost, AllWeightGradientsCanBeDelayed) {
   const config::Run run = mixtral(1, 1, 1);
   const CommGroups groups(ideal(), layout::Mesh(run.parallel));
-  const StageTime t = stage_time(run, {.first_layer = 0, .num_layers = 1}, ideal(), {}, groups);
+  const StageTime t = stage_time(run, layout::stage_of_layers({0, 1}), ideal(), {}, groups);
   constexpr double kKeys = 1024, kExpert = 3 * kHidden * 14336;
   EXPECT_NEAR(t.weight * 1e12, 2 * kTokens * (kHidden * (2 * kHidden + 2 * kKeys) + kTopk * kExpert), 1e3);
 }

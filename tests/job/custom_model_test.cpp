@@ -47,11 +47,11 @@ Model build_custom(const BuildContext& context) {
   Model model;
   for (const auto& part : context.blocks) {
     auto stage = std::make_unique<tensor::Stage>();
-    for (std::int64_t i = part.first_layer; i < part.first_layer + part.num_layers; ++i)
+    for (const std::int64_t i : part.layers())
       stage->blocks.push_back(
           std::make_unique<CustomBlock>(context.layers, context.run.model.hidden_size, i));
-    stage->first = part.embedding;
-    stage->last = part.head;
+    stage->first = part.has(layout::BlockKind::kEmbedding);
+    stage->last = part.has(layout::BlockKind::kHead);
     model.stages.push_back(std::move(stage));
   }
   return model;

@@ -74,13 +74,13 @@ Tensor definition(const config::Model& m, const Tensor& x, const test::Weights& 
 test::MakeBlock latent_attention(const config::Model& model, std::int64_t number) {
   return [=](const config::Parallel& parallel, const Context& context) {
     const auto params = layout::layer_params(model, parallel, 0);
-    const auto part =
-        std::make_shared<LatentAttention>(std::get<layout::LatentAttentionParams>(params.attention), model,
-                                          context, latent_table(model), number);
+    const auto part = std::make_shared<LatentAttention>(
+        layout::mixer_of<layout::LatentAttentionParams>(params), model, context, latent_table(model), number);
     std::vector<tensor::Parameter*> all;
     part->add_parameters(all);
-    return std::make_unique<test::FunctionBlock>(
-        all, [=](const Tensor& x, const tensor::Pass& pass) { return part->forward(x, pass); });
+    return std::make_unique<test::FunctionBlock>(all, [=](const Tensor& x, const tensor::Pass& pass) {
+      return part->forward({.normed = x, .encoded = {}}, pass);
+    });
   };
 }
 

@@ -63,7 +63,7 @@ void on_ranks(const ExpertLayout& sizes, const config::Model& m, const Body& bod
                           .experts = ranks.group(layout::model_axes(layout::ParamGroup::kExpert)),
                           .expert_tensor = sizes.etp,
                           .token_ranks = ranks.world()};
-    body(ranks, std::get<layout::MoeParams>(layout::layer_params(m, parallel, 0).mlp), context);
+    body(ranks, layout::mixer_of<layout::MoeParams>(layout::layer_params(m, parallel, 0)), context);
   });
 }
 
@@ -129,7 +129,7 @@ void expect_in_layout(const ExpertLayout& sizes, const config::Model& m) {
   const std::int64_t sequence = kMoeSequence * sizes.world / sizes.tp;  // data ranks lie one after the other
   const Tensor x = test::named_random("x", {sequence, kMoeBatch, kHidden});
   const auto all = layout::layer_params(m, {}, 0);
-  const auto& specs = std::get<layout::MoeParams>(all.mlp);
+  const auto& specs = layout::mixer_of<layout::MoeParams>(all);
   std::vector<layout::ParamSpec> list;
   layout::for_each(specs, [&](const layout::ParamSpec& spec) {
     if (!spec.name.ends_with("layernorm.weight") && !spec.name.ends_with("layernorm.bias"))
@@ -151,7 +151,7 @@ void expect_in_layout(const ExpertLayout& sizes, const config::Model& m) {
         const auto own = [&](const Tensor& whole) { return whole.chunk(sizes.world, 0)[ranks.rank()]; };
         const Tensor leaf = own(x).clone().set_requires_grad(true);
         const tensor::Batch none;
-        const Tensor y = moe.forward(leaf, {.batch = none});
+        const Tensor y = moe.forward({.normed = leaf, .encoded = {}}, {.batch = none});
         EXPECT_LT(test::distance(y, own(expected.y)), 1e-12) << "output";
         y.backward(own(test::probe_for(expected.y)));
         EXPECT_LT(test::distance(leaf.grad(), own(expected.grad_x)), 1e-12) << "gradient of the input";
@@ -209,7 +209,7 @@ TEST(Moe, PadsExpertInputToCapacity) {
 TEST(Moe, CountsTokensOfEachExpert) {
   const config::Model m =
       with_capacity(config::TokenDispatcher::kAllGather, 0.7, false, config::TokenDropPolicy::kPosition);
-  const auto params = std::get<layout::MoeParams>(layout::layer_params(m, {}, 0).mlp);
+  const auto params = layout::mixer_of<layout::MoeParams>(layout::layer_params(m, {}, 0));
   Router router(params, m, {.options = test::options(at::kDouble)});
   test::randomize({router.weight.get()});
   const Tensor x = test::named_random("x", {kMoeSequence, kMoeBatch, kHidden});
@@ -235,7 +235,7 @@ TEST(Moe, JitterAppliesInTrainingOnly) {
   const config::Model plain = model(config::TokenDispatcher::kAllGather);
   config::Model noisy = plain;
   noisy.moe.input_jitter_eps = 0.5;
-  const auto params = std::get<layout::MoeParams>(layout::layer_params(plain, {}, 0).mlp);
+  const auto params = layout::mixer_of<layout::MoeParams>(layout::layer_params(plain, {}, 0));
   const Context context{.options = test::options(at::kDouble)};
   tensor::Batch batch;
   batch.set("samples", at::arange(kMoeBatch, at::kLong) + 7);
@@ -259,7 +259,7 @@ TEST(Moe, RouterOf16BitInputsComputesInFp32) {
   constexpr std::int64_t kWide = 256;
   config::Model m = model(config::TokenDispatcher::kAllGather);
   m.hidden_size = kWide;
-  const auto params = std::get<layout::MoeParams>(layout::layer_params(m, {}, 0).mlp);
+  const auto params = layout::mixer_of<layout::MoeParams>(layout::layer_params(m, {}, 0));
   Router router(params, m, {.options = test::options(at::kBFloat16)});
   test::randomize({router.weight.get()});
   router.weight->main_grad = at::zeros(router.weight->value.sizes(), at::kFloat);
@@ -303,7 +303,7 @@ TEST(Moe, OverlappedSharedExpertsGiveEqualBits) {
                  test::randomize(parameters);
                  const Tensor leaf = x.chunk(sizes.world, 0)[ranks.rank()].clone().set_requires_grad(true);
                  const tensor::Batch none;
-                 const Tensor y = moe.forward(leaf, {.batch = none});
+                 const Tensor y = moe.forward({.normed = leaf, .encoded = {}}, {.batch = none});
                  y.backward(test::named_random("probe", y.sizes()));
                  std::vector<Tensor> all{y.detach(), leaf.grad()};
                  for (const tensor::Parameter* p : parameters) all.push_back(p->main_grad);
@@ -331,13 +331,13 @@ std::vector<std::string> row_communication(bool overlapped) {
                         .options = test::options(at::kFloat).device(at::kMeta),
                         .experts = ranks.group(layout::model_axes(layout::ParamGroup::kExpert)),
                         .random_init = false};
-  Moe moe(std::get<layout::MoeParams>(layout::layer_params(m, parallel, 0).mlp), m, context);
+  Moe moe(layout::mixer_of<layout::MoeParams>(layout::layer_params(m, parallel, 0)), m, context);
   std::vector<tensor::Parameter*> parameters;
   moe.add_parameters(parameters);
   for (tensor::Parameter* p : parameters) p->main_grad = at::empty_like(p->value);
   const Tensor x = at::empty({kMoeSequence, kMoeBatch, kHidden}, context.options).set_requires_grad(true);
   const tensor::Batch none;
-  const Tensor y = moe.forward(x, {.batch = none});
+  const Tensor y = moe.forward({.normed = x, .encoded = {}}, {.batch = none});
   y.backward(at::empty_like(y));
   std::vector<std::string> names;
   for (const comm::LoggedCall& call : log->calls())
@@ -363,7 +363,7 @@ TEST(Moe, LossesEqualTheirFormulas) {
   m.moe.router_load_balancing_type = {"aux_loss", "seq_aux_loss"};
   m.moe.aux_loss_coeff = {0.5, 0.25};
   m.moe.z_loss_coeff = 0.125;
-  const auto params = std::get<layout::MoeParams>(layout::layer_params(m, {}, 0).mlp);
+  const auto params = layout::mixer_of<layout::MoeParams>(layout::layer_params(m, {}, 0));
   const Context context{.options = test::options(at::kDouble)};
   Router router(params, m, context);
   test::randomize({router.weight.get()});
@@ -402,7 +402,7 @@ TEST(Moe, GlobalAuxLossEqualsItsFormula) {
   m.moe.router_load_balancing_type = {"global_aux_loss"};
   m.moe.aux_loss_coeff = {0.5};
   const double k = 2, experts = kExperts, scale = 3;
-  const layout::ParamSpec spec = std::get<layout::MoeParams>(layout::layer_params(m, {}, 0).mlp).router;
+  const layout::ParamSpec spec = layout::mixer_of<layout::MoeParams>(layout::layer_params(m, {}, 0)).router;
   for (const ExpertLayout& sizes : {ExpertLayout{1, 1, 1, 1}, ExpertLayout{1, 2, 1, 2},
                                     ExpertLayout{2, 1, 2, 2}, ExpertLayout{2, 2, 1, 4}}) {
     SCOPED_TRACE(text(sizes));
@@ -447,7 +447,8 @@ TEST(Moe, ExpertBiasFollowsTheTokensOfAStep) {
   m.moe.router_enable_expert_bias = true;
   m.moe.router_bias_update_rate = 0.25;
   const Tensor x = test::named_random("x", {kMoeSequence, kMoeBatch, kHidden});
-  const Tensor w = test::full_value(std::get<layout::MoeParams>(layout::layer_params(m, {}, 0).mlp).router);
+  const Tensor w =
+      test::full_value(layout::mixer_of<layout::MoeParams>(layout::layer_params(m, {}, 0)).router);
   const Tensor scores = at::matmul(x.reshape({-1, kHidden}), w.t()).sigmoid();
   Tensor bias = at::zeros({kExperts}, at::kDouble);
   std::vector<Tensor> biases, weights;

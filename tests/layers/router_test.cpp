@@ -37,7 +37,7 @@ TEST(Router, WeighsSinkhornAssignments) {
     m.moe.router_score_function = config::RouterScore::kSqrtSoftplus;
     m.moe.router_topk_scaling_factor = 2.5;
     m.moe.router_num_groups = m.moe.router_group_topk = 2;
-    const auto params = std::get<layout::MoeParams>(layout::layer_params(m, {}, 0).mlp);
+    const auto params = layout::mixer_of<layout::MoeParams>(layout::layer_params(m, {}, 0));
     Router router(params, m, {.options = test::options(at::kDouble)});
     test::randomize({router.weight.get()});
     const Tensor x = test::named_random("x", {kRouterSequence, kRouterBatch, kRouterHidden});
@@ -68,7 +68,7 @@ TEST(Router, UsesRandomLogitsWithForcedLoadBalancing) {
   config::Model m = router_model();
   m.moe.router_force_load_balancing = true;
   m.moe.router_pre_softmax = true;
-  const auto params = std::get<layout::MoeParams>(layout::layer_params(m, {}, 0).mlp);
+  const auto params = layout::mixer_of<layout::MoeParams>(layout::layer_params(m, {}, 0));
   const Context context{.options = test::options(at::kDouble)};
   Router router(params, m, context);
   test::randomize({router.weight.get()});
@@ -103,7 +103,7 @@ TEST(Router, KeepsItsExpertBiasWithPaddedExperts) {
   m.moe.pad_expert_input_to_capacity = true;
   m.moe.router_score_function = config::RouterScore::kSigmoid;
   m.moe.router_enable_expert_bias = true;
-  const auto params = std::get<layout::MoeParams>(layout::layer_params(m, {}, 0).mlp);
+  const auto params = layout::mixer_of<layout::MoeParams>(layout::layer_params(m, {}, 0));
   Router router(params, m, {.options = test::options(at::kDouble)});
   test::randomize({router.weight.get()});
   router.expert_bias->value.zero_();

@@ -130,13 +130,14 @@ test::MakeBlock layer(const config::Model& model) {
 test::MakeBlock attention(const config::Model& model, std::int64_t number = 0) {
   return [=](const config::Parallel& parallel, const Context& context) {
     const auto part = std::make_shared<Attention>(
-        std::get<layout::AttentionParams>(layout::layer_params(model, parallel, 0).attention), model, context,
+        layout::mixer_of<layout::AttentionParams>(layout::layer_params(model, parallel, 0)), model, context,
         table_of(model), number);
     std::vector<tensor::Parameter*> all;
     part->add_parameters(all);
     if (part->proj.bias) std::erase(all, part->proj.bias.get());  // added by the caller
-    return std::make_unique<test::FunctionBlock>(
-        all, [=](const Tensor& x, const tensor::Pass& pass) { return part->forward(x, pass); });
+    return std::make_unique<test::FunctionBlock>(all, [=](const Tensor& x, const tensor::Pass& pass) {
+      return part->forward({.normed = x, .encoded = {}}, pass);
+    });
   };
 }
 

@@ -92,7 +92,7 @@ TEST(GptParams, GptOssIsShardedOverItsAxes) {
   p.expert_tensor_parallel_size = 2;
   const config::Model m = test::gpt_oss(1, 4);
   const LayerParams layer = layer_params(m, p, 0);
-  const auto& moe = std::get<MoeParams>(layer.mlp);
+  const auto& moe = mixer_of<MoeParams>(layer);
   Position at = Position::on(Axis::kEp, 1, 2);
   at.set(Axis::kEtp, 1, 2);
   const Shard fc1 = shard(*moe.fc1_bias, at), fc2 = shard(*moe.fc2_bias, at);
@@ -100,9 +100,7 @@ TEST(GptParams, GptOssIsShardedOverItsAxes) {
   EXPECT_EQ(fc1.boxes[0].global, (std::vector<std::int64_t>{2, 2880}));
   EXPECT_EQ(fc2.shape, (std::vector<std::int64_t>{2, 2880}));
   EXPECT_EQ(fc2.boxes[0].global, (std::vector<std::int64_t>{2, 0}));
-  EXPECT_EQ(shard(*std::get<AttentionParams>(layer.attention).sinks, Position::on(Axis::kTp, 1, 2))
-                .boxes[0]
-                .global[0],
+  EXPECT_EQ(shard(*mixer_of<AttentionParams>(layer).sinks, Position::on(Axis::kTp, 1, 2)).boxes[0].global[0],
             32);
 }
 
@@ -192,8 +190,7 @@ TEST(GptParams, CountsOfDeepSeekV3MatchThePublishedModel) {
 TEST(GptParams, LatentProjectionsAreReplicatedAndHeadsSharded) {
   config::Parallel parallel = test::layout(4, 4, 1);
   parallel.sequence_parallel = true;
-  const auto attention =
-      std::get<LatentAttentionParams>(layer_params(test::deepseek_v3(), parallel, 0).attention);
+  const auto attention = mixer_of<LatentAttentionParams>(layer_params(test::deepseek_v3(), parallel, 0));
   const Position position = Position::on(Axis::kTp, 3, 4);
   for (const ParamSpec* replicated :
        {&*attention.q_down, &attention.kv_down, &attention.q_norm->weight, &attention.kv_norm->weight}) {
@@ -204,15 +201,14 @@ TEST(GptParams, LatentProjectionsAreReplicatedAndHeadsSharded) {
   EXPECT_EQ(shard(attention.kv_up.weight, position).boxes.at(0).global[0], 96 * 256);
   EXPECT_EQ(shard(attention.proj.weight, position).boxes.at(0).global[1], 96 * 128);
   parallel.sequence_parallel = false;
-  const auto same = std::get<LatentAttentionParams>(layer_params(test::deepseek_v3(), parallel, 0).attention);
+  const auto same = mixer_of<LatentAttentionParams>(layer_params(test::deepseek_v3(), parallel, 0));
   EXPECT_TRUE(same.kv_down.partial.empty() && same.q_down->partial.empty());
 }
 
 TEST(GptParams, ShardsFollowTheHeads) {
   const config::Model m = test::llama3_8b();  // 32 query heads, 8 groups of 128
   const LayerParams layer = layer_params(m, test::layout(16, 16, 1), 5);
-  const Shard qkv =
-      shard(std::get<AttentionParams>(layer.attention).qkv.weight, Position::on(Axis::kTp, 3, 16));
+  const Shard qkv = shard(mixer_of<AttentionParams>(layer).qkv.weight, Position::on(Axis::kTp, 3, 16));
   EXPECT_EQ(qkv.shape, (std::vector<std::int64_t>{4 * 128, 4096}));
   ASSERT_EQ(qkv.boxes.size(), 3U);
   EXPECT_EQ(qkv.boxes[0].global[0], 6 * 128);
@@ -220,15 +216,14 @@ TEST(GptParams, ShardsFollowTheHeads) {
   EXPECT_EQ(qkv.boxes[1].holders, 2);
   EXPECT_FALSE(qkv.boxes[1].owner);
   EXPECT_EQ(qkv.boxes[2].global[0], (32 + 8 + 1) * 128);
-  EXPECT_EQ(
-      shard(std::get<AttentionParams>(layer.attention).proj.weight, Position::on(Axis::kTp, 3, 16)).shape,
-      (std::vector<std::int64_t>{4096, 256}));
-  const Shard fc1 = shard(std::get<MlpParams>(layer.mlp).fc1.weight, Position::on(Axis::kTp, 1, 16));
+  EXPECT_EQ(shard(mixer_of<AttentionParams>(layer).proj.weight, Position::on(Axis::kTp, 3, 16)).shape,
+            (std::vector<std::int64_t>{4096, 256}));
+  const Shard fc1 = shard(mixer_of<MlpParams>(layer).fc1.weight, Position::on(Axis::kTp, 1, 16));
   EXPECT_EQ(fc1.boxes.at(1).global[0], 14336 + 896);
   EXPECT_EQ(fc1.boxes.at(1).local[0], 896);
-  EXPECT_EQ(shard(std::get<MlpParams>(layer.mlp).fc2.weight, Position::on(Axis::kTp, 1, 16)).shape,
+  EXPECT_EQ(shard(mixer_of<MlpParams>(layer).fc2.weight, Position::on(Axis::kTp, 1, 16)).shape,
             (std::vector<std::int64_t>{4096, 896}));
-  EXPECT_THROW(shard(std::get<AttentionParams>(layer.attention).qkv.weight, Position::on(Axis::kTp, 0, 12)),
+  EXPECT_THROW(shard(mixer_of<AttentionParams>(layer).qkv.weight, Position::on(Axis::kTp, 0, 12)),
                ConfigError);
 }
 
@@ -297,7 +292,7 @@ TEST(GptParams, InitializationAndWeightDecay) {
     }
   }
   m.apply_layernorm_1p = true;
-  EXPECT_EQ(final_params(m, {}).norm.weight.init.kind, InitKind::kZero);
+  EXPECT_EQ(final_norm_params(m, {}).weight.init.kind, InitKind::kZero);
 }
 
 TEST(GptParams, RejectsAnIncompleteModel) {

@@ -48,10 +48,12 @@ std::string show(const std::vector<StageBlocks>& stages) {
   std::string out;
   std::int64_t next = 0;
   for (const StageBlocks& s : stages) {
-    EXPECT_EQ(s.first_layer, next);
-    next += s.num_layers;
+    const IndexRange layers = s.layers();
+    EXPECT_EQ(layers.size() > 0 ? layers.first : next, next);
+    next += layers.size();
     if (!out.empty()) out += ' ';
-    out += (s.embedding ? "E" : "") + std::to_string(s.num_layers) + (s.head ? "L" : "");
+    out += (s.has(BlockKind::kEmbedding) ? "E" : "") + std::to_string(layers.size()) +
+           (s.has(BlockKind::kHead) ? "L" : "");
   }
   return out;
 }
@@ -85,7 +87,7 @@ TEST(Stages, UnevenFirstAndLastRanks) {
   EXPECT_EQ(show(split({.layers = 8, .pp = 2, .last = 3})), "E5 3L");
   // Megatron's offset on rank 1, chunk 1: (2 + 8 + 4)/2 + 2/2 = 8.
   EXPECT_EQ(show(split({.layers = 14, .pp = 4, .chunks = 2, .first = 2, .last = 4})), "E1 2 2 2 1 2 2 2L");
-  EXPECT_EQ(split({.layers = 14, .pp = 4, .chunks = 2, .first = 2, .last = 4})[5].first_layer, 8);
+  EXPECT_EQ(split({.layers = 14, .pp = 4, .chunks = 2, .first = 2, .last = 4})[5].layers().first, 8);
 }
 
 TEST(Stages, MegatronLayouts) {
@@ -115,8 +117,8 @@ TEST(Stages, EvenLayoutsHaveAShortForm) {
     for (const bool ends : {false, true}) {
       std::int64_t layers = 0;
       for (const StageBlocks& s :
-           parse_layout(even_layout(model, stages, ends), {0, 61, 1}, static_cast<int>(stages)))
-        layers += s.num_layers;
+           parse_layout(even_layout(model, stages, ends), model, static_cast<int>(stages)))
+        layers += s.layers().size();
       EXPECT_EQ(layers, 61);
     }
 }
@@ -160,10 +162,14 @@ TEST(Stages, RejectsInvalidLayoutsWithTheReason) {
 std::string ends(const std::string& layout, std::int64_t mtp_layers) {
   std::string out;
   std::int64_t states = 1;
-  for (const StageBlocks& s : parse_layout(layout, {0, 2, mtp_layers}, 1)) {
+  config::Model model;
+  model.num_layers = 2;
+  model.mtp_num_layers = mtp_layers;
+  for (const StageBlocks& s : parse_layout(layout, model, 1)) {
     EXPECT_EQ(s.states_in, states) << layout;
     states = s.states_out;
-    out += fmt::format("{}{}{}", s.states_in, s.final_norm ? "n" : "", s.head ? "L " : " ");
+    out += fmt::format("{}{}{}", s.states_in, s.has(BlockKind::kFinalNorm) ? "n" : "",
+                       s.has(BlockKind::kHead) ? "L " : " ");
   }
   return out;
 }
@@ -219,15 +225,17 @@ TEST(Stages, RejectsConflictingSettingsWithTheReason) {
 }
 
 /// Layers, embedding and head of each rank: "E0..1+1..2L" is embedding and layer 0, then layer 1 and head as
-/// second chunk.
+/// second chunk; a stage without layers has no numbers.
 std::vector<std::string> stages_by_rank(const Case& c) {
   std::vector<std::string> out;
   for (int rank = 0; rank < c.pp; ++rank) {
     std::string& text = out.emplace_back();
-    for (const StageBlocks& s : stages_of_rank(model_of(c), parallel_of(c), rank))
-      text += (text.empty() ? "" : "+") + std::string(s.embedding ? "E" : "") +
-              std::to_string(s.first_layer) + ".." + std::to_string(s.first_layer + s.num_layers) +
-              (s.head ? "L" : "");
+    for (const StageBlocks& s : stages_of_rank(model_of(c), parallel_of(c), rank)) {
+      const auto [first, last] = s.layers();
+      text += fmt::format("{}{}{}{}", text.empty() ? "" : "+", s.has(BlockKind::kEmbedding) ? "E" : "",
+                          last > first ? fmt::format("{}..{}", first, last) : "",
+                          s.has(BlockKind::kHead) ? "L" : "");
+    }
   }
   return out;
 }
@@ -240,7 +248,7 @@ TEST(Stages, RanksHoldTheStagesOfThePlacement) {
     EXPECT_THAT(stages_by_rank({.layers = 8, .pp = 2, .schedule = name}),
                 ElementsAre("E0..2+6..8L", "2..4+4..6"));
     EXPECT_THAT(stages_by_rank({.layers = 2, .pp = 2, .layout = "E|t|t|L", .schedule = name}),
-                ElementsAre("E0..0+2..2L", "0..1+1..2"));
+                ElementsAre("E+L", "0..1+1..2"));
     // In V placement the first rank also holds the last stage.
     EXPECT_EQ(show(split({.layers = 14, .pp = 4, .first = 2, .schedule = name})), "E1 2 2 2 2 2 2 1L");
     EXPECT_THAT(message({.layers = 6, .pp = 2, .schedule = name}), HasSubstr("must divide the layers"));

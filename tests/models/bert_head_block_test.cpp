@@ -60,7 +60,7 @@ void check(bool untied, bool binary) {
   const tensor::Batch batch = batch_of();
   std::vector<layout::ParamSpec> specs;
   const auto add = [&](const layout::ParamSpec& spec) { specs.push_back(spec); };
-  layout::for_each(layout::final_params(m, {}), add);
+  layout::for_each(layout::final_norm_params(m, {}), add);
   layout::for_each(layout::head_params(m, {}), add);
   if (!untied) specs.push_back(layout::embedding_params(m, {}).word);
   const Tensor x = test::named_random("x", {kS, kB, kH});

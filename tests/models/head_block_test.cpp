@@ -115,11 +115,20 @@ Tensor mtp_loss(std::int64_t k, Tensor& hidden, const test::Weights& w, const Te
   return (entropy(hidden, output, targets) * weight).sum() / weight.sum();
 }
 
+/// Final norm and MTP layers with a copy of the word embeddings.
+std::unique_ptr<FinalStates> final_states(const config::Model& model, const config::Parallel& parallel,
+                                          const layers::Context& context) {
+  auto states = std::make_unique<FinalStates>(model, parallel, context);
+  for (std::int64_t depth = 0; depth < model.mtp_num_layers; ++depth)
+    states->add_mtp_layer(model, parallel, context, nullptr, nullptr);
+  return states;
+}
+
 /// Final norm with MTP layers and head as in two stages.
 class TwoStages final : public tensor::Block {
  public:
   TwoStages(const config::Model& model, const config::Parallel& parallel, const layers::Context& context) {
-    auto states = std::make_unique<FinalStates>(model, parallel, context, nullptr, nullptr);
+    auto states = final_states(model, parallel, context);
     tensor::Parameter* word = states->word();
     norm_ = std::make_unique<FinalBlock>(std::move(states));
     head_ = std::make_unique<HeadBlock>(model, parallel, context, nullptr, word);
@@ -146,7 +155,7 @@ test::MakeBlock head(const config::Model& model, Placement placement = Placement
   return [=](const config::Parallel& parallel,
              const layers::Context& context) -> std::unique_ptr<tensor::Block> {
     if (placement == Placement::kTwoStages) return std::make_unique<TwoStages>(model, parallel, context);
-    auto states = std::make_unique<FinalStates>(model, parallel, context, nullptr, nullptr);
+    auto states = final_states(model, parallel, context);
     return std::make_unique<HeadBlock>(model, parallel, context, std::move(states), nullptr);
   };
 }
@@ -157,7 +166,9 @@ void check(bool untied, const std::vector<std::vector<int>>& documents, bool pos
   const tensor::Batch batch = batch_of(documents, positions);
   std::vector<layout::ParamSpec> specs;
   const auto add = [&](const layout::ParamSpec& spec) { specs.push_back(spec); };
-  layout::for_each(layout::final_params(m, {}), add);
+  layout::for_each(layout::final_norm_params(m, {}), add);
+  for (std::int64_t depth = 0; depth < m.mtp_num_layers; ++depth)
+    layout::for_each(layout::mtp_layer_params(m, {}, depth), add);
   layout::for_each(layout::head_params(m, {}), add);
   specs.push_back(layout::embedding_params(m, {}).word);
   std::vector<double> means;

@@ -214,14 +214,15 @@ TEST(HfConfig, ReadsMoeModels) {
   EXPECT_EQ(mixtral.moe.num_experts, 4);
   EXPECT_EQ(mixtral.moe.router_topk, 2);
   EXPECT_EQ(mixtral.moe.ffn_hidden_size, 80);
-  EXPECT_EQ(layout::layers_with_experts(mixtral), (std::vector{true, true}));
+  EXPECT_EQ(std::ranges::count(layout::layer_kinds(mixtral), true, &layout::LayerKind::is_moe), 2);
   const config::Model qwen3 = run_of("qwen3_moe").model;
   EXPECT_EQ(qwen3.moe.num_experts, 8);
   EXPECT_EQ(qwen3.moe.router_topk, 3);
   EXPECT_EQ(qwen3.moe.ffn_hidden_size, 80);
   EXPECT_EQ(qwen3.ffn_hidden_size, 160);
   EXPECT_FALSE(qwen3.moe.router_pre_softmax);
-  EXPECT_EQ(layout::layers_with_experts(qwen3), (std::vector{false, true}));
+  const auto kinds = layout::layer_kinds(qwen3);
+  EXPECT_TRUE(kinds.size() == 2 && !kinds[0].is_moe() && kinds[1].is_moe());
 }
 
 TEST(HfConfig, WindowIncludesTheTokenItself) {

@@ -8,21 +8,23 @@
 
 namespace colonnade::cost {
 
+using layout::BlockKind;
+
 std::int64_t element_size(const config::Model& model) {
   return model.params_dtype == config::ParamsDtype::kFloat32 ? 4 : 2;
 }
 
 std::int64_t stage_activations(const config::Run& run, const layout::StageBlocks& stage) {
   const Sequences s(run);
-  std::int64_t saved = 0, first = stage.first_layer;
-  for (const std::int64_t length : layout::recompute_spans(run.recompute, stage.num_layers)) {
+  std::int64_t saved = 0, first = stage.layers().first;
+  for (const std::int64_t length : layout::recompute_spans(run.recompute, stage.layers().size())) {
     saved += s.hidden();
     first += length;
   }
-  for (std::int64_t i = first; i < stage.first_layer + stage.num_layers; ++i)
-    saved += layer_activations(s, i);
-  if (stage.embedding) saved += embedding_activations(run, s.tokens());
-  if (stage.embedding && s.encoder() != nullptr) saved += embedding_activations(run, *s.encoder());
+  for (std::int64_t i = first; i < stage.layers().last; ++i) saved += layer_activations(s, i);
+  if (stage.has(BlockKind::kEmbedding)) saved += embedding_activations(run, s.tokens());
+  if (stage.has(BlockKind::kEmbedding) && s.encoder() != nullptr)
+    saved += embedding_activations(run, *s.encoder());
   if (stage.empty()) saved = stage.states_in * s.hidden();
   return saved + post_process_activations(s, stage);
 }
@@ -96,21 +98,23 @@ std::int64_t stage_evaluation(const config::Run& run, const layout::StageBlocks&
            s.other_sequence_bytes(i);
   };
   std::int64_t layers = 0;
-  for (std::int64_t i = stage.first_layer; i < stage.first_layer + stage.num_layers; ++i)
-    layers = std::max(layers, layer_bytes(i));
+  for (const std::int64_t i : stage.layers()) layers = std::max(layers, layer_bytes(i));
   const auto largest = [&](std::ptrdiff_t first, std::ptrdiff_t last) {
     std::int64_t bytes = 0;
     for (; first < last; ++first) bytes = std::max(bytes, units[static_cast<std::size_t>(first)].forward);
     return bytes;
   };
-  const std::ptrdiff_t before = stage.embedding ? 1 : 0, all = std::ssize(units);
-  const std::ptrdiff_t layers_end = std::max(before, all - (stage.final_norm || stage.head ? 1 : 0));
-  if (stage.num_layers > 0) layers += largest(before, std::min(layers_end, all));
+  const std::ptrdiff_t before = stage.has(BlockKind::kEmbedding) ? 1 : 0, all = std::ssize(units);
+  const std::ptrdiff_t layers_end =
+      std::max(before, all - (stage.has(BlockKind::kFinalNorm) || stage.has(BlockKind::kHead) ? 1 : 0));
+  if (stage.layers().size() > 0) layers += largest(before, std::min(layers_end, all));
   const Sizes& z = s.tokens();
-  const std::int64_t norm = stage.final_norm ? z.hidden + s.hidden() : s.hidden();
+  const std::int64_t norm = stage.has(BlockKind::kFinalNorm) ? z.hidden + s.hidden() : s.hidden();
   const std::int64_t transformed = z.m.lm_head_transform ? z.hidden : 0;
-  const std::int64_t logits = stage.head ? transformed + z.gathered + z.n * z.e * z.vocabulary : 0;
-  if (stage.final_norm || stage.head) return std::max(layers, norm + logits + largest(layers_end, all));
+  const std::int64_t logits =
+      stage.has(BlockKind::kHead) ? transformed + z.gathered + z.n * z.e * z.vocabulary : 0;
+  if (stage.has(BlockKind::kFinalNorm) || stage.has(BlockKind::kHead))
+    return std::max(layers, norm + logits + largest(layers_end, all));
   return std::max(layers, s.hidden() + (s.encoder() != nullptr ? s.hidden() : z.full_hidden()) +
                               largest(0, std::min(before, all)));
 }

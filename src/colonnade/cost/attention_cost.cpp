@@ -2,6 +2,7 @@
 // full sequence length, d and v are the head sizes of keys and values.
 #include "colonnade/cost/block_sizes.h"
 #include "colonnade/cost/window.h"
+#include "colonnade/layout/layer_kind.h"
 #include "colonnade/layout/params/gpt.h"
 
 namespace colonnade::cost {

@@ -6,10 +6,12 @@
 
 #include "colonnade/cost/block_sizes.h"
 #include "colonnade/cost/flops.h"
-#include "colonnade/layout/params/gpt.h"
+#include "colonnade/layout/layer_kind.h"
 #include "colonnade/layout/recompute.h"
 
 namespace colonnade::cost {
+
+using layout::BlockKind;
 
 BlockCost embedding_cost(const config::Run& run) {
   const BlockSizes z(run);
@@ -92,12 +94,12 @@ double real(std::int64_t number) { return static_cast<double>(number); }
 /// Layers of a stage with equal attention, as (first layer, count).
 std::vector<std::pair<std::int64_t, std::int64_t>> equal_layers(const config::Run& run,
                                                                 const layout::StageBlocks& stage) {
-  if (stage.num_layers == 0) return {};
+  if (stage.layers().size() == 0) return {};
   const bool one_window = run.model.window_size == 0 || run.model.window_attn_skip_freq.empty();
   if (one_window && (run.parallel.context_parallel_size == 1 || run.parallel.cp_comm_type.size() == 1))
-    return {{stage.first_layer, stage.num_layers}};
+    return {{stage.layers().first, stage.layers().size()}};
   std::vector<std::pair<std::int64_t, std::int64_t>> layers;
-  for (std::int64_t i = 0; i < stage.num_layers; ++i) layers.emplace_back(stage.first_layer + i, 1);
+  for (const std::int64_t i : stage.layers()) layers.emplace_back(i, 1);
   return layers;
 }
 
@@ -105,7 +107,7 @@ std::vector<std::pair<std::int64_t, std::int64_t>> equal_layers(const config::Ru
 void add_attention_layers(const config::Run& run, const layout::StageBlocks& stage, AttentionKernel kernel,
                           std::int64_t recomputed, std::vector<RepeatedBlock>& blocks) {
   for (const auto& [first, count] : equal_layers(run, stage)) {
-    const std::int64_t left = stage.first_layer + recomputed - first;
+    const std::int64_t left = stage.layers().first + recomputed - first;
     blocks.push_back({attention_cost(run, first, kernel), real(count), true,
                       real(std::clamp(left, std::int64_t{0}, count))});
   }
@@ -116,7 +118,7 @@ void add_mtp_layers(const config::Run& run, AttentionKernel kernel, std::vector<
   const auto depths = static_cast<double>(run.model.mtp_num_layers);
   if (depths == 0) return;
   const double recomputed = layout::recomputes_mtp_layers(run.recompute) ? depths : 0;
-  const bool experts = layout::layers_with_experts(run.model).back();
+  const bool experts = layout::layer_kinds(run.model).back().is_moe();
   blocks.push_back({embedding_cost(run), depths});
   blocks.push_back({mtp_projection_cost(run), depths, false, recomputed});
   blocks.push_back({attention_cost(run, run.model.num_layers, kernel), depths, true, recomputed});
@@ -140,7 +142,7 @@ void add_recomputed_modules(const config::Run& run, const layout::StageBlocks& s
     if (run.model.latent.enabled) add("mla_up_proj", latent_up_projection_cost(run, layer), recomputed);
   };
   for (const auto& [first, count] : equal_layers(run, stage)) add_attention(first, real(count));
-  if (stage.final_norm) add_attention(run.model.num_layers, real(run.model.mtp_num_layers));
+  if (stage.has(BlockKind::kFinalNorm)) add_attention(run.model.num_layers, real(run.model.mtp_num_layers));
   add("mlp", without_norms(run, mlp_cost(run)), dense);
   if (layers.experts == 0) return;
   add("moe", without_norms(run, moe_cost(run)), experts);
@@ -157,15 +159,15 @@ std::vector<RepeatedBlock> stage_cost(const config::Run& run, const layout::Stag
   const layout::LayerCounts counts = layout::layers_of(run.model, stage),
                             whole = layout::recomputed_layers(run, stage);
   std::vector<RepeatedBlock> blocks;
-  if (stage.embedding) blocks.push_back({embedding_cost(run), 1});
+  if (stage.has(BlockKind::kEmbedding)) blocks.push_back({embedding_cost(run), 1});
   add_attention_layers(run, stage, kernel, whole.dense + whole.experts, blocks);
   if (counts.dense > 0) blocks.push_back({mlp_cost(run), real(counts.dense), true, real(whole.dense)});
   if (counts.experts > 0) blocks.push_back({moe_cost(run), real(counts.experts), true, real(whole.experts)});
   const double predicted_tokens = 1 + real(run.model.mtp_num_layers);
-  if (stage.final_norm) blocks.push_back({final_norm_cost(run), predicted_tokens});
-  if (stage.final_norm) add_mtp_layers(run, kernel, blocks);
+  if (stage.has(BlockKind::kFinalNorm)) blocks.push_back({final_norm_cost(run), predicted_tokens});
+  if (stage.has(BlockKind::kFinalNorm)) add_mtp_layers(run, kernel, blocks);
   if (stage.states_out != stage.states_in) blocks.push_back({state_concat_cost(run, stage), 1});
-  if (stage.head) blocks.push_back({head_cost(run), predicted_tokens});
+  if (stage.has(BlockKind::kHead)) blocks.push_back({head_cost(run), predicted_tokens});
   add_recomputed_modules(run, stage, kernel, blocks);
   return blocks;
 }

@@ -18,6 +18,8 @@
 namespace colonnade::cost {
 namespace {
 
+using layout::BlockKind;
+
 constexpr double kFp32 = 4;
 
 /// Bytes sent per rank by an all-gather or reduce-scatter of `bytes` over `ranks`.
@@ -60,15 +62,15 @@ double tensor_bytes(const config::Run& run, const std::vector<layout::StageBlock
   };
   double passes = 0, first_tokens = 0;
   for (const layout::StageBlocks& stage : stages) {
-    if (stage.head && m.bert_binary_head && sequence_parallel)
+    if (stage.has(BlockKind::kHead) && m.bert_binary_head && sequence_parallel)
       first_tokens += activation / static_cast<double>(run.training.seq_length);
     const auto depths = static_cast<double>(m.mtp_num_layers);
-    const double mtp = stage.final_norm ? depths : 0;
+    const double mtp = stage.has(BlockKind::kFinalNorm) ? depths : 0;
     const layout::LayerCounts counts = layout::layers_with_mtp(m, stage);
     const auto [layers, mlps] = regions(counts);
-    const double heads = stage.head ? 1 + depths : 0;
-    const double parts =
-        (1 + attention.gathered) * layers + 2 * mlps + (stage.embedding ? 1 : 0) + mtp + heads;
+    const double heads = stage.has(BlockKind::kHead) ? 1 + depths : 0;
+    const double parts = (1 + attention.gathered) * layers + 2 * mlps +
+                         (stage.has(BlockKind::kEmbedding) ? 1 : 0) + mtp + heads;
     const double for_weights = attention.regathered * layers + mlps + heads;
     passes += 2 * parts + (sequence_parallel ? for_weights : 0);
     // Forward: an all-reduce at the end of a region equals a reduce-scatter and an all-gather.
@@ -110,11 +112,11 @@ double encoder_tensor_bytes(const config::Run& run, const std::vector<layout::St
   const double encoder = row * static_cast<double>(length.encoder);
   double bytes = 0;
   for (const layout::StageBlocks& stage : stages) {
-    if (stage.embedding) bytes += 2 * (encoder + decoder);
-    if (stage.head) bytes += (sequence_parallel ? 3 : 2) * decoder;
+    if (stage.has(BlockKind::kEmbedding)) bytes += 2 * (encoder + decoder);
+    if (stage.has(BlockKind::kHead)) bytes += (sequence_parallel ? 3 : 2) * decoder;
     const layout::LayerCounts recomputed = layout::recomputed_layers(run, stage);
-    for (std::int64_t i = 0; i < stage.num_layers; ++i) {
-      const LayerRegions layer = regions_of(run.model, stage.first_layer + i, encoder, decoder);
+    for (std::int64_t i = 0; i < stage.layers().size(); ++i) {
+      const LayerRegions layer = regions_of(run.model, stage.layers().first + i, encoder, decoder);
       bytes += layer.training(sequence_parallel);
       if (i < recomputed.dense)
         bytes += layer.recomputing(sequence_parallel);
@@ -184,9 +186,9 @@ double context_bytes(const config::Run& run, const layout::StageBlocks& stage) {
            (recomputes_qkv ? bytes.qkv : 0);
   };
   double bytes = 0;
-  for (std::int64_t i = 0; i < stage.num_layers; ++i)
-    bytes += layer_bytes(stage.first_layer + i, i < recomputed.dense + recomputed.experts);
-  if (const std::int64_t depths = stage.final_norm ? run.model.mtp_num_layers : 0; depths > 0)
+  for (std::int64_t i = 0; i < stage.layers().size(); ++i)
+    bytes += layer_bytes(stage.layers().first + i, i < recomputed.dense + recomputed.experts);
+  if (const std::int64_t depths = stage.has(BlockKind::kFinalNorm) ? run.model.mtp_num_layers : 0; depths > 0)
     bytes += static_cast<double>(depths) *
              layer_bytes(run.model.num_layers, layout::recomputes_mtp_layers(run.recompute));
   return bytes;
@@ -199,7 +201,8 @@ int split_table_backwards(const config::Run& run, const StageMemory& memory,
   if (run.model.mtp_num_layers == 0 || run.model.untie_embeddings_and_output_weights) return 0;
   return static_cast<int>(std::ranges::count_if(program, [&](const schedule::Action& a) {
     const layout::StageBlocks& stage = memory.stages[static_cast<std::size_t>(a.chunk)];
-    return a.kind == schedule::ActionKind::kBackwardInput && stage.final_norm && stage.head;
+    return a.kind == schedule::ActionKind::kBackwardInput && stage.has(BlockKind::kFinalNorm) &&
+           stage.has(BlockKind::kHead);
   }));
 }
 

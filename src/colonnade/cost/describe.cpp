@@ -14,11 +14,14 @@
 #include "colonnade/cost/memory_picture.h"
 #include "colonnade/cost/recomputed_flops.h"
 #include "colonnade/layout/buckets.h"
+#include "colonnade/layout/layer_kind.h"
 #include "colonnade/layout/mesh.h"
 #include "colonnade/layout/params/gpt.h"
 
 namespace colonnade::cost {
 namespace {
+
+using layout::BlockKind;
 
 /// value / step^k with the k-th unit, for a number of three digits.
 std::string scaled(double value, double step, const std::vector<std::string>& units) {
@@ -74,8 +77,8 @@ std::string blocks_text(const layout::StageBlocks& blocks, const config::Model& 
     if (end == first + 1) add(fmt::format("{}layer {}", prefix, first));
     if (end > first + 1) add(fmt::format("{}layers {}-{}", prefix, first, end - 1));
   };
-  if (blocks.embedding) add("embedding");
-  const std::int64_t first = blocks.first_layer, end = first + blocks.num_layers;
+  if (blocks.has(BlockKind::kEmbedding)) add("embedding");
+  const auto [first, end] = blocks.layers();
   if (encoder_layers == 0) {
     layers("", first, end);
   } else {
@@ -83,8 +86,9 @@ std::string blocks_text(const layout::StageBlocks& blocks, const config::Model& 
     layers("decoder ", std::max(first, encoder_layers) - encoder_layers,
            std::max(end, encoder_layers) - encoder_layers);
   }
-  if (blocks.final_norm && model.mtp_num_layers > 0) add(counted(model.mtp_num_layers, "MTP layer"));
-  if (blocks.head) add("head");
+  if (blocks.has(BlockKind::kFinalNorm) && model.mtp_num_layers > 0)
+    add(counted(model.mtp_num_layers, "MTP layer"));
+  if (blocks.has(BlockKind::kHead)) add("head");
   return out.empty() ? "nothing" : out;
 }
 
@@ -127,12 +131,12 @@ Table layout_table(const config::Run& run) {
 
 std::vector<ExpertPlacement> expert_placements(const config::Run& run) {
   if (run.model.moe.num_experts == 0) return {};
-  const auto kinds = layout::layers_with_experts(run.model);
-  const auto found = std::ranges::find(kinds, true);
+  const auto kinds = layout::layer_kinds(run.model);
+  const auto found = std::ranges::find(kinds, true, &layout::LayerKind::is_moe);
   if (found == kinds.end()) return {};
   const layout::Mesh mesh(run.parallel);
   const layout::LayerParams layer = layout::layer_params(run.model, run.parallel, found - kinds.begin());
-  const layout::ParamSpec& spec = std::get<layout::MoeParams>(layer.mlp).fc1;
+  const layout::ParamSpec& spec = layout::mixer_of<layout::MoeParams>(layer).fc1;
   std::map<std::pair<int, int>, ExpertPlacement> by_rank;
   for (int rank = 0; rank < mesh.world_size(); ++rank) {
     ExpertPlacement& placement =

@@ -8,6 +8,8 @@
 namespace colonnade::cost {
 namespace {
 
+using layout::BlockKind;
+
 /// Equal layers of a stage; the first `recomputed` of them are fully recomputed.
 struct Layers {
   std::int64_t first = 0, count = 0, recomputed = 0;
@@ -18,11 +20,10 @@ struct Layers {
 Layers layers_in_range(const layout::StageBlocks& stage, std::int64_t recomputed, std::int64_t begin,
                        std::int64_t end) {
   Layers layers;
-  layers.first = std::max(stage.first_layer, begin);
-  layers.count =
-      std::max<std::int64_t>(0, std::min(stage.first_layer + stage.num_layers, end) - layers.first);
+  layers.first = std::max(stage.layers().first, begin);
+  layers.count = std::max<std::int64_t>(0, std::min(stage.layers().last, end) - layers.first);
   layers.recomputed =
-      std::clamp<std::int64_t>(stage.first_layer + recomputed - layers.first, 0, layers.count);
+      std::clamp<std::int64_t>(stage.layers().first + recomputed - layers.first, 0, layers.count);
   return layers;
 }
 
@@ -111,11 +112,12 @@ std::vector<RepeatedBlock> encoder_stage_cost(const config::Run& run, const layo
                      recomputed = layout::recomputed_layers(run, stage).dense;
   const config::Run &decoder_run = s.run(encoder), &encoder_run = s.run(0);
   StageBlockList blocks(s, run, kernel);
-  if (stage.embedding) blocks.all = {{embedding_cost(encoder_run), 1}, {embedding_cost(decoder_run), 1}};
+  if (stage.has(BlockKind::kEmbedding))
+    blocks.all = {{embedding_cost(encoder_run), 1}, {embedding_cost(decoder_run), 1}};
   blocks.add(layers_in_range(stage, recomputed, 0, encoder));
   blocks.add(layers_in_range(stage, recomputed, encoder, run.model.total_layers()));
-  if (stage.final_norm) blocks.all.push_back({final_norm_cost(decoder_run), 1});
-  if (stage.head) blocks.all.push_back({head_cost(decoder_run), 1});
+  if (stage.has(BlockKind::kFinalNorm)) blocks.all.push_back({final_norm_cost(decoder_run), 1});
+  if (stage.has(BlockKind::kHead)) blocks.all.push_back({head_cost(decoder_run), 1});
   return blocks.all;
 }
 

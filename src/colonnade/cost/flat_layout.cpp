@@ -8,26 +8,21 @@
 namespace colonnade::cost {
 namespace {
 
+using layout::BlockKind;
+
 /// Calls f(spec) for every parameter of the given blocks.
 template <typename F>
 void for_each_block_param(const config::Run& run, const layout::StageBlocks& stage,
                           const layout::FirstReaders& first, F&& f) {
-  const auto embedding_copy = [&](layout::WordEmbeddingReader reader) {
-    if (first.words == reader) f(layout::embedding_params(run.model, run.parallel).word);
-  };
-  if (stage.embedding) layout::for_each(layout::embedding_params(run.model, run.parallel), f);
-  for (std::int64_t i = stage.first_layer; i < stage.first_layer + stage.num_layers; ++i) {
-    if (i == first.encoder || i == first.decoder)
-      layout::for_each(layout::relative_bias(run.model, i < run.model.encoder_num_layers), f);
-    layout::for_each(layout::layer_params(run.model, run.parallel, i), f);
-  }
-  if (stage.final_norm) {
-    layout::for_each(layout::final_params(run.model, run.parallel), f);
-    embedding_copy(layout::WordEmbeddingReader::kFinalNorm);
-  }
-  if (stage.head) {
-    layout::for_each(layout::head_params(run.model, run.parallel), f);
-    embedding_copy(layout::WordEmbeddingReader::kHead);
+  for (const layout::BlockId& block : stage.blocks) {
+    const bool is_layer = block.kind == BlockKind::kLayer;
+    if (is_layer && (block == first.encoder || block == first.decoder))
+      layout::for_each(layout::relative_bias(run.model, block.index < run.model.encoder_num_layers), f);
+    layout::for_each_param(run.model, run.parallel, block, f);
+    const bool ends_reader = block.kind == BlockKind::kHead ||
+                             block == layout::BlockId{BlockKind::kMtpLayer, run.model.mtp_num_layers - 1};
+    if (ends_reader && first.words && first.words->kind == block.kind)
+      f(layout::embedding_params(run.model, run.parallel).word);
   }
 }
 
@@ -36,17 +31,21 @@ void for_each_block_param(const config::Run& run, const layout::StageBlocks& sta
 int for_each_stage_param(const config::Run& run, const layout::StageBlocks& stage,
                          const layout::FirstReaders& first,
                          const std::function<void(const layout::ParamSpec& spec, int unit)>& use) {
+  const layout::IndexRange layers = stage.layers();
   std::vector<layout::StageBlocks> units;
-  if (stage.embedding) units.push_back({.embedding = true});
-  std::int64_t layer = stage.first_layer, left = stage.num_layers;
-  std::vector<std::int64_t> lengths = layout::recompute_spans(run.recompute, stage.num_layers);
+  if (stage.has(BlockKind::kEmbedding)) units.push_back({{{BlockKind::kEmbedding}}});
+  std::int64_t layer = layers.first, left = layers.size();
+  std::vector<std::int64_t> lengths = layout::recompute_spans(run.recompute, left);
   for (const std::int64_t length : lengths) left -= length;
   lengths.insert(lengths.end(), static_cast<std::size_t>(left), 1);
   for (const std::int64_t length : lengths) {
-    units.push_back({.first_layer = layer, .num_layers = length});
+    units.push_back(layout::stage_of_layers({layer, layer + length}));
     layer += length;
   }
-  if (stage.final_norm || stage.head) units.push_back({.final_norm = stage.final_norm, .head = stage.head});
+  layout::StageBlocks end;  // final norm, MTP layers and head are one unit
+  for (const layout::BlockId& block : stage.blocks)
+    if (block.kind != BlockKind::kEmbedding && block.kind != BlockKind::kLayer) end.blocks.push_back(block);
+  if (!end.empty()) units.push_back(end);
   for (std::size_t i = 0; i < units.size(); ++i)
     for_each_block_param(run, units[i], first,
                          [&](const layout::ParamSpec& spec) { use(spec, static_cast<int>(i)); });

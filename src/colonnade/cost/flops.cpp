@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "colonnade/cost/window.h"
-#include "colonnade/layout/params/gpt.h"
+#include "colonnade/layout/layer_kind.h"
 
 namespace colonnade::cost {
 
@@ -43,7 +43,7 @@ AttentionFlops attention_flops(const config::Model& m) {
 class LayerFlopsCounter {
  public:
   LayerFlopsCounter(const config::Model& m, const SampleLength& length)
-      : m_(m), length_(length), attention_(attention_flops(m)), experts_(layout::layers_with_experts(m)) {}
+      : m_(m), length_(length), attention_(attention_flops(m)), layer_kinds_(layout::layer_kinds(m)) {}
   [[nodiscard]] LayerFlops of(std::int64_t layer) const;
   [[nodiscard]] double norms() const { return attention_.norms; }
 
@@ -51,12 +51,13 @@ class LayerFlopsCounter {
   const config::Model& m_;
   SampleLength length_;
   AttentionFlops attention_;
-  std::vector<bool> experts_;
+  std::vector<layout::LayerKind> layer_kinds_;
 };
 
 LayerFlops LayerFlopsCounter::of(std::int64_t layer) const {
   const config::Model& m = m_;
-  const bool experts = experts_[static_cast<std::size_t>(std::min(layer, m.num_layers - 1))];
+  const bool experts =
+      layer_kinds_[std::min(static_cast<std::size_t>(layer), layer_kinds_.size() - 1)].is_moe();
   const double column = 2 * static_cast<double>(m.hidden_size) * (m.is_gated() ? 3 : 2);
   const double shared = experts ? column * static_cast<double>(m.moe.shared_expert_intermediate_size) : 0;
   const double routed =

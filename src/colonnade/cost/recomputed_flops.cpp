@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "colonnade/layout/params/gpt.h"
+#include "colonnade/layout/layer_kind.h"
 #include "colonnade/layout/recompute.h"
 
 namespace colonnade::cost {
@@ -13,8 +13,7 @@ namespace {
 /// Recomputed FLOPs of one sample and layer; `full`: the full layer is recomputed.
 TrainingFlops recomputed_layer_flops(const config::Run& run, std::int64_t layer, bool full) {
   const LayerFlops flops = layer_flops(run.model, layer, sample_length(run));
-  const bool experts = layout::layers_with_experts(
-      run.model)[static_cast<std::size_t>(std::min(layer, run.model.num_layers - 1))];
+  const bool experts = layout::layer_kind(run.model, layer).is_moe();
   const auto selected = [&](const char* module) { return run.recompute.recomputes(module); };
   double linears = 0;
   if (full || selected(experts ? "moe" : "mlp"))
@@ -38,8 +37,8 @@ TrainingFlops recomputed_flops(const config::Run& run, std::int64_t sequences) {
   };
   for (const layout::StageBlocks& stage : layout::split_stages(m, run.parallel)) {
     const layout::LayerCounts recomputed = layout::recomputed_layers(run, stage);
-    for (std::int64_t i = 0; i < stage.num_layers; ++i)
-      add(stage.first_layer + i, i < recomputed.dense + recomputed.experts);
+    for (std::int64_t i = 0; i < stage.layers().size(); ++i)
+      add(stage.layers().first + i, i < recomputed.dense + recomputed.experts);
   }
   const bool recomputes_mtp = layout::recomputes_mtp_layers(run.recompute);
   const auto hidden = static_cast<double>(m.hidden_size);

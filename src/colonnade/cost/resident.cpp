@@ -6,6 +6,7 @@
 #include "colonnade/cost/flat_layout.h"
 #include "colonnade/cost/memory.h"
 #include "colonnade/layout/buckets.h"
+#include "colonnade/layout/layer_kind.h"
 #include "colonnade/layout/mesh.h"
 #include "colonnade/layout/params/gpt.h"
 #include "colonnade/layout/recompute.h"
@@ -13,6 +14,8 @@
 
 namespace colonnade::cost {
 namespace {
+
+using layout::BlockKind;
 
 constexpr std::int64_t kFp32 = 4;
 
@@ -38,8 +41,8 @@ std::int64_t rotary_table_bytes(const config::Run& run, const std::vector<layout
     bases.insert(m.rotary_base_local && layout::attention_window(m, layer) > 0);
   };
   for (const layout::StageBlocks& stage : stages) {
-    for (std::int64_t i = 0; i < stage.num_layers; ++i) add(stage.first_layer + i);
-    if (stage.final_norm && m.mtp_num_layers > 0) add(m.num_layers);
+    for (const std::int64_t i : stage.layers()) add(i);
+    if (stage.has(BlockKind::kFinalNorm) && m.mtp_num_layers > 0) add(m.num_layers);
   }
   return static_cast<std::int64_t>(bases.size()) * length * m.rotary_channels() * kFp32;
 }
@@ -204,7 +207,7 @@ std::vector<std::vector<UnitBytes>> unit_bytes(const config::Run& run, const lay
   for (const layout::StageBlocks& stage : memory.stages) {
     const int count = num_units(run, stage);
     const bool is_reread = layout::reuses_word_embeddings(run.model, stage, readers);
-    const bool reads_in_head = stage.head && !run.model.untie_embeddings_and_output_weights;
+    const bool reads_in_head = stage.has(BlockKind::kHead) && !run.model.untie_embeddings_and_output_weights;
     UnitAccumulator units(run, count);
     for (const layout::FlatBucket& bucket : layout.buckets) {
       const bool is_embedding = bucket.held_by == layout::HeldBy::kTiedEmbeddings;
@@ -216,7 +219,7 @@ std::vector<std::vector<UnitBytes>> unit_bytes(const config::Run& run, const lay
       if (bucket.unit >= first && bucket.unit < first + count) add(bucket.unit - first, false);
       if (is_embedding && is_reread) add(count - 1, true);
     }
-    all.push_back(units.bytes(stage.embedding));
+    all.push_back(units.bytes(stage.has(BlockKind::kEmbedding)));
     first += count;
   }
   return all;
@@ -253,7 +256,7 @@ std::vector<std::vector<UnitBytes>> units_with_copies(const config::Run& run, co
     const int count = num_units(run, stage);
     all.emplace_back(static_cast<std::size_t>(count),
                      UnitBytes{.backward = bytes, .backward_input = bytes, .backward_weight = bytes});
-    if (stage.head) all.back().back() = {};
+    if (stage.has(BlockKind::kHead)) all.back().back() = {};
   }
   return all;
 }

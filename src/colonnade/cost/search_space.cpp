@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "colonnade/config/parse.h"
+#include "colonnade/layout/layer_kind.h"
 #include "colonnade/layout/layout_string.h"
-#include "colonnade/layout/params/gpt.h"
 #include "colonnade/schedule/kinds.h"
 
 namespace colonnade::cost {
@@ -269,14 +269,14 @@ std::vector<Candidate> candidates_of(const config::Run& run, const LayoutChoice&
 }
 
 std::vector<config::Recompute> recompute_options(const config::Model& model) {
-  const std::vector<bool> experts = layout::layers_with_experts(model);
+  const std::vector<layout::LayerKind> kinds = layout::layer_kinds(model);
   std::vector<std::string> modules;
   if (!model.apply_residual_connection_post_layernorm) modules.emplace_back("layernorm");
-  if (std::ranges::count(experts, true) > 0) modules.emplace_back("moe_act");
+  if (std::ranges::count(kinds, true, &layout::LayerKind::is_moe) > 0) modules.emplace_back("moe_act");
   if (model.latent.enabled) modules.emplace_back("mla_up_proj");
   std::vector<config::Recompute> options;
   if (!modules.empty()) options.push_back({.granularity = "selective", .modules = modules});
-  if (std::ranges::count(experts, false) > 0) {
+  if (std::ranges::count(kinds, false, &layout::LayerKind::is_moe) > 0) {
     modules.emplace_back("mlp");
     options.push_back({.granularity = "selective", .modules = modules});
   }

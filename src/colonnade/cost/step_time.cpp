@@ -19,6 +19,8 @@
 namespace colonnade::cost {
 namespace {
 
+using layout::BlockKind;
+
 constexpr double kFp32 = 4;
 
 bool in_fp32(const config::Model& m) { return m.params_dtype == config::ParamsDtype::kFloat32; }
@@ -81,13 +83,13 @@ class Estimator {
     const auto at = [this](std::int64_t layer) {
       return sizes_.before_layer[static_cast<std::size_t>(layer)];
     };
-    const Elements before = at(stage.first_layer);
-    Elements sum = at(stage.first_layer + stage.num_layers);
+    const Elements before = at(stage.layers().first);
+    Elements sum = at(stage.layers().last);
     sum.dense -= before.dense;
     sum.expert -= before.expert;
-    if (stage.embedding) sum += sizes_.embedding;
-    if (stage.final_norm) sum += sizes_.final_norm;
-    if (stage.head) sum += sizes_.head;
+    if (stage.has(BlockKind::kEmbedding)) sum += sizes_.embedding;
+    if (stage.has(BlockKind::kFinalNorm)) sum += sizes_.final_norm;
+    if (stage.has(BlockKind::kHead)) sum += sizes_.head;
     return sum;
   }
 
@@ -103,7 +105,7 @@ class Estimator {
         const std::size_t at = stage(rank, chunk);
         if (layout::reuses_word_embeddings(run_.model, stages_[at], first))
           regathered_[at] += sizes_.word_embeddings;
-        else if (layout::last_block_word_reader(run_.model, stages_[at]))
+        else if (layout::word_reader_after_layers(run_.model, stages_[at]))
           elements_[at] += sizes_.word_embeddings;
       }
     }
@@ -243,7 +245,7 @@ class Estimator {
         const double gather = shards_params ? data_seconds(elements, element_) : 0;
         const double scatter = scatter_seconds(elements);
         const StageTime& t = times_[stage(rank, chunk)];
-        const auto blocks = static_cast<double>(stages_[stage(rank, chunk)].num_layers + 2);
+        const auto blocks = static_cast<double>(stages_[stage(rank, chunk)].layers().size() + 2);
         const config::Parallel& p = run_.parallel;
         const double hidden_gather = p.overlap_param_gather ? gather : 0;
         const double hidden_scatter = p.overlap_grad_reduce ? scatter : 0;
@@ -314,15 +316,16 @@ LocalSizes local_sizes(const config::Run& run) {
       (spec.param_group == layout::ParamGroup::kExpert ? sum.expert : sum.dense) += held;
     };
   };
-  layout::for_each(layout::embedding_params(run.model, run.parallel), count(sizes.embedding));
   count(sizes.word_embeddings)(layout::embedding_params(run.model, run.parallel).word);
-  layout::for_each(layout::final_params(run.model, run.parallel), count(sizes.final_norm));
-  layout::for_each(layout::head_params(run.model, run.parallel), count(sizes.head));
   sizes.before_layer.emplace_back();
-  for (std::int64_t layer = 0; layer < run.model.total_layers(); ++layer) {
-    Elements sum = sizes.before_layer.back();
-    layout::for_each(layout::layer_params(run.model, run.parallel, layer), count(sum));
-    sizes.before_layer.push_back(sum);
+  for (const layout::BlockId& block : layout::model_blocks(run.model)) {
+    const bool is_layer = block.kind == BlockKind::kLayer;
+    if (is_layer) sizes.before_layer.push_back(sizes.before_layer.back());
+    Elements& sum = is_layer                              ? sizes.before_layer.back()
+                    : block.kind == BlockKind::kEmbedding ? sizes.embedding
+                    : block.kind == BlockKind::kHead      ? sizes.head
+                                                          : sizes.final_norm;
+    layout::for_each_param(run.model, run.parallel, block, count(sum));
   }
   return sizes;
 }

@@ -7,15 +7,15 @@
 #include "colonnade/base/error.h"
 #include "colonnade/cost/describe.h"
 #include "colonnade/cost/memory.h"
+#include "colonnade/layout/layer_kind.h"
 #include "colonnade/layout/params/gpt.h"
 
 namespace colonnade::job {
 namespace {
 
-template <typename Block>
-double num_elements(const Block& block) {
+double num_elements(const config::Run& run, const layout::BlockId& block) {
   double sum = 0;
-  layout::for_each(block, [&sum](const layout::ParamSpec& spec) {
+  layout::for_each_param(run.model, run.parallel, block, [&sum](const layout::ParamSpec& spec) {
     double elements = 1;
     for (const std::int64_t size : spec.shape) elements *= static_cast<double>(size);
     sum += elements;
@@ -26,19 +26,17 @@ double num_elements(const Block& block) {
 /// Bytes of one full copy of the model. In floating point, because given sizes may overflow any integer.
 double weight_bytes(const config::Run& run) {
   const config::Model& m = run.model;
-  const std::vector<bool> experts = layout::layers_with_experts(m);
-  double layers = 0;
+  const std::vector<layout::LayerKind> kinds = layout::layer_kinds(m);
+  double all = 0;
   for (const bool is_moe : {false, true}) {
-    const auto first = std::ranges::find(experts, is_moe);
-    if (first == experts.end()) continue;
-    const double one =
-        num_elements(layout::layer_params(m, run.parallel, std::distance(experts.begin(), first)));
-    layers += one * static_cast<double>(std::ranges::count(experts, is_moe));
+    const auto first = std::ranges::find(kinds, is_moe, &layout::LayerKind::is_moe);
+    if (first == kinds.end()) continue;
+    all += num_elements(run, {layout::BlockKind::kLayer, std::distance(kinds.begin(), first)}) *
+           static_cast<double>(std::ranges::count(kinds, is_moe, &layout::LayerKind::is_moe));
   }
-  return (num_elements(layout::embedding_params(m, run.parallel)) + layers +
-          num_elements(layout::final_params(m, run.parallel)) +
-          num_elements(layout::head_params(m, run.parallel))) *
-         static_cast<double>(cost::element_size(m));
+  for (const layout::BlockId& block : layout::model_blocks(m))
+    if (block.kind != layout::BlockKind::kLayer) all += num_elements(run, block);
+  return all * static_cast<double>(cost::element_size(m));
 }
 
 /// Lower bound of one micro-batch's activations: the input of a layer and, with attention dropout and without

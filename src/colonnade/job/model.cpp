@@ -5,9 +5,7 @@
 #include <tuple>
 
 #include "colonnade/layout/context_groups.h"
-#include "colonnade/models/bert/model.h"
-#include "colonnade/models/gpt/model.h"
-#include "colonnade/models/t5/model.h"
+#include "colonnade/models/model.h"
 
 namespace colonnade::job {
 
@@ -86,12 +84,9 @@ layers::Context layer_context(const config::Run& run, comm::Communicators& ranks
 
 Model build_model(const BuildContext& context) {
   const config::Run& run = context.run;
-  const auto build = [&](const auto& build_family, const auto& length) {
-    return build_family(context.blocks, run.model, run.parallel, context.layers, length);
-  };
-  auto stages = run.model.has_encoder()   ? build(models::t5::build, run.training)
-                : run.model.bidirectional ? build(models::bert::build, run.training.seq_length)
-                                          : build(models::gpt::build, run.training.seq_length);
+  const std::int64_t decoder_length = run.model.has_encoder() ? run.training.decoder_seq_length : 0;
+  auto stages = models::build(context.blocks, run.model, run.parallel, context.layers,
+                              std::max(run.training.seq_length, decoder_length));
   Model model{.stages = {}, .from_settings = true};
   for (tensor::Stage& stage : stages)
     model.stages.push_back(std::make_unique<tensor::Stage>(std::move(stage)));

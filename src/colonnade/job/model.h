@@ -47,8 +47,7 @@ struct BuildContext {
 
 using ModelBuilder = std::function<Model(const BuildContext& context)>;
 
-/// The default builder, of the model that the settings describe: GPT (models/gpt), T5 (models/t5) or BERT
-/// (models/bert).
+/// The default builder, of the model that the settings describe (models::build).
 Model build_model(const BuildContext& context);
 
 }  // namespace colonnade::job

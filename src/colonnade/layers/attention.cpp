@@ -45,8 +45,8 @@ ops::Qkv Attention::split_heads(const at::Tensor& fused, const tensor::Pass& pas
   return heads;
 }
 
-at::Tensor Attention::forward(const at::Tensor& normed, const tensor::Pass& pass) const {
-  return proj.forward(core_.forward(split_heads(qkv.forward(normed), pass), pass));
+at::Tensor Attention::forward(const MixerInput& x, const tensor::Pass& pass) {
+  return proj.forward(core_.forward(split_heads(qkv.forward(x.normed), pass), pass));
 }
 
 void Attention::add_parameters(std::vector<tensor::Parameter*>& all) const {

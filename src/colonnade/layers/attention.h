@@ -8,6 +8,7 @@
 
 #include "colonnade/layers/core_attention.h"
 #include "colonnade/layers/linear.h"
+#include "colonnade/layers/mixer.h"
 #include "colonnade/layers/norm.h"
 #include "colonnade/ops/rotary.h"
 #include "colonnade/tensor/block.h"
@@ -27,14 +28,15 @@ double softmax_scale(const config::Model& model);
 /// x [s, b, h] (or [s / tp, b, h]) -> [s, b, h] before bias and residual. Each rank holds heads / tp
 /// query heads and max(1, groups / tp) key-value heads. With tp > groups, neighbouring ranks hold the same
 /// key-value head; its gradients are all-reduced over them.
-class Attention {
+class Attention final : public Mixer {
  public:
   /// `rotary` is null with learned or no positions; layers of a stage with the same base share it.
   Attention(const layout::AttentionParams& params, const config::Model& model, const Context& context,
             std::shared_ptr<const ops::RotaryTable> rotary, std::int64_t layer,
             const MaskSpec& mask_spec = {});
-  [[nodiscard]] at::Tensor forward(const at::Tensor& normed, const tensor::Pass& pass) const;
-  void add_parameters(std::vector<tensor::Parameter*>& all) const;
+  at::Tensor forward(const MixerInput& x, const tensor::Pass& pass) override;
+  [[nodiscard]] tensor::Parameter* output_bias() const override { return proj.bias.get(); }
+  void add_parameters(std::vector<tensor::Parameter*>& all) const override;
 
   ColumnLinear qkv;
   RowLinear proj;

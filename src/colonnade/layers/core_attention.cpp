@@ -10,6 +10,7 @@
 #include "colonnade/layers/context_parallel/ulysses.h"
 #include "colonnade/layers/recompute.h"
 #include "colonnade/layers/residual.h"
+#include "colonnade/layout/layer_kind.h"
 #include "colonnade/layout/params/gpt.h"
 #include "colonnade/ops/attention.h"
 #include "colonnade/tensor/kv_cache.h"

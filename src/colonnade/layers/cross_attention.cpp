@@ -26,10 +26,9 @@ CrossAttention::CrossAttention(const layout::CrossAttentionParams& params, const
              .mask = "encoder_padding"}),
       head_dim_(model.kv_channels) {}
 
-at::Tensor CrossAttention::forward(const at::Tensor& normed, const at::Tensor& encoded,
-                                   const tensor::Pass& pass) const {
-  const at::Tensor queries = core_.layer_scaled(heads_of(q.forward(normed), head_dim_));
-  const auto both = kv.forward(encoded).chunk(2, -1);
+at::Tensor CrossAttention::forward(const MixerInput& x, const tensor::Pass& pass) {
+  const at::Tensor queries = core_.layer_scaled(heads_of(q.forward(x.normed), head_dim_));
+  const auto both = kv.forward(x.encoded).chunk(2, -1);
   return proj.forward(
       core_.forward({queries, heads_of(both[0], head_dim_), heads_of(both[1], head_dim_)}, pass));
 }

@@ -3,6 +3,7 @@
 
 #include "colonnade/layers/core_attention.h"
 #include "colonnade/layers/linear.h"
+#include "colonnade/layers/mixer.h"
 #include "colonnade/layout/params/gpt.h"
 
 namespace colonnade::layers {
@@ -12,13 +13,13 @@ namespace colonnade::layers {
 /// batch's `encoder_padding` [b, t] marks are masked. No positions. Each rank holds heads / tp heads.
 /// Communication: that of both column-parallel projections (ColumnLinear).
 /// Source: Megatron's core/transformer/attention.py (CrossAttention); Raffel et al. 2020.
-class CrossAttention {
+class CrossAttention final : public Mixer {
  public:
   CrossAttention(const layout::CrossAttentionParams& params, const config::Model& model,
                  const Context& context, std::int64_t layer);
-  [[nodiscard]] at::Tensor forward(const at::Tensor& normed, const at::Tensor& encoded,
-                                   const tensor::Pass& pass) const;
-  void add_parameters(std::vector<tensor::Parameter*>& all) const;
+  at::Tensor forward(const MixerInput& x, const tensor::Pass& pass) override;
+  [[nodiscard]] tensor::Parameter* output_bias() const override { return proj.bias.get(); }
+  void add_parameters(std::vector<tensor::Parameter*>& all) const override;
 
   ColumnLinear q, kv;
   RowLinear proj;

@@ -50,8 +50,8 @@ ops::Qkv LatentAttention::heads_of(const Latents& latents, const at::Tensor& pos
   return ops::latent_heads(q, kv, latents.key, heads_, head_, *rotary_, positions);
 }
 
-at::Tensor LatentAttention::forward(const at::Tensor& normed, const tensor::Pass& pass) const {
-  const Latents latents = latents_of(normed);
+at::Tensor LatentAttention::forward(const MixerInput& x, const tensor::Pass& pass) {
+  const Latents latents = latents_of(x.normed);
   const at::Tensor positions = positions_sb(pass);
   CoreAttention::RecomputeHeads recompute_heads;
   if (recompute_heads_) {

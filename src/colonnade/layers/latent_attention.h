@@ -8,6 +8,7 @@
 
 #include "colonnade/layers/core_attention.h"
 #include "colonnade/layers/linear.h"
+#include "colonnade/layers/mixer.h"
 #include "colonnade/layers/norm.h"
 #include "colonnade/layers/replicated_linear.h"
 #include "colonnade/ops/latent_heads.h"
@@ -32,12 +33,13 @@ namespace colonnade::layers {
 /// With `mla_up_proj` among the modules to recompute, q, k and v are recomputed from the latents.
 ///
 /// During generation the KV cache holds keys and values of all heads, not the latents.
-class LatentAttention {
+class LatentAttention final : public Mixer {
  public:
   LatentAttention(const layout::LatentAttentionParams& params, const config::Model& model,
                   const Context& context, std::shared_ptr<const ops::RotaryTable> rotary, std::int64_t layer);
-  [[nodiscard]] at::Tensor forward(const at::Tensor& normed, const tensor::Pass& pass) const;
-  void add_parameters(std::vector<tensor::Parameter*>& all) const;
+  at::Tensor forward(const MixerInput& x, const tensor::Pass& pass) override;
+  [[nodiscard]] tensor::Parameter* output_bias() const override { return proj.bias.get(); }
+  void add_parameters(std::vector<tensor::Parameter*>& all) const override;
 
   RowLinear proj;
 

@@ -9,8 +9,8 @@ Mlp::Mlp(const layout::LinearParams& up, const layout::LinearParams& down, const
   fc1.add_bias = false;  // fused into the activation
 }
 
-at::Tensor Mlp::forward(const at::Tensor& normed) const {
-  return fc2.forward(ops::activate(fc1.forward(normed), fc1.bias.get(), activation_));
+at::Tensor Mlp::forward(const MixerInput& x, const tensor::Pass&) {
+  return fc2.forward(ops::activate(fc1.forward(x.normed), fc1.bias.get(), activation_));
 }
 
 void Mlp::add_parameters(std::vector<tensor::Parameter*>& all) const {

@@ -71,7 +71,7 @@ std::string expand_letters(std::string_view text) {
   return out;
 }
 
-void check_letters(const std::string& letters, std::string_view text, const LayoutCounts& counts) {
+void check_letters(const std::string& letters, std::string_view text, const config::Model& model) {
   for (const char c : letters) {
     if (std::string_view("EetmL|").find(c) == std::string_view::npos) {
       reject(fmt::format("must consist of the letters E, e, t, m, L and |, not '{}'", c), text, "remove it");
@@ -91,20 +91,21 @@ void check_letters(const std::string& letters, std::string_view text, const Layo
   if (letters.front() != 'E') reject("must have E in the first stage", text, "remove the | before it");
   if (letters.back() != 'L') reject("must have L in the last stage", text, "remove the | after it");
   const auto mtp_layers = std::count(blocks.begin(), blocks.end(), 'm');
-  if (mtp_layers != counts.mtp_layers) {
+  if (mtp_layers != model.mtp_num_layers) {
     reject(fmt::format("must have m once per MTP layer, not {} times for --mtp-num-layers {}", mtp_layers,
-                       counts.mtp_layers),
+                       model.mtp_num_layers),
            text, "add or remove m");
   }
-  if (layers != counts.layers) {
-    reject(fmt::format("must have t once per layer, not {} times for --num-layers {}", layers, counts.layers),
-           text, "add or remove t");
+  if (layers != model.num_layers) {
+    reject(
+        fmt::format("must have t once per layer, not {} times for --num-layers {}", layers, model.num_layers),
+        text, "add or remove t");
   }
   const auto encoder_layers = std::count(blocks.begin(), blocks.end(), 'e');
-  if (encoder_layers != counts.encoder_layers) {
+  if (encoder_layers != model.encoder_num_layers) {
     reject(fmt::format("must have e once per encoder layer, not {} times for {} layers", encoder_layers,
-                       counts.encoder_layers),
-           text, counts.encoder_layers == 0 ? "remove e" : "add or remove e");
+                       model.encoder_num_layers),
+           text, model.encoder_num_layers == 0 ? "remove e" : "add or remove e");
   }
   if (encoder_layers > 0 && blocks.rfind('e') > blocks.find('t'))
     reject("must have e (encoder layers) before t (decoder layers)", text, "move e to the front");
@@ -142,21 +143,21 @@ std::string expand_layout(std::string_view text) {
   return expand_letters(expand_groups(plain));
 }
 
-std::vector<StageBlocks> parse_layout(std::string_view text, const LayoutCounts& counts, int ranks) {
+std::vector<StageBlocks> parse_layout(std::string_view text, const config::Model& model, int ranks) {
   const std::string letters = expand_layout(text);
-  check_letters(letters, text, counts);
+  check_letters(letters, text, model);
+  const std::vector<BlockId> blocks = model_blocks(model);
   std::vector<StageBlocks> stages(1);
+  std::size_t next = 0;
+  const auto take = [&] { stages.back().blocks.push_back(blocks[next++]); };
   for (const char c : letters) {
-    StageBlocks& stage = stages.back();
-    if (c == 'E') stage.embedding = true;
-    if (c == 'e' || c == 't') ++stage.num_layers;
-    if (c == 'm') stage.final_norm = true;
-    if (c == 'L') stage.head = true;
-    if (c == '|') stages.push_back({.first_layer = stage.first_layer + stage.num_layers});
+    if (c == '|') stages.emplace_back();
+    if (c == '|') continue;
+    if (blocks[next].kind == BlockKind::kFinalNorm) take();  // has no letter: in the stage of m or L
+    take();
   }
-  if (counts.mtp_layers == 0) stages.back().final_norm = true;
-  for (std::size_t i = stages.size(); --i > 0 && !stages[i].final_norm;)
-    stages[i].states_in = stages[i - 1].states_out = 1 + counts.mtp_layers;
+  for (std::size_t i = stages.size(); --i > 0 && !stages[i].has(BlockKind::kFinalNorm);)
+    stages[i].states_in = stages[i - 1].states_out = 1 + model.mtp_num_layers;
   if (stages.size() % static_cast<std::size_t>(ranks) != 0) {
     reject(fmt::format("must have a number of stages that is a multiple of the pipeline size {}, not {}",
                        ranks, stages.size()),

@@ -25,15 +25,10 @@ std::string expand_layout(std::string_view text);
 /// multiplied. `text` has no blanks. Throws ConfigError unless it is a list of lists of names.
 std::string letters_from_lists(std::string_view text);
 
-/// Required number of layers of each kind.
-struct LayoutCounts {
-  std::int64_t encoder_layers = 0, layers = 0, mtp_layers = 0;
-};
-
 /// Stages of a layout: E once and first, `e` per encoder layer before `t` per layer, then `m` per MTP layer,
 /// all in one stage together with the final norm, and L once and last. Stages between those of E and L may be
 /// empty. Throws ConfigError for any other layout, or unless the number of stages is a multiple of `ranks`.
-std::vector<StageBlocks> parse_layout(std::string_view text, const LayoutCounts& counts, int ranks);
+std::vector<StageBlocks> parse_layout(std::string_view text, const config::Model& model, int ranks);
 
 /// Layout that splits a model's layers into `stages` as evenly as possible, in short form:
 /// "E(t*4|)*13(t*3|)*2t*3mL". Earlier stages get the remainder. `ends_count`: embedding, head and each MTP

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "colonnade/layout/params/gpt.h"
+#include "colonnade/layout/layer_kind.h"
 
 namespace colonnade::layout {
 
@@ -16,33 +16,43 @@ std::vector<std::int64_t> recompute_spans(const config::Recompute& recompute, st
   return lengths;
 }
 
-LayerCounts layers_of(const config::Model& model, const StageBlocks& stage) {
-  const std::vector<bool> kinds = layers_with_experts(model);
+namespace {
+
+LayerCounts count(const std::vector<LayerKind>& kinds, const IndexRange& layers) {
   LayerCounts counts;
-  for (std::int64_t i = 0; i < stage.num_layers; ++i)
-    ++(kinds[static_cast<std::size_t>(stage.first_layer + i)] ? counts.experts : counts.dense);
+  for (const std::int64_t i : layers)
+    ++(kinds[static_cast<std::size_t>(i)].is_moe() ? counts.experts : counts.dense);
   return counts;
 }
 
+void add_mtp_layers(LayerCounts& counts, const config::Model& model) {
+  (layer_kinds(model).back().is_moe() ? counts.experts : counts.dense) += model.mtp_num_layers;
+}
+
+}  // namespace
+
+LayerCounts layers_of(const config::Model& model, const StageBlocks& stage) {
+  return count(layer_kinds(model), stage.layers());
+}
+
 LayerCounts recomputed_layers(const config::Run& run, const StageBlocks& stage) {
-  StageBlocks recomputed = stage;
-  recomputed.num_layers = 0;
-  for (const std::int64_t length : recompute_spans(run.recompute, stage.num_layers))
-    recomputed.num_layers += length;
-  return layers_of(run.model, recomputed);
+  IndexRange layers = stage.layers();
+  const std::int64_t all = layers.size();
+  layers.last = layers.first;
+  for (const std::int64_t length : recompute_spans(run.recompute, all)) layers.last += length;
+  return count(layer_kinds(run.model), layers);
 }
 
 LayerCounts layers_with_mtp(const config::Model& model, const StageBlocks& stage) {
   LayerCounts counts = layers_of(model, stage);
-  if (stage.final_norm)
-    (layers_with_experts(model).back() ? counts.experts : counts.dense) += model.mtp_num_layers;
+  if (stage.has(BlockKind::kFinalNorm)) add_mtp_layers(counts, model);
   return counts;
 }
 
 LayerCounts recomputed_layers_with_mtp(const config::Run& run, const StageBlocks& stage) {
   LayerCounts counts = recomputed_layers(run, stage);
-  if (stage.final_norm && recomputes_mtp_layers(run.recompute))
-    (layers_with_experts(run.model).back() ? counts.experts : counts.dense) += run.model.mtp_num_layers;
+  if (stage.has(BlockKind::kFinalNorm) && recomputes_mtp_layers(run.recompute))
+    add_mtp_layers(counts, run.model);
   return counts;
 }
 

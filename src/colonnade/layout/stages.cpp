@@ -111,15 +111,18 @@ std::vector<std::int64_t> uneven_counts(const Model& model, const Parallel& p, i
   return counts;
 }
 
-std::vector<StageBlocks> from_counts(const std::vector<std::int64_t>& counts) {
+std::vector<StageBlocks> from_counts(const Model& model, const std::vector<std::int64_t>& counts) {
   std::vector<StageBlocks> stages;
   std::int64_t layer = 0;
   for (const std::int64_t count : counts) {
-    stages.push_back({.first_layer = layer, .num_layers = count});
+    stages.push_back(stage_of_layers({layer, layer + count}));
     layer += count;
   }
-  stages.front().embedding = true;
-  stages.back().final_norm = stages.back().head = true;
+  for (const BlockId& block : model_blocks(model)) {
+    if (block.kind == BlockKind::kLayer) continue;
+    auto& blocks = (block.kind == BlockKind::kEmbedding ? stages.front() : stages.back()).blocks;
+    blocks.insert(block.kind == BlockKind::kEmbedding ? blocks.begin() : blocks.end(), block);
+  }
   return stages;
 }
 
@@ -149,59 +152,63 @@ std::vector<StageBlocks> split_stages(const Model& model, const Parallel& p) {
   }
   if (!p.pipeline_model_parallel_layout.empty()) {
     reject_with_layout(p);
-    return parse_layout(p.pipeline_model_parallel_layout,
-                        {model.encoder_num_layers, model.num_layers, model.mtp_num_layers},
-                        p.pipeline_model_parallel_size);
+    return parse_layout(p.pipeline_model_parallel_layout, model, p.pipeline_model_parallel_size);
   }
   const int chunks = chunks_of_even_split(model, p);
   const bool uneven = p.decoder_first_pipeline_num_layers > 0 || p.decoder_last_pipeline_num_layers > 0;
-  return from_counts(uneven ? uneven_counts(model, p, chunks) : even_counts(model, p, chunks));
+  return from_counts(model, uneven ? uneven_counts(model, p, chunks) : even_counts(model, p, chunks));
+}
+
+HeldBy shared_parameter(const Model& model, const BlockId& block) {
+  switch (block.kind) {
+    case BlockKind::kEmbedding:
+    case BlockKind::kMtpLayer:
+      return HeldBy::kTiedEmbeddings;
+    case BlockKind::kLayer:
+      return block.index < model.encoder_num_layers ? HeldBy::kEncoder : HeldBy::kDecoder;
+    case BlockKind::kFinalNorm:
+      return HeldBy::kOneStage;
+    case BlockKind::kHead:
+      return model.untie_embeddings_and_output_weights ? HeldBy::kOneStage : HeldBy::kTiedEmbeddings;
+  }
+  return HeldBy::kOneStage;
 }
 
 std::vector<int> holders(const Model& model, const Parallel& p, const std::vector<StageBlocks>& stages,
                          HeldBy held_by) {
+  if (held_by == HeldBy::kOneStage) return {};
   const schedule::Placement placement = placement_of(stages, p);
-  const auto holds = [&](const StageBlocks& s) {
-    const std::int64_t end = s.first_layer + s.num_layers;
-    switch (held_by) {
-      case HeldBy::kOneStage:
-        return false;
-      case HeldBy::kTiedEmbeddings:
-        return s.embedding || last_block_word_reader(model, s).has_value();
-      case HeldBy::kEncoder:
-        return s.num_layers > 0 && s.first_layer < model.encoder_num_layers;
-      case HeldBy::kDecoder:
-        return s.num_layers > 0 && end > model.encoder_num_layers;
-    }
-    return false;
-  };
   std::set<int> ranks;
   for (int stage = 0; stage < placement.stages(); ++stage)
-    if (holds(stages[static_cast<std::size_t>(stage)])) ranks.insert(placement.location(stage).rank);
+    for (const BlockId& block : stages[static_cast<std::size_t>(stage)].blocks)
+      if (shared_parameter(model, block) == held_by) ranks.insert(placement.location(stage).rank);
   return {ranks.begin(), ranks.end()};
-}
-
-std::optional<WordEmbeddingReader> last_block_word_reader(const Model& model, const StageBlocks& stage) {
-  if (stage.final_norm && model.mtp_num_layers > 0) return WordEmbeddingReader::kFinalNorm;
-  if (stage.head && !model.untie_embeddings_and_output_weights) return WordEmbeddingReader::kHead;
-  return std::nullopt;
 }
 
 FirstReaders first_readers(const Model& model, const std::vector<StageBlocks>& stages) {
   FirstReaders first;
-  for (const StageBlocks& stage : stages) {
-    if (!first.words)
-      first.words = stage.embedding ? WordEmbeddingReader::kEmbedding : last_block_word_reader(model, stage);
-    for (std::int64_t i = stage.first_layer; i < stage.first_layer + stage.num_layers; ++i) {
-      auto& first_of_stack = i < model.encoder_num_layers ? first.encoder : first.decoder;
-      if (!first_of_stack) first_of_stack = i;
+  const auto of = [&first](HeldBy held_by) -> std::optional<BlockId>* {
+    if (held_by == HeldBy::kTiedEmbeddings) return &first.words;
+    if (held_by == HeldBy::kEncoder) return &first.encoder;
+    return held_by == HeldBy::kDecoder ? &first.decoder : nullptr;
+  };
+  for (const StageBlocks& stage : stages)
+    for (const BlockId& block : stage.blocks) {
+      std::optional<BlockId>* reader = of(shared_parameter(model, block));
+      if (reader != nullptr && !*reader) *reader = block;
     }
-  }
   return first;
 }
 
+std::optional<BlockId> word_reader_after_layers(const Model& model, const StageBlocks& stage) {
+  for (const BlockId& block : stage.blocks)
+    if (block.kind != BlockKind::kEmbedding && shared_parameter(model, block) == HeldBy::kTiedEmbeddings)
+      return block;
+  return std::nullopt;
+}
+
 bool reuses_word_embeddings(const Model& model, const StageBlocks& stage, const FirstReaders& first) {
-  const auto reader = last_block_word_reader(model, stage);
+  const auto reader = word_reader_after_layers(model, stage);
   return reader && reader != first.words;
 }
 

@@ -9,7 +9,7 @@
 #include "colonnade/config/parse.h"
 #include "colonnade/config/schema.h"
 #include "colonnade/layout/buckets.h"
-#include "colonnade/layout/params/gpt.h"
+#include "colonnade/layout/layer_kind.h"
 #include "colonnade/rules/table.h"
 
 namespace colonnade::rules {
@@ -314,7 +314,7 @@ constexpr NoEffectCase kNoEffectCases[] = {
      "if every layer is an MoE layer, whose size is --moe-ffn-hidden-size",
      [](const Run& r) {
        return r.model.moe.num_experts > 0 && r.given.contains("moe_ffn_hidden_size") &&
-              std::ranges::count(layout::layers_with_experts(r.model), false) == 0;
+              std::ranges::count(layout::layer_kinds(r.model), false, &layout::LayerKind::is_moe) == 0;
      }},
     {{"expert_tensor_parallel_size", "moe_layer_freq", "moe_ffn_hidden_size", "moe_token_dispatcher_type",
       "moe_shared_expert_intermediate_size", "moe_shared_expert_gate", "moe_shared_expert_overlap",

@@ -2,7 +2,7 @@
 #include <algorithm>
 
 #include "colonnade/config/parse.h"
-#include "colonnade/layout/params/gpt.h"
+#include "colonnade/layout/layer_kind.h"
 #include "colonnade/rules/table.h"
 
 namespace colonnade::rules {
@@ -38,10 +38,10 @@ Broken distributed_activations(const Run& r) {
 
 /// Whether the model has modules of this name.
 bool has_module(const Run& r, const std::string& module) {
-  const auto kinds = layout::layers_with_experts(r.model);
-  const bool experts = std::ranges::find(kinds, true) != kinds.end();
+  const auto kinds = layout::layer_kinds(r.model);
+  const bool experts = std::ranges::count(kinds, true, &layout::LayerKind::is_moe) > 0;
   if (module == "mla_up_proj") return r.model.latent.enabled;
-  if (module == "mlp") return std::ranges::find(kinds, false) != kinds.end();
+  if (module == "mlp") return std::ranges::count(kinds, false, &layout::LayerKind::is_moe) > 0;
   if (module == "moe" || module == "moe_act") return experts;
   if (module == "shared_experts") return experts && r.model.moe.shared_expert_intermediate_size > 0;
   return true;

@@ -9,6 +9,8 @@
 
 namespace colonnade::rules {
 
+using layout::BlockKind;
+
 namespace {
 
 using config::Run;
@@ -32,7 +34,9 @@ Broken fsdp_without_sharding(const Run& r) {
 Broken deterministic_tied_embeddings(const Run& r) {
   const bool has_two_uses = r.model.mtp_num_layers > 0 && !r.model.untie_embeddings_and_output_weights;
   if (!r.parallel.deterministic_mode || !has_two_uses) return std::nullopt;
-  const auto has_head_only = [](const layout::StageBlocks& stage) { return stage.head && !stage.final_norm; };
+  const auto has_head_only = [](const layout::StageBlocks& stage) {
+    return stage.has(BlockKind::kHead) && !stage.has(BlockKind::kFinalNorm);
+  };
   const bool splits = schedule::splits_backward(r.parallel);
   if (!splits && std::ranges::none_of(stages_if_valid(r), has_head_only)) return std::nullopt;
   if (splits)

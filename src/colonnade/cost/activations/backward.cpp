@@ -13,6 +13,8 @@
 namespace colonnade::cost {
 namespace {
 
+using layout::BlockKind;
+
 std::int64_t head_workspace(const Sizes& z, bool delay_wgrad) {
   const std::int64_t input_gradient = z.n * z.m.hidden_size * z.e;
   return input_gradient + (z.sequence_parallel ? z.gathered + z.hidden : 0) +
@@ -289,7 +291,7 @@ class StageBackward {
   std::int64_t peak(const layout::StageBlocks& stage) {
     post_process(stage);
     layers(stage);
-    if (stage.embedding) {
+    if (stage.has(BlockKind::kEmbedding)) {
       const UnitBytes unit = take_unit();
       transient(s_.hidden() + bytes_of(unit));
       reduce_gradients(unit);
@@ -308,10 +310,10 @@ class StageBackward {
   }
 
   void post_process(const layout::StageBlocks& stage) {
-    if (!stage.final_norm && !stage.head) return;
+    if (!stage.has(BlockKind::kFinalNorm) && !stage.has(BlockKind::kHead)) return;
     const UnitBytes unit = take_unit();
-    if (stage.head) head(stage, unit);
-    if (stage.final_norm) final_norm(stage, unit);
+    if (stage.has(BlockKind::kHead)) head(stage, unit);
+    if (stage.has(BlockKind::kFinalNorm)) final_norm(stage, unit);
     reduce_gradients(unit);
   }
 
@@ -348,9 +350,9 @@ class StageBackward {
   }
 
   void layers(const layout::StageBlocks& stage) {
-    std::int64_t layer = stage.first_layer + stage.num_layers;
-    const auto spans = layout::recompute_spans(run_.recompute, stage.num_layers);
-    std::int64_t layers_saved = stage.num_layers;
+    std::int64_t layer = stage.layers().last;
+    const auto spans = layout::recompute_spans(run_.recompute, stage.layers().size());
+    std::int64_t layers_saved = stage.layers().size();
     for (const std::int64_t length : spans) layers_saved -= length;
     for (; layers_saved > 0; --layers_saved) {
       const UnitBytes unit = take_unit();

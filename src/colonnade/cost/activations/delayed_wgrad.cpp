@@ -9,6 +9,8 @@
 
 namespace colonnade::cost {
 
+using layout::BlockKind;
+
 std::int64_t weight_gradient_bytes(const Sizes& z, std::int64_t elements) {
   return z.e == kFp32 ? 0 : elements * z.e;
 }
@@ -88,9 +90,9 @@ std::int64_t stage_wgrad_saved(const config::Run& run, const layout::StageBlocks
   const Sequences s(run);
   const Sizes& z = s.tokens();
   std::int64_t bytes = 0;
-  for (std::int64_t i = 0; i < stage.num_layers; ++i) bytes += layer_wgrad_saved(s, stage.first_layer + i);
-  if (stage.final_norm) bytes += z.m.mtp_num_layers * mtp_wgrad_saved(z);
-  if (stage.head) bytes += (1 + z.m.mtp_num_layers) * head_wgrad_saved(z);
+  for (const std::int64_t i : stage.layers()) bytes += layer_wgrad_saved(s, i);
+  if (stage.has(BlockKind::kFinalNorm)) bytes += z.m.mtp_num_layers * mtp_wgrad_saved(z);
+  if (stage.has(BlockKind::kHead)) bytes += (1 + z.m.mtp_num_layers) * head_wgrad_saved(z);
   return bytes;
 }
 
@@ -114,18 +116,19 @@ std::int64_t stage_wgrad_workspace(const config::Run& run, const layout::StageBl
     peak = std::max(peak, now + unit.reduce_weight);
     now += unit.pending_sum;
   };
-  if (stage.final_norm || stage.head) {
-    const std::int64_t of_head = stage.head ? weight_gradient_bytes(z, z.vocabulary * h) : 0;
-    const bool has_mtp = stage.final_norm && depths > 0;
+  if (stage.has(BlockKind::kFinalNorm) || stage.has(BlockKind::kHead)) {
+    const std::int64_t of_head = stage.has(BlockKind::kHead) ? weight_gradient_bytes(z, z.vocabulary * h) : 0;
+    const bool has_mtp = stage.has(BlockKind::kFinalNorm) && depths > 0;
     const std::int64_t of_mtp =
         has_mtp ? std::max(weight_gradient_bytes(z, 2 * h * h), of_layer(z.m.num_layers)) : 0;
-    compute(std::max(of_head, of_mtp), (stage.head ? (1 + depths) * head_wgrad_saved(z) : 0) +
-                                           (has_mtp ? depths * mtp_wgrad_saved(z) : 0));
+    compute(std::max(of_head, of_mtp),
+            (stage.has(BlockKind::kHead) ? (1 + depths) * head_wgrad_saved(z) : 0) +
+                (has_mtp ? depths * mtp_wgrad_saved(z) : 0));
   }
-  std::int64_t layer = stage.first_layer + stage.num_layers;
-  auto lengths = layout::recompute_spans(run.recompute, stage.num_layers);
+  std::int64_t layer = stage.layers().last;
+  auto lengths = layout::recompute_spans(run.recompute, stage.layers().size());
   for (std::int64_t remaining =
-           stage.num_layers - std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
+           stage.layers().size() - std::accumulate(lengths.begin(), lengths.end(), std::int64_t{0});
        remaining > 0; --remaining)
     lengths.push_back(1);
   for (auto length = lengths.rbegin(); length != lengths.rend(); ++length) {

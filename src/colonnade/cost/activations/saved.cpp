@@ -3,11 +3,13 @@
 
 #include <algorithm>
 
-#include "colonnade/layout/params/gpt.h"
+#include "colonnade/layout/layer_kind.h"
 #include "colonnade/layout/recompute.h"
 
 namespace colonnade::cost {
 namespace {
+
+using layout::BlockKind;
 
 /// Softmax outputs, those after dropout, and capped scores; a sink adds one column to the scores and one
 /// value row per sequence.
@@ -204,7 +206,7 @@ std::int64_t mtp_logit_activations(const Sequences& s) {
 }
 
 bool mtp_apart_from_head(const config::Model& model, const layout::StageBlocks& stage) {
-  return model.mtp_num_layers > 0 && stage.final_norm != stage.head;
+  return model.mtp_num_layers > 0 && stage.has(BlockKind::kFinalNorm) != stage.has(BlockKind::kHead);
 }
 
 std::int64_t post_process_activations(const Sequences& s, const layout::StageBlocks& stage) {
@@ -212,9 +214,9 @@ std::int64_t post_process_activations(const Sequences& s, const layout::StageBlo
   const std::int64_t depths = z.m.mtp_num_layers;
   const bool apart = mtp_apart_from_head(z.m, stage);
   std::int64_t saved = 0;
-  if (stage.final_norm)
+  if (stage.has(BlockKind::kFinalNorm))
     saved += final_norm_activations(z) + depths * mtp_activations(s) - (apart ? z.hidden : 0);
-  if (stage.head)
+  if (stage.has(BlockKind::kHead))
     saved += logit_activations(s) + depths * mtp_logit_activations(s) + lm_head_transform_activations(z) +
              (apart ? stage.states_in * z.hidden : 0);
   return saved;

@@ -8,7 +8,7 @@
 #include "colonnade/cost/flops.h"
 #include "colonnade/cost/window.h"
 #include "colonnade/layout/expert_capacity.h"
-#include "colonnade/layout/params/gpt.h"
+#include "colonnade/layout/layer_kind.h"
 
 namespace colonnade::cost {
 
@@ -47,7 +47,7 @@ Sizes::Sizes(const config::Run& run)
       expert_ffn(m.moe.ffn_hidden_size / etp),
       shared_ffn(m.moe.shared_expert_intermediate_size / tp),
       fc1_per_ffn(m.is_gated() ? 2 : 1),
-      experts_(layout::layers_with_experts(m)) {}
+      layer_kinds_(layout::layer_kinds(m)) {}
 
 std::int64_t norm_statistics(const config::Model& m, std::int64_t rows) {
   return rows * kFp32 * (m.normalization == config::Normalization::kLayerNorm ? 2 : 1);

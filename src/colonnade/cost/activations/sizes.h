@@ -8,6 +8,7 @@
 
 #include "colonnade/config/run.h"
 #include "colonnade/layout/context_parallel.h"
+#include "colonnade/layout/layer_kind.h"
 
 namespace colonnade::cost {
 
@@ -22,7 +23,7 @@ struct Sizes {
   [[nodiscard]] std::int64_t full_hidden() const { return n * m.hidden_size * e; }
   /// Whether a layer is an MoE layer; MTP layers (numbers past the last) follow the last one.
   [[nodiscard]] bool has_experts(std::int64_t layer) const {
-    return experts_[static_cast<std::size_t>(std::min(layer, m.num_layers - 1))];
+    return layer_kinds_[std::min(static_cast<std::size_t>(layer), layer_kinds_.size() - 1)].is_moe();
   }
 
   const config::Model& m;
@@ -47,7 +48,7 @@ struct Sizes {
   std::int64_t fc1_per_ffn;             ///< fc1 columns per activation column: 2 if gated, else 1
 
  private:
-  std::vector<bool> experts_;
+  std::vector<layout::LayerKind> layer_kinds_;
 };
 
 /// Bytes of the saved statistics of a norm over `rows`.

@@ -26,7 +26,8 @@ Moe::Moe(const layout::MoeParams& params, const config::Model& model, const Cont
   if (params.shared_fc1) shared_.emplace(*params.shared_fc1, *params.shared_fc2, model, context);
 }
 
-at::Tensor Moe::forward(const at::Tensor& normed, const tensor::Pass& pass) {
+at::Tensor Moe::forward(const MixerInput& x, const tensor::Pass& pass) {
+  const at::Tensor& normed = x.normed;
   COL_CHECK(
       tokens_differ_ || !pass.training,
       "{}: training with tensor parallelism needs sequence parallelism; got the same tokens on all tensor "
@@ -58,8 +59,10 @@ at::Tensor Moe::forward(const at::Tensor& normed, const tensor::Pass& pass) {
 /// Shared experts' output, times the gate if there is one.
 at::Tensor Moe::gated_shared_experts(const at::Tensor& normed, const at::Tensor& rows,
                                      const tensor::Pass& pass) {
-  const auto run = [this](const Tensors& x, const tensor::Pass&) { return shared_->forward(x[0]); };
-  const at::Tensor shared = recompute_shared_ ? recompute({normed}, pass, run) : shared_->forward(normed);
+  const auto run = [this](const Tensors& x, const tensor::Pass& now) {
+    return shared_->forward({.normed = x[0], .encoded = {}}, now);
+  };
+  const at::Tensor shared = recompute_shared_ ? recompute({normed}, pass, run) : run({normed}, pass);
   if (!shared_gate_) return shared;
   const at::Tensor gate = fp32_linear(rows, *shared_gate_).sigmoid().to(normed.scalar_type());
   return shared * gate.view({normed.size(0), normed.size(1), 1});

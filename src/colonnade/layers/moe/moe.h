@@ -16,13 +16,13 @@ namespace colonnade::layers {
 ///
 /// Training with tp > 1 needs sequence parallelism: otherwise every tensor rank would dispatch the same
 /// tokens and the experts' gradients would count them tp times.
-class Moe {
+class Moe final : public Mixer {
  public:
   Moe(const layout::MoeParams& params, const config::Model& model, const Context& context);
-  [[nodiscard]] at::Tensor forward(const at::Tensor& normed, const tensor::Pass& pass);
+  at::Tensor forward(const MixerInput& x, const tensor::Pass& pass) override;
   /// Router::finish_step().
-  void finish_step() { router_.finish_step(); }
-  void add_parameters(std::vector<tensor::Parameter*>& all) const;
+  void finish_step() override { router_.finish_step(); }
+  void add_parameters(std::vector<tensor::Parameter*>& all) const override;
 
  private:
   [[nodiscard]] at::Tensor gated_shared_experts(const at::Tensor& normed, const at::Tensor& rows,

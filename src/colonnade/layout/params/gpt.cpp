@@ -5,7 +5,7 @@
 #include <cmath>
 
 #include "colonnade/base/error.h"
-#include "colonnade/config/layer_pattern.h"
+#include "colonnade/layout/layer_kind.h"
 #include "colonnade/layout/params/builder.h"
 
 namespace colonnade::layout {
@@ -24,7 +24,6 @@ AttentionParams attention_params(const Model& m, const Builder& build, const std
   const std::int64_t kv = m.num_query_groups * d;
   const std::string name = layer + ".self_attention.";
   AttentionParams p{
-      .input_norm = build.norm(layer + ".input_layernorm"),
       .qkv = build.column(name + "linear_qkv",
                           {{.role = "q", .size = q, .unit = d},
                            {.role = "k", .size = kv, .unit = d},
@@ -58,8 +57,7 @@ std::vector<DimSegment> fc1_pieces(const Model& m, std::int64_t f) {
 
 MlpParams mlp_params(const Model& m, const Builder& build, const std::string& layer) {
   const std::int64_t f = m.ffn_hidden_size;
-  return {.norm = build.norm(layer + ".pre_mlp_layernorm"),
-          .fc1 = build.column(layer + ".mlp.linear_fc1", fc1_pieces(m, f), m.add_bias_linear),
+  return {.fc1 = build.column(layer + ".mlp.linear_fc1", fc1_pieces(m, f), m.add_bias_linear),
           .fc2 = build.row(layer + ".mlp.linear_fc2", {.size = f})};
 }
 
@@ -68,7 +66,6 @@ MoeParams moe_params(const Model& m, const Builder& build, const std::string& la
   COL_CHECK(f > 0, "--moe-ffn-hidden-size must be set; got {}; complete the settings with config::derive", f);
   const std::string name = layer + ".mlp.";
   MoeParams p{
-      .norm = build.norm(layer + ".pre_mlp_layernorm"),
       .router = build.replicated(name + "router.weight", m.moe.num_experts),
       .router_bias = std::nullopt,
       .expert_bias = std::nullopt,
@@ -106,61 +103,32 @@ CrossAttentionParams cross_attention_params(const Model& m, const Builder& build
   const std::int64_t d = m.kv_channels, width = m.num_attention_heads * d;
   const std::string name = layer + ".cross_attention.";
   const DimSegment keys{.role = "k", .size = width, .unit = d}, values{.role = "v", .size = width, .unit = d};
-  return {.norm = build.norm(layer + ".pre_cross_attn_layernorm"),
-          .q = build.column(name + "linear_q", {{.size = width, .unit = d}}, m.has_qkv_bias()),
+  return {.q = build.column(name + "linear_q", {{.size = width, .unit = d}}, m.has_qkv_bias()),
           .kv = build.column(name + "linear_kv", {keys, values}, m.has_qkv_bias()),
           .proj = build.row(name + "linear_proj", {.size = width, .unit = d})};
 }
 
-/// Layer with the name prefix `name`, dense or MoE.
-LayerParams named_layer(const Model& m, const Builder& build, const std::string& name, bool experts) {
+/// Layer of a kind with the name prefix `name`.
+LayerParams named_layer(const Model& m, const Builder& build, const std::string& name,
+                        const LayerKind& kind) {
   LayerParams p;
-  if (m.latent.enabled)
-    p.attention = latent_attention_params(build, name);
-  else
-    p.attention = attention_params(m, build, name);
-  if (experts)
-    p.mlp = moe_params(m, build, name);
-  else
-    p.mlp = mlp_params(m, build, name);
-  if (m.sandwich_norm) {
-    p.post_attention_norm = build.norm(name + ".post_attention_layernorm");
-    p.post_mlp_norm = build.norm(name + ".post_mlp_layernorm");
-  }
+  const auto add = [&](const char* norm, MixerParams mixer, const char* post_norm) {
+    SublayerParams& sublayer = p.sublayers.emplace_back(SublayerParams{
+        .norm = build.norm(name + norm), .mixer = std::move(mixer), .post_norm = std::nullopt});
+    if (m.sandwich_norm && post_norm != nullptr) sublayer.post_norm = build.norm(name + post_norm);
+  };
+  const bool latent = kind.mixer == Mixer::kLatentAttention;
+  add(".input_layernorm",
+      latent ? MixerParams(latent_attention_params(build, name)) : attention_params(m, build, name),
+      ".post_attention_layernorm");
+  if (kind.cross_attention) add(".pre_cross_attn_layernorm", cross_attention_params(m, build, name), nullptr);
+  add(".pre_mlp_layernorm",
+      kind.is_moe() ? MixerParams(moe_params(m, build, name)) : mlp_params(m, build, name),
+      ".post_mlp_layernorm");
   return p;
 }
 
-/// MTP layers are MoE if the last layer is.
-MtpLayerParams mtp_params(const Model& m, const Builder& build, std::int64_t depth) {
-  const std::string name = fmt::format("mtp.layers.{}", depth);
-  return {.enorm = build.norm(name + ".enorm"),
-          .hnorm = build.norm(name + ".hnorm"),
-          .eh_proj = build.replicated(name + ".eh_proj.weight", m.hidden_size, 2 * m.hidden_size),
-          .layer = named_layer(m, build, name + ".transformer_layer", layers_with_experts(m).back()),
-          .final_norm = build.norm(name + ".final_layernorm")};
-}
-
 }  // namespace
-
-std::int64_t attention_window(const Model& model, std::int64_t layer) {
-  if (model.window_size == 0 || model.window_attn_skip_freq.empty()) return model.window_size;
-  const auto kinds = config::expand_skip_freq(model.window_attn_skip_freq, model.num_layers);
-  COL_CHECK(kinds, "--window-attn-skip-freq must be valid for {} layers; got {}", model.num_layers,
-            model.window_attn_skip_freq);
-  return (*kinds)[static_cast<std::size_t>(std::min(layer, model.num_layers - 1))] ? model.window_size : 0;
-}
-
-bool is_bidirectional(const Model& model, std::int64_t layer) {
-  return model.bidirectional || layer < model.encoder_num_layers;
-}
-
-std::vector<bool> layers_with_experts(const Model& model) {
-  if (model.moe.num_experts == 0) return std::vector<bool>(static_cast<std::size_t>(model.total_layers()));
-  auto kinds = config::expand_layer_freq(model.moe.layer_freq, model.num_layers);
-  COL_CHECK(kinds, "--moe-layer-freq must be valid for {} layers; got {}", model.num_layers,
-            model.moe.layer_freq);
-  return *std::move(kinds);
-}
 
 EmbeddingParams embedding_params(const Model& model, const Parallel& parallel) {
   const Builder build(model, parallel);
@@ -188,10 +156,7 @@ LayerParams layer_params(const Model& model, const Parallel& parallel, std::int6
   const std::int64_t number = encoder ? layer : layer - model.encoder_num_layers;
   const Builder build(model, parallel, encoder ? model.encoder_num_layers : model.num_layers);
   const std::string name = fmt::format("{}.layers.{}", encoder ? "encoder" : stack_name(model), number);
-  LayerParams p =
-      named_layer(model, build, name, layers_with_experts(model)[static_cast<std::size_t>(layer)]);
-  if (!model.has_encoder()) return p;
-  if (!encoder) p.cross = cross_attention_params(model, build, name);
+  LayerParams p = named_layer(model, build, name, layer_kind(model, layer));
   if (layer + 1 == model.encoder_num_layers) p.final_norm = build.norm("encoder.final_layernorm");
   return p;
 }
@@ -206,12 +171,35 @@ std::optional<ParamSpec> relative_bias(const Model& model, bool encoder) {
                    .held_by = encoder ? HeldBy::kEncoder : HeldBy::kDecoder};
 }
 
-FinalParams final_params(const Model& model, const Parallel& parallel) {
+const ParamSpec& output_weight(const MixerParams& mixer) {
+  struct {
+    const ParamSpec& operator()(const AttentionParams& p) const { return p.proj.weight; }
+    const ParamSpec& operator()(const LatentAttentionParams& p) const { return p.proj.weight; }
+    const ParamSpec& operator()(const CrossAttentionParams& p) const { return p.proj.weight; }
+    const ParamSpec& operator()(const MlpParams& p) const { return p.fc2.weight; }
+    const ParamSpec& operator()(const MoeParams& p) const { return p.fc2; }
+  } const weight;
+  return std::visit(weight, mixer);
+}
+
+const char* recompute_module(const MixerParams& mixer) {
+  if (std::holds_alternative<MlpParams>(mixer)) return "mlp";
+  return std::holds_alternative<MoeParams>(mixer) ? "moe" : "";
+}
+
+NormParams final_norm_params(const Model& model, const Parallel& parallel) {
+  return Builder(model, parallel).norm(fmt::format("{}.final_layernorm", stack_name(model)));
+}
+
+MtpLayerParams mtp_layer_params(const Model& model, const Parallel& parallel, std::int64_t depth) {
   const Builder build(model, parallel);
-  FinalParams p{.norm = build.norm(fmt::format("{}.final_layernorm", stack_name(model))), .mtp_layers = {}};
-  for (std::int64_t depth = 0; depth < model.mtp_num_layers; ++depth)
-    p.mtp_layers.push_back(mtp_params(model, build, depth));
-  return p;
+  const std::string name = fmt::format("mtp.layers.{}", depth);
+  return {.enorm = build.norm(name + ".enorm"),
+          .hnorm = build.norm(name + ".hnorm"),
+          .eh_proj = build.replicated(name + ".eh_proj.weight", model.hidden_size, 2 * model.hidden_size),
+          .layer = named_layer(model, build, name + ".transformer_layer",
+                               layer_kind(model, model.total_layers() + depth)),
+          .final_norm = build.norm(name + ".final_layernorm")};
 }
 
 HeadParams head_params(const Model& model, const Parallel& parallel) {
@@ -233,17 +221,31 @@ HeadParams head_params(const Model& model, const Parallel& parallel) {
   return p;
 }
 
+void for_each_param(const Model& model, const Parallel& parallel, const BlockId& block,
+                    const std::function<void(const ParamSpec&)>& f) {
+  switch (block.kind) {
+    case BlockKind::kEmbedding:
+      return for_each(embedding_params(model, parallel), f);
+    case BlockKind::kLayer:
+      return for_each(layer_params(model, parallel, block.index), f);
+    case BlockKind::kFinalNorm:
+      return for_each(final_norm_params(model, parallel), f);
+    case BlockKind::kMtpLayer:
+      return for_each(mtp_layer_params(model, parallel, block.index), f);
+    case BlockKind::kHead:
+      return for_each(head_params(model, parallel), f);
+  }
+}
+
 std::vector<ParamSpec> model_params(const Model& model, const Parallel& parallel) {
   std::vector<ParamSpec> all;
   const auto add = [&all](const ParamSpec& spec) { all.push_back(spec); };
-  for_each(embedding_params(model, parallel), add);
-  for (std::int64_t layer = 0; layer < model.total_layers(); ++layer) {
-    if (layer == 0 || layer == model.encoder_num_layers)
-      for_each(relative_bias(model, layer < model.encoder_num_layers), add);
-    for_each(layer_params(model, parallel, layer), add);
+  for (const BlockId& block : model_blocks(model)) {
+    const bool begins_stack = block.index == 0 || block.index == model.encoder_num_layers;
+    if (block.kind == BlockKind::kLayer && begins_stack)
+      for_each(relative_bias(model, block.index < model.encoder_num_layers), add);
+    for_each_param(model, parallel, block, add);
   }
-  for_each(final_params(model, parallel), add);
-  for_each(head_params(model, parallel), add);
   return all;
 }
 

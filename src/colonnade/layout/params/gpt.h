@@ -19,12 +19,15 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <variant>
 #include <vector>
 
 #include "colonnade/config/model.h"
 #include "colonnade/config/parallel.h"
+#include "colonnade/layout/blocks.h"
+#include "colonnade/layout/layer_kind.h"
 #include "colonnade/layout/param.h"
 #include "colonnade/layout/params/latent_attention.h"
 #include "colonnade/layout/params/parts.h"
@@ -32,7 +35,6 @@
 namespace colonnade::layout {
 
 struct AttentionParams {
-  NormParams input_norm;
   LinearParams qkv;  ///< rows [all q heads | all k groups | all v groups], sharded by heads
   std::optional<NormParams> q_norm, k_norm;
   std::optional<ParamSpec> sinks;  ///< [heads], attention sink logit of each head
@@ -40,19 +42,16 @@ struct AttentionParams {
 };
 /// Cross-attention of decoder tokens to encoder outputs; as many query groups as heads.
 struct CrossAttentionParams {
-  NormParams norm;
   LinearParams q;   ///< rows [heads]
   LinearParams kv;  ///< rows [all k heads | all v heads]
   LinearParams proj;
 };
 struct MlpParams {
-  NormParams norm;
   LinearParams fc1;  ///< rows [gate | up] if gated; interleaved with --quick-geglu
   LinearParams fc2;
 };
 /// MoE layer instead of an MLP: routed experts and shared experts.
 struct MoeParams {
-  NormParams norm;
   ParamSpec router;                      ///< [experts, h]
   std::optional<ParamSpec> router_bias;  ///< [experts]
   std::optional<ParamSpec> expert_bias;  ///< [experts], updated once per step, not trained
@@ -63,14 +62,29 @@ struct MoeParams {
   std::optional<LinearParams> shared_fc1, shared_fc2;
   std::optional<ParamSpec> shared_gate;  ///< [1, h]
 };
-struct LayerParams {
-  std::variant<AttentionParams, LatentAttentionParams> attention;
-  std::optional<NormParams> post_attention_norm;  ///< norm of the attention output
-  std::optional<CrossAttentionParams> cross;      ///< decoder layers of encoder-decoder models
-  std::variant<MlpParams, MoeParams> mlp;
-  std::optional<NormParams> post_mlp_norm;  ///< norm of the MLP output
-  std::optional<NormParams> final_norm;     ///< after the last encoder layer
+using MixerParams =
+    std::variant<AttentionParams, LatentAttentionParams, CrossAttentionParams, MlpParams, MoeParams>;
+/// y = x + drop(post_norm(mixer(norm(x)))).
+struct SublayerParams {
+  NormParams norm;
+  MixerParams mixer;
+  std::optional<NormParams> post_norm;  ///< with sandwich norms
 };
+struct LayerParams {
+  std::vector<SublayerParams> sublayers;  ///< mixer, cross-attention if any, channel mixer (LayerKind)
+  std::optional<NormParams> final_norm;   ///< after the last encoder layer
+};
+/// Weight of the mixer's output projection; its name keys the dropout after the mixer.
+const ParamSpec& output_weight(const MixerParams& mixer);
+/// Name in --recompute-modules for the recomputation of the whole mixer; empty: there is none.
+const char* recompute_module(const MixerParams& mixer);
+/// The parameters of the layer's only mixer of this type.
+template <typename Params>
+const Params& mixer_of(const LayerParams& layer) {
+  for (const SublayerParams& sublayer : layer.sublayers)
+    if (const auto* params = std::get_if<Params>(&sublayer.mixer)) return *params;
+  throw std::bad_variant_access();
+}
 /// Multi-token prediction (MTP) layer: x = W [norm(embedding) | norm(hidden)], then a transformer layer.
 struct MtpLayerParams {
   NormParams enorm, hnorm;
@@ -82,10 +96,6 @@ struct EmbeddingParams {
   ParamSpec word;                     ///< [vocabulary, h]
   std::optional<ParamSpec> position;  ///< [max positions, h], learned positions only
   std::optional<ParamSpec> type;      ///< [token types, h]
-};
-struct FinalParams {
-  NormParams norm;
-  std::vector<MtpLayerParams> mtp_layers;  ///< one per MTP layer
 };
 /// BERT's LM head transform before the output layer: norm(gelu(dense x)). Replicated over tp.
 struct TransformParams {
@@ -110,30 +120,26 @@ struct HeadParams {
 EmbeddingParams embedding_params(const config::Model& model, const config::Parallel& parallel);
 /// Parameters of a layer; `layer` is the 0-based global number, encoder layers first.
 LayerParams layer_params(const config::Model& model, const config::Parallel& parallel, std::int64_t layer);
-FinalParams final_params(const config::Model& model, const config::Parallel& parallel);
+NormParams final_norm_params(const config::Model& model, const config::Parallel& parallel);
+/// Parameters of the MTP layer `depth`, 0-based. Its transformer layer has the kind of the last layer.
+MtpLayerParams mtp_layer_params(const config::Model& model, const config::Parallel& parallel,
+                                std::int64_t depth);
 HeadParams head_params(const config::Model& model, const config::Parallel& parallel);
 /// Relative position bias [buckets, heads], sharded by heads and shared by all encoder layers or by all
 /// decoder layers. Empty without relative positions.
 std::optional<ParamSpec> relative_bias(const config::Model& model, bool encoder);
 
-/// Whether `layer` has bidirectional attention.
-bool is_bidirectional(const config::Model& model, std::int64_t layer);
+/// Calls f(spec) for every parameter of `block`, in the order of its for_each, without shared parameters of
+/// several layers (relative_bias).
+void for_each_param(const config::Model& model, const config::Parallel& parallel, const BlockId& block,
+                    const std::function<void(const ParamSpec&)>& f);
 
-/// Whether each layer is an MoE layer; all false without --num-experts. Throws Error for an invalid
-/// --moe-layer-freq, which rules::check reports before.
-std::vector<bool> layers_with_experts(const config::Model& model);
-
-/// Sliding window of `layer` in earlier tokens; 0: no window. Throws Error for an invalid
-/// --window-attn-skip-freq, which rules::check reports before.
-std::int64_t attention_window(const config::Model& model, std::int64_t layer);
-
-/// All parameters of the model, in block order: embedding, layers, final norm, head.
+/// All parameters of the model, in the order of model_blocks().
 std::vector<ParamSpec> model_params(const config::Model& model, const config::Parallel& parallel);
 
 // for_each(params, f) calls f(spec) for each existing parameter, in the order of the struct.
 template <typename F>
 void for_each(const AttentionParams& p, F&& f) {
-  for_each(p.input_norm, f);
   for_each(p.qkv, f);
   for_each(p.q_norm, f);
   for_each(p.k_norm, f);
@@ -142,20 +148,17 @@ void for_each(const AttentionParams& p, F&& f) {
 }
 template <typename F>
 void for_each(const CrossAttentionParams& p, F&& f) {
-  for_each(p.norm, f);
   for_each(p.q, f);
   for_each(p.kv, f);
   for_each(p.proj, f);
 }
 template <typename F>
 void for_each(const MlpParams& p, F&& f) {
-  for_each(p.norm, f);
   for_each(p.fc1, f);
   for_each(p.fc2, f);
 }
 template <typename F>
 void for_each(const MoeParams& p, F&& f) {
-  for_each(p.norm, f);
   for_each(p.router, f);
   for_each(p.router_bias, f);
   for_each(p.expert_bias, f);
@@ -168,12 +171,14 @@ void for_each(const MoeParams& p, F&& f) {
   for_each(p.shared_gate, f);
 }
 template <typename F>
+void for_each(const SublayerParams& p, F&& f) {
+  for_each(p.norm, f);
+  std::visit([&](const auto& mixer) { for_each(mixer, f); }, p.mixer);
+  for_each(p.post_norm, f);
+}
+template <typename F>
 void for_each(const LayerParams& p, F&& f) {
-  std::visit([&](const auto& attention) { for_each(attention, f); }, p.attention);
-  for_each(p.post_attention_norm, f);
-  if (p.cross) for_each(*p.cross, f);
-  std::visit([&](const auto& mlp) { for_each(mlp, f); }, p.mlp);
-  for_each(p.post_mlp_norm, f);
+  for (const SublayerParams& sublayer : p.sublayers) for_each(sublayer, f);
   for_each(p.final_norm, f);
 }
 template <typename F>
@@ -189,11 +194,6 @@ void for_each(const EmbeddingParams& p, F&& f) {
   for_each(p.word, f);
   for_each(p.position, f);
   for_each(p.type, f);
-}
-template <typename F>
-void for_each(const FinalParams& p, F&& f) {
-  for_each(p.norm, f);
-  for (const MtpLayerParams& prediction : p.mtp_layers) for_each(prediction, f);
 }
 template <typename F>
 void for_each(const TransformParams& p, F&& f) {

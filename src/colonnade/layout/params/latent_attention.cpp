@@ -14,7 +14,6 @@ LatentAttentionParams latent_attention_params(const ParamBuilder& build, const s
   const std::string name = layer + ".self_attention.";
   const std::vector<DimSegment> queries{{.size = n * query_size, .unit = query_size}};
   LatentAttentionParams p{
-      .input_norm = build.norm(layer + ".input_layernorm"),
       .q_down = std::nullopt,
       .q_norm = std::nullopt,
       .q_up = q > 0 ? build.column(name + "linear_q_up_proj", queries, false, q)

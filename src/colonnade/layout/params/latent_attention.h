@@ -19,7 +19,6 @@ namespace colonnade::layout {
 class ParamBuilder;
 
 struct LatentAttentionParams {
-  NormParams input_norm;
   std::optional<ParamSpec> q_down;   ///< [q, h]; empty: queries are projected from the hidden state
   std::optional<NormParams> q_norm;  ///< [q], with --qk-layernorm
   LinearParams q_up;                 ///< rows [n heads of (d | r)], q or h columns
@@ -34,7 +33,6 @@ LatentAttentionParams latent_attention_params(const ParamBuilder& build, const s
 
 template <typename F>
 void for_each(const LatentAttentionParams& p, F&& f) {
-  for_each(p.input_norm, f);
   for_each(p.q_down, f);
   for_each(p.q_norm, f);
   for_each(p.q_up, f);

@@ -10,7 +10,7 @@ namespace colonnade::models::bert {
 
 HeadBlock::HeadBlock(const config::Model& model, const config::Parallel& parallel,
                      const layers::Context& context, tensor::Parameter* word)
-    : norm_(layout::final_params(model, parallel).norm, model, context),
+    : norm_(layout::final_norm_params(model, parallel), model, context),
       tp_(context.tp),
       sequence_parallel_(context.sequence_parallel) {
   const layout::HeadParams params = layout::head_params(model, parallel);

@@ -18,15 +18,17 @@ std::unique_ptr<tensor::Parameter> copy_of_word_embeddings(const config::Model& 
 }
 
 FinalStates::FinalStates(const config::Model& model, const config::Parallel& parallel,
-                         const layers::Context& context,
-                         const std::shared_ptr<const ops::RotaryTable>& rotary, tensor::Parameter* word)
-    : norm_(layout::final_params(model, parallel).norm, model, context), word_table_(nullptr) {
-  const layout::FinalParams params = layout::final_params(model, parallel);
-  for (const layout::MtpLayerParams& one : params.mtp_layers) {
-    const auto layer = model.num_layers + static_cast<std::int64_t>(mtp_layers_.size());
-    mtp_layers_.push_back(std::make_unique<layers::MtpLayer>(one, model, context, rotary, layer));
-  }
-  if (mtp_layers_.empty()) return;
+                         const layers::Context& context)
+    : norm_(layout::final_norm_params(model, parallel), model, context) {}
+
+void FinalStates::add_mtp_layer(const config::Model& model, const config::Parallel& parallel,
+                                const layers::Context& context,
+                                std::shared_ptr<const ops::RotaryTable> rotary, tensor::Parameter* word) {
+  const std::int64_t depth = depths();
+  mtp_layers_.push_back(std::make_unique<layers::MtpLayer>(layout::mtp_layer_params(model, parallel, depth),
+                                                           model, context, std::move(rotary),
+                                                           model.num_layers + depth));
+  if (word_table_ != nullptr) return;
   word_copy_ = copy_of_word_embeddings(model, parallel, context, word);
   word_table_ = word_copy_ ? word_copy_.get() : word;
 }

@@ -14,9 +14,11 @@ namespace colonnade::models::gpt {
 /// Hidden states of --mtp-num-layers D: h_0 = norm(x), h_k = mtp_k(h_(k-1), tokens shifted by k).
 class FinalStates {
  public:
-  /// `word`: word embedding table on this rank; null: MTP layers hold a copy.
-  FinalStates(const config::Model& model, const config::Parallel& parallel, const layers::Context& context,
-              const std::shared_ptr<const ops::RotaryTable>& rotary, tensor::Parameter* word);
+  FinalStates(const config::Model& model, const config::Parallel& parallel, const layers::Context& context);
+  /// Appends the next MTP layer. `word`: word embedding table on this rank; null: MTP layers hold a copy.
+  void add_mtp_layer(const config::Model& model, const config::Parallel& parallel,
+                     const layers::Context& context, std::shared_ptr<const ops::RotaryTable> rotary,
+                     tensor::Parameter* word);
   /// x [s, b, h] -> h_0.
   [[nodiscard]] at::Tensor norm(const at::Tensor& x) const { return norm_.forward(x); }
   /// h_0 ... h_D, in training.
@@ -33,7 +35,7 @@ class FinalStates {
   layers::Norm norm_;
   std::vector<std::unique_ptr<layers::MtpLayer>> mtp_layers_;
   std::unique_ptr<tensor::Parameter> word_copy_;
-  tensor::Parameter* word_table_;
+  tensor::Parameter* word_table_ = nullptr;
 };
 
 /// A copy of the word embedding table if `word` is null, else null.

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "colonnade/layout/params/gpt.h"
+#include "colonnade/layout/layer_kind.h"
 #include "colonnade/models/hf/bert.h"
 #include "colonnade/models/hf/deepseek.h"
 #include "colonnade/models/hf/gpt2.h"
@@ -127,9 +127,9 @@ json family_keys(const config::Model& m, Family family) {
     }
     case Family::kQwen3Moe: {
       json dense = json::array();
-      const std::vector<bool> experts = layout::layers_with_experts(m);
-      for (std::size_t i = 0; i < experts.size(); ++i)
-        if (!experts[i]) dense.push_back(i);
+      const std::vector<layout::LayerKind> kinds = layout::layer_kinds(m);
+      for (std::size_t i = 0; i < kinds.size(); ++i)
+        if (!kinds[i].is_moe()) dense.push_back(i);
       return {{"attention_bias", false},
               {"use_sliding_window", false},
               {"moe_intermediate_size", m.moe.ffn_hidden_size},

@@ -3,7 +3,7 @@
 
 #include <algorithm>
 
-#include "colonnade/layout/params/gpt.h"
+#include "colonnade/layout/layer_kind.h"
 
 namespace colonnade::models::hf {
 
@@ -57,7 +57,7 @@ void reject_other_scaling(Keys& keys, const Settings& s) {
 
 json deepseek_config(const config::Model& m) {
   const config::Moe& moe = m.moe;
-  const auto dense = std::ranges::count(layout::layers_with_experts(m), false);
+  const auto dense = std::ranges::count(layout::layer_kinds(m), false, &layout::LayerKind::is_moe);
   return {{"attention_bias", false},
           {"head_dim", m.latent.qk_pos_emb_head_dim},
           {"q_lora_rank", m.latent.q_lora_rank > 0 ? json(m.latent.q_lora_rank) : json()},

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "colonnade/base/error.h"
+#include "colonnade/layout/layer_kind.h"
 #include "colonnade/layout/params/gpt.h"
 #include "colonnade/models/hf/tables.h"
 
@@ -80,7 +81,7 @@ bool has_llama_layers(const config::Model& m) {
 }
 
 bool has_experts_everywhere(const config::Model& m) {
-  return std::ranges::count(layout::layers_with_experts(m), false) == 0;
+  return std::ranges::count(layout::layer_kinds(m), false, &layout::LayerKind::is_moe) == 0;
 }
 
 bool has_plain_router(const config::Moe& moe) {
@@ -174,12 +175,12 @@ bool has_deepseek_v3_layers(const config::Model& m) {
       m.norm_epsilon != kDeepseekEpsilon || m.normalization != config::Normalization::kRmsNorm ||
       m.activation != config::Activation::kSwiglu)
     return false;
-  const std::vector<bool> experts = layout::layers_with_experts(m);
+  const std::vector<layout::LayerKind> kinds = layout::layer_kinds(m);
   return !moe.uses_sinkhorn() && moe.router_score_function == config::RouterScore::kSigmoid &&
          moe.router_enable_expert_bias && groups_of_two(moe) && !moe.shared_expert_gate &&
          moe.shared_expert_intermediate_size > 0 &&
-         moe.shared_expert_intermediate_size % moe.ffn_hidden_size == 0 && std::ranges::is_sorted(experts) &&
-         experts.back();
+         moe.shared_expert_intermediate_size % moe.ffn_hidden_size == 0 &&
+         std::ranges::is_sorted(kinds, {}, &layout::LayerKind::is_moe) && kinds.back().is_moe();
 }
 
 bool has_gpt2_layers(const config::Model& m) {

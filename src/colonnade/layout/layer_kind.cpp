@@ -1,0 +1,43 @@
+// See layer_kind.h.
+#include "colonnade/layout/layer_kind.h"
+
+#include <algorithm>
+
+#include "colonnade/base/error.h"
+#include "colonnade/config/layer_pattern.h"
+
+namespace colonnade::layout {
+
+std::vector<LayerKind> layer_kinds(const config::Model& model) {
+  const Mixer mixer = model.latent.enabled ? Mixer::kLatentAttention : Mixer::kAttention;
+  std::vector<LayerKind> kinds(static_cast<std::size_t>(model.total_layers()), {.mixer = mixer});
+  if (model.has_encoder())
+    for (std::size_t i = static_cast<std::size_t>(model.encoder_num_layers); i < kinds.size(); ++i)
+      kinds[i].cross_attention = true;
+  if (model.moe.num_experts == 0) return kinds;
+  const auto moe = config::expand_layer_freq(model.moe.layer_freq, model.num_layers);
+  COL_CHECK(moe, "--moe-layer-freq must be valid for {} layers; got {}", model.num_layers,
+            model.moe.layer_freq);
+  for (std::size_t i = 0; i < moe->size(); ++i)
+    if ((*moe)[i]) kinds[i].channel_mixer = ChannelMixer::kMoe;
+  return kinds;
+}
+
+LayerKind layer_kind(const config::Model& model, std::int64_t layer) {
+  const std::int64_t last = model.total_layers() - 1;
+  return layer_kinds(model)[static_cast<std::size_t>(std::min(layer, last))];
+}
+
+std::int64_t attention_window(const config::Model& model, std::int64_t layer) {
+  if (model.window_size == 0 || model.window_attn_skip_freq.empty()) return model.window_size;
+  const auto kinds = config::expand_skip_freq(model.window_attn_skip_freq, model.num_layers);
+  COL_CHECK(kinds, "--window-attn-skip-freq must be valid for {} layers; got {}", model.num_layers,
+            model.window_attn_skip_freq);
+  return (*kinds)[static_cast<std::size_t>(std::min(layer, model.num_layers - 1))] ? model.window_size : 0;
+}
+
+bool is_bidirectional(const config::Model& model, std::int64_t layer) {
+  return model.bidirectional || layer < model.encoder_num_layers;
+}
+
+}  // namespace colonnade::layout

@@ -1,0 +1,40 @@
+// Kind of each transformer layer: its mixer and its channel mixer, chosen by the settings' layer patterns.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "colonnade/config/model.h"
+
+namespace colonnade::layout {
+
+/// Mixes tokens.
+enum class Mixer : std::uint8_t { kAttention, kLatentAttention };
+/// Mixes the channels of each token.
+enum class ChannelMixer : std::uint8_t { kMlp, kMoe };
+
+/// A layer is a mixer, in decoder layers of encoder-decoder models cross-attention, and a channel mixer, each
+/// with a norm and a residual connection of its own.
+struct LayerKind {
+  Mixer mixer = Mixer::kAttention;
+  bool cross_attention = false;
+  ChannelMixer channel_mixer = ChannelMixer::kMlp;
+  [[nodiscard]] bool is_moe() const { return channel_mixer == ChannelMixer::kMoe; }
+  bool operator==(const LayerKind&) const = default;
+};
+
+/// Kinds of all layers, encoder layers first. Throws Error for an invalid --moe-layer-freq, which
+/// rules::check reports before.
+std::vector<LayerKind> layer_kinds(const config::Model& model);
+
+/// Kind of `layer` (global number). MTP layers, numbered on from the last layer, have its kind.
+LayerKind layer_kind(const config::Model& model, std::int64_t layer);
+
+/// Whether `layer` has bidirectional attention.
+bool is_bidirectional(const config::Model& model, std::int64_t layer);
+
+/// Sliding window of `layer` in earlier tokens; 0: no window. Throws Error for an invalid
+/// --window-attn-skip-freq, which rules::check reports before.
+std::int64_t attention_window(const config::Model& model, std::int64_t layer);
+
+}  // namespace colonnade::layout

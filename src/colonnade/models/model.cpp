@@ -1,0 +1,140 @@
+// See model.h.
+#include "colonnade/models/model.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "colonnade/layers/recompute.h"
+#include "colonnade/layers/transformer_layer.h"
+#include "colonnade/layout/layer_kind.h"
+#include "colonnade/layout/params/gpt.h"
+#include "colonnade/layout/stages.h"
+#include "colonnade/models/bert/head_block.h"
+#include "colonnade/models/gpt/embedding_block.h"
+#include "colonnade/models/gpt/head_block.h"
+#include "colonnade/models/t5/blocks.h"
+
+namespace colonnade::models {
+namespace {
+
+using layout::BlockKind;
+using SharedTable = std::shared_ptr<const ops::RotaryTable>;
+
+/// Rotary tables of global layers and of sliding-window layers, which may have a base of their own (Gemma 3).
+struct Rotary {
+  Rotary(const config::Model& model, const layers::Context& context, std::int64_t max_sequence) {
+    if (!model.has_rotary()) return;
+    const std::int64_t length = std::max(max_sequence, model.max_position_embeddings);
+    const auto make = [&](const config::Model& m) {
+      return std::make_shared<const ops::RotaryTable>(ops::rotary_table(m, length, context.options.device()));
+    };
+    global = local = make(model);
+    if (!model.rotary_base_local || model.window_size == 0) return;
+    config::Model unscaled = model;
+    unscaled.position_embedding = config::PositionEmbedding::kRope;
+    unscaled.rope_type = config::RopeType::kRope;
+    unscaled.rotary_base = *model.rotary_base_local;
+    unscaled.use_rope_scaling = false;
+    unscaled.rotary_seq_len_interpolation_factor = 1;
+    local = make(unscaled);
+  }
+  /// Table of `layer`; MTP layers use that of the last layer.
+  [[nodiscard]] const SharedTable& of(const config::Model& model, std::int64_t layer) const {
+    return layout::attention_window(model, layer) > 0 ? local : global;
+  }
+  SharedTable global, local;
+};
+
+/// Builds the stages of one rank in model chunk order.
+class Builder {
+ public:
+  Builder(const std::vector<layout::StageBlocks>& blocks, const config::Model& model,
+          const config::Parallel& parallel, const layers::Context& context, std::int64_t max_sequence)
+      : model_(model),
+        parallel_(parallel),
+        context_(context),
+        rotary_(model, context, max_sequence),
+        first_readers_(layout::first_readers(model, blocks)) {}
+
+  tensor::Stage stage(const layout::StageBlocks& of) {
+    tensor::Stage stage;
+    stage.first = of.has(BlockKind::kEmbedding);
+    stage.last = of.has(BlockKind::kHead);
+    layers::Blocks layers;
+    std::unique_ptr<gpt::FinalStates> states;
+    std::unique_ptr<tensor::Block> end;
+    for (const layout::BlockId& id : of.blocks) {
+      if (id.kind == BlockKind::kEmbedding) stage.blocks.push_back(embedding());
+      if (id.kind == BlockKind::kLayer) layers.push_back(layer(id.index));
+      if (id.kind == BlockKind::kFinalNorm)
+        states = std::make_unique<gpt::FinalStates>(model_, parallel_, context_);
+      if (id.kind == BlockKind::kMtpLayer) add_mtp_layer(*states);
+      if (id.kind == BlockKind::kHead) end = head(std::move(states));
+    }
+    if (states) end = std::make_unique<gpt::FinalBlock>(std::move(states));
+    layers::append_with_recomputation(stage.blocks, std::move(layers), context_.recompute);
+    if (end) stage.blocks.push_back(std::move(end));
+    return stage;
+  }
+
+ private:
+  std::unique_ptr<tensor::Block> embedding() {
+    std::unique_ptr<gpt::EmbeddingBlock> block;
+    if (model_.has_encoder())
+      block = std::make_unique<t5::EmbeddingBlock>(model_, parallel_, context_);
+    else
+      block = std::make_unique<gpt::EmbeddingBlock>(model_, parallel_, context_);
+    word_ = block->word();
+    return block;
+  }
+
+  std::unique_ptr<tensor::Block> layer(std::int64_t number) {
+    if (model_.has_encoder()) return encoder_decoder_layer(number);
+    const layers::MaskSpec mask_spec =
+        model_.bidirectional ? layers::MaskSpec{.causal = false, .mask = "padding"} : layers::MaskSpec{};
+    return std::make_unique<layers::TransformerLayer>(layout::layer_params(model_, parallel_, number), model_,
+                                                      context_, rotary_.of(model_, number), number,
+                                                      mask_spec);
+  }
+
+  std::unique_ptr<tensor::Block> encoder_decoder_layer(std::int64_t number) {
+    const layout::BlockId id{BlockKind::kLayer, number};
+    auto& table = number < model_.encoder_num_layers ? encoder_table_ : decoder_table_;
+    if (id == first_readers_.encoder || id == first_readers_.decoder) table.emplace(model_, context_, number);
+    return std::make_unique<t5::LayerBlock>(model_, parallel_, context_, rotary_.of(model_, number), number,
+                                            *table);
+  }
+
+  void add_mtp_layer(gpt::FinalStates& states) {
+    states.add_mtp_layer(model_, parallel_, context_, rotary_.of(model_, model_.num_layers), word_);
+    word_ = states.word();
+  }
+
+  std::unique_ptr<tensor::Block> head(std::unique_ptr<gpt::FinalStates> states) {
+    if (model_.bidirectional) return std::make_unique<bert::HeadBlock>(model_, parallel_, context_, word_);
+    auto head = std::make_unique<gpt::HeadBlock>(model_, parallel_, context_, std::move(states), word_);
+    if (!model_.has_encoder()) return head;
+    return std::make_unique<t5::HeadBlock>(context_, std::move(head));
+  }
+
+  const config::Model& model_;
+  const config::Parallel& parallel_;
+  const layers::Context& context_;
+  Rotary rotary_;
+  layout::FirstReaders first_readers_;
+  tensor::Parameter* word_ = nullptr;  ///< word embedding table on this rank
+  std::optional<t5::RelativeBiasTable> encoder_table_, decoder_table_;
+};
+
+}  // namespace
+
+std::vector<tensor::Stage> build(const std::vector<layout::StageBlocks>& blocks, const config::Model& model,
+                                 const config::Parallel& parallel, const layers::Context& context,
+                                 std::int64_t max_sequence) {
+  Builder builder(blocks, model, parallel, context, max_sequence);
+  std::vector<tensor::Stage> stages;
+  for (const layout::StageBlocks& stage : blocks) stages.push_back(builder.stage(stage));
+  return stages;
+}
+
+}  // namespace colonnade::models

@@ -1,0 +1,34 @@
+// Builds the blocks of a rank's pipeline stages from the settings: GPT, T5 or BERT.
+#pragma once
+
+#include <vector>
+
+#include "colonnade/config/model.h"
+#include "colonnade/config/parallel.h"
+#include "colonnade/layers/context.h"
+#include "colonnade/layout/blocks.h"
+#include "colonnade/tensor/block.h"
+
+namespace colonnade::models {
+
+/// All virtual stages of this rank with initial values, in model chunk order; `blocks` lists their contents,
+/// and each block id gives one block, except that recomputed layers are joined and the final norm, the MTP
+/// layers and the head of one stage are one block. Rotary tables have `max_sequence` positions or more.
+///
+/// Batch keys read: `tokens` [b, s], and `labels` and `samples` if needed;
+///   GPT   `position_ids`, `attention_mask`
+///   BERT  `padding` [b, s], true for masked tokens (optional), `token_types` [b, s], `swapped` [b] with a
+///         binary head
+///   T5    `encoder_tokens` [b, t], `encoder_padding` [b, t] (bool, true: padding; optional)
+/// Activations between stages are [s, b, h] (t5/blocks.h: of T5); in training, stages after the MTP layers
+/// pass 1 + D of them concatenated (layout::StageBlocks::states_out). The last stage returns loss [b, s]
+/// (Output::kLoss) or logits [b, s, vocabulary] (Output::kLogits); bert::HeadBlock documents BERT's.
+///
+/// The last stage may read the word embedding table (tied embeddings, multi-token prediction). All readers
+/// on a rank share one table; a rank without the embedding holds a copy (Parameter::is_tied_copy), whose
+/// gradient is all-reduced with the first stage's.
+std::vector<tensor::Stage> build(const std::vector<layout::StageBlocks>& blocks, const config::Model& model,
+                                 const config::Parallel& parallel, const layers::Context& context,
+                                 std::int64_t max_sequence);
+
+}  // namespace colonnade::models

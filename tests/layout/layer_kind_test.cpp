@@ -1,0 +1,47 @@
+// Mixer and channel mixer of each layer, from the layer patterns of the settings.
+#include "colonnade/layout/layer_kind.h"
+
+#include <gmock/gmock.h>
+
+#include "colonnade/base/error.h"
+
+namespace colonnade::layout {
+namespace {
+
+using ::testing::ElementsAre;
+
+std::vector<bool> moe_layers(const config::Model& model) {
+  std::vector<bool> moe;
+  for (const LayerKind& kind : layer_kinds(model)) moe.push_back(kind.is_moe());
+  return moe;
+}
+
+TEST(LayerKind, FollowsThePatternOfMoeLayers) {
+  config::Model m;
+  m.num_layers = 4;
+  EXPECT_THAT(moe_layers(m), ElementsAre(false, false, false, false)) << "no experts";
+  m.moe.num_experts = 8;
+  m.moe.layer_freq = "([0]*1+[1]*3)";
+  EXPECT_THAT(moe_layers(m), ElementsAre(false, true, true, true));
+  m.moe.layer_freq = "2";
+  EXPECT_THAT(moe_layers(m), ElementsAre(true, false, true, false));
+  EXPECT_EQ(layer_kind(m, 7), layer_kind(m, 3)) << "MTP layers have the kind of the last layer";
+  m.moe.layer_freq = "[1,0]";
+  EXPECT_THROW(layer_kinds(m), Error);
+}
+
+TEST(LayerKind, KnowsLatentAndCrossAttention) {
+  config::Model m;
+  m.num_layers = 2;
+  m.latent.enabled = true;
+  EXPECT_EQ(layer_kind(m, 0), LayerKind{.mixer = Mixer::kLatentAttention});
+  m.latent.enabled = false;
+  m.encoder_num_layers = 1;
+  EXPECT_EQ(layer_kind(m, 0), LayerKind{});
+  EXPECT_EQ(layer_kind(m, 2), LayerKind{.cross_attention = true});
+  EXPECT_TRUE(is_bidirectional(m, 0));
+  EXPECT_FALSE(is_bidirectional(m, 1));
+}
+
+}  // namespace
+}  // namespace colonnade::layout
