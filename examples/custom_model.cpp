@@ -28,14 +28,17 @@ std::unique_ptr<col::tensor::Parameter> parameter(const col::layers::Context& co
   return context.make(spec);
 }
 
-/// y = x + tanh(x W); the first block reads x [s, b, h] from the batch.
+/// Input of the model, x [s, b, h].
+constexpr auto kX = col::tensor::BatchKey::custom("x");
+
+/// y = x + tanh(x W); the first block reads x from the batch.
 class TanhBlock final : public col::tensor::Block {
  public:
   TanhBlock(const col::layers::Context& context, std::int64_t hidden, std::int64_t number)
       : first_(number == 0),
         w_(parameter(context, fmt::format("blocks.{}.weight", number), {hidden, hidden})) {}
   at::Tensor forward(const at::Tensor& x, const col::tensor::Pass& pass) override {
-    const at::Tensor in = first_ ? pass.batch.at("x") : x;
+    const at::Tensor in = first_ ? pass.batch.at(kX) : x;
     return in + at::tanh(at::matmul(in, w_->value));
   }
   std::vector<col::tensor::Parameter*> parameters() override { return {w_.get()}; }
@@ -65,10 +68,10 @@ col::pipeline::Steps steps_of(const col::job::Job& job) {
   steps.batch = [&job, first = job.counters.iteration * job.num_microbatches()](int microbatch) {
     const auto number = static_cast<std::uint64_t>((first + microbatch) * job.data_ranks() + job.data_rank());
     return col::tensor::Batch(
-        {{"x", at::randn({8, 4, 16}, at::make_generator<at::CPUGeneratorImpl>(number))}});
+        {{kX, at::randn({8, 4, 16}, at::make_generator<at::CPUGeneratorImpl>(number))}});
   };
   steps.loss = [](const at::Tensor& y, const col::tensor::Batch& batch) {
-    const at::Tensor error = (y - 2 * batch.at("x")).square().mean();
+    const at::Tensor error = (y - 2 * batch.at(kX)).square().mean();
     return col::pipeline::Loss{error, {{"error", col::pipeline::metric_sum(error, at::ones({}))}}};
   };
   return steps;

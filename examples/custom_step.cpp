@@ -19,9 +19,10 @@ col::tensor::Batch count_down(const col::config::Run& run, std::int64_t first_sa
   const at::Tensor samples = at::arange(first_sample, first_sample + size);
   const at::Tensor from = (samples * 7919).unsqueeze(1);
   const at::Tensor rows = at::remainder(from - at::arange(sequence + 1), run.model.vocab_size);
-  return col::tensor::Batch({{"tokens", rows.narrow(1, 0, sequence).contiguous()},
-                             {"labels", rows.narrow(1, 1, sequence).contiguous()},
-                             {"samples", samples}});
+  using col::tensor::Field;
+  return col::tensor::Batch({{Field::kTokens, rows.narrow(1, 0, sequence).contiguous()},
+                             {Field::kLabels, rows.narrow(1, 1, sequence).contiguous()},
+                             {Field::kSamples, samples}});
 }
 
 /// Loss reduction: `losses` [b, s] are the model's cross-entropies on the last stage.

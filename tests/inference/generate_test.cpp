@@ -40,7 +40,8 @@ Tokens recomputed(const std::string& model, const Tokens& prompt, int count) {
   with_model(model, {}, [&](InferenceModel& network) {
     for (int i = 0; i < count; ++i) {
       tensor::Batch batch;
-      batch.set("tokens", at::tensor(all, at::kInt).to(colonnade::test::device(), at::kLong).unsqueeze(0));
+      batch.set(tensor::Field::kTokens,
+                at::tensor(all, at::kInt).to(colonnade::test::device(), at::kLong).unsqueeze(0));
       all.push_back(network.forward(batch, {})[0][-1].argmax().item<std::int32_t>());
     }
   });
@@ -69,8 +70,9 @@ TEST(Generate, ChunkedPromptGivesTheSameLogits) {
     std::vector<at::Tensor> parts;
     for (const auto& [begin, count] : {std::pair{0, 20}, std::pair{20, 12}}) {
       tensor::Batch batch;
-      batch.set("tokens", ids.narrow(1, begin, count).contiguous());
-      batch.set("position_ids", at::arange(begin, begin + count, at::kLong).expand({2, count}).contiguous());
+      batch.set(tensor::Field::kTokens, ids.narrow(1, begin, count).contiguous());
+      batch.set(tensor::Field::kPositionIds,
+                at::arange(begin, begin + count, at::kLong).expand({2, count}).contiguous());
       parts.push_back(network.forward(batch, {.cache = &cache}));
       cache.advance(count);
     }

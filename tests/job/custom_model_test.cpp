@@ -17,6 +17,8 @@ namespace {
 using checkpoint::test::TempFolder;
 using ::testing::HasSubstr;
 
+constexpr auto kX = tensor::BatchKey::custom("x");
+
 /// y = x + tanh(x W) scale; the first block reads x from the batch.
 class CustomBlock final : public tensor::Block {
  public:
@@ -25,7 +27,7 @@ class CustomBlock final : public tensor::Block {
         w_(make(context, fmt::format("own.{}.w", number), {hidden, hidden})),
         scale_(make(context, fmt::format("own.{}.scale", number), {hidden})) {}
   at::Tensor forward(const at::Tensor& x, const tensor::Pass& pass) override {
-    const at::Tensor in = first_ ? pass.batch.at("x") : x;
+    const at::Tensor in = first_ ? pass.batch.at(kX) : x;
     return in + at::tanh(at::matmul(in, w_->value)) * scale_->value;
   }
   std::vector<tensor::Parameter*> parameters() override { return {w_.get(), scale_.get()}; }
@@ -71,10 +73,10 @@ pipeline::Steps custom_steps(const Job& job) {
   steps.batch = [&job, done](int microbatch) {
     const std::int64_t global = done * job.num_microbatches() + microbatch;
     const auto number = static_cast<std::uint64_t>(global * job.data_ranks() + job.data_rank());
-    return tensor::Batch({{"x", at::randn({8, 2, 16}, at::make_generator<at::CPUGeneratorImpl>(number))}});
+    return tensor::Batch({{kX, at::randn({8, 2, 16}, at::make_generator<at::CPUGeneratorImpl>(number))}});
   };
   steps.loss = [](const at::Tensor& y, const tensor::Batch& batch) {
-    const at::Tensor error = (y - 2 * batch.at("x")).square().mean();
+    const at::Tensor error = (y - 2 * batch.at(kX)).square().mean();
     return pipeline::Loss{error, {{"squared_error", pipeline::metric_sum(error, at::ones({}))}}};
   };
   return steps;

@@ -68,11 +68,11 @@ constexpr std::array<std::int64_t, 4> kLengths{9, 15, 14, 11};
 pipeline::Steps with_loss_on(std::optional<std::int64_t> document, pipeline::Steps steps) {
   if (document)
     steps.loss = [document](const at::Tensor& output, const tensor::Batch& batch) {
-      const at::Tensor owner = batch.at("tokens").div(kIdsOfADocument, "floor");
+      const at::Tensor owner = batch.at(tensor::Field::kTokens).div(kIdsOfADocument, "floor");
       const std::int64_t all = kLengths.at(static_cast<std::size_t>(*document)) - 1;
       return token_loss(output,
-                        tensor::Batch({{"loss_mask", (owner == *document).to(at::kFloat)},
-                                       {"loss_count", at::full({}, all, at::kFloat)}}),
+                        tensor::Batch({{tensor::Field::kLossMask, (owner == *document).to(at::kFloat)},
+                                       {tensor::Field::kLossCount, at::full({}, all, at::kFloat)}}),
                         false);
     };
   return steps;

@@ -18,6 +18,7 @@
 namespace colonnade::job {
 namespace {
 
+using tensor::Field;
 using test::operator+;
 
 using at::Tensor;
@@ -138,11 +139,11 @@ class HfParity : public testing::TestWithParam<std::tuple<std::string, Layout>> 
     labels.narrow(1, 0, given.size(1)).copy_(given);
     Tensor inputs = at::zeros_like(labels);
     inputs.narrow(1, 1, kDecoderLength - 1).copy_(labels.narrow(1, 0, kDecoderLength - 1).clamp_min(0));
-    return tensor::Batch({{"encoder_tokens", tokens.to(test::device())},
-                          {"encoder_padding", (mask == 0).to(test::device())},
-                          {"tokens", inputs.to(test::device())},
-                          {"labels", labels.to(test::device())},
-                          {"loss_mask", (labels >= 0).to(test::device(), at::kFloat)}});
+    return tensor::Batch({{Field::kEncoderTokens, tokens.to(test::device())},
+                          {Field::kEncoderPadding, (mask == 0).to(test::device())},
+                          {Field::kTokens, inputs.to(test::device())},
+                          {Field::kLabels, labels.to(test::device())},
+                          {Field::kLossMask, (labels >= 0).to(test::device(), at::kFloat)}});
   }
 
   [[nodiscard]] tensor::Batch masked_batch(const Tensor& tokens, const Tensor& labels,
@@ -150,11 +151,11 @@ class HfParity : public testing::TestWithParam<std::tuple<std::string, Layout>> 
     const auto rows = [&](const char* name) {
       return vectors_.view(name).to(at::kLong).narrow(0, first, tokens.size(0)).to(test::device());
     };
-    return tensor::Batch({{"tokens", tokens.to(test::device())},
-                          {"token_types", rows("in.token_type_ids")},
-                          {"padding", rows("in.attention_mask") == 0},
-                          {"labels", labels.to(test::device())},
-                          {"loss_mask", (labels >= 0).to(test::device(), at::kFloat)}});
+    return tensor::Batch({{Field::kTokens, tokens.to(test::device())},
+                          {Field::kTokenTypes, rows("in.token_type_ids")},
+                          {Field::kPadding, rows("in.attention_mask") == 0},
+                          {Field::kLabels, labels.to(test::device())},
+                          {Field::kLossMask, (labels >= 0).to(test::device(), at::kFloat)}});
   }
 
   const checkpoint::SafetensorsFile vectors_{folder() + "/vectors.safetensors"};
@@ -182,9 +183,9 @@ class HfParity : public testing::TestWithParam<std::tuple<std::string, Layout>> 
       if (job.run.model.bidirectional) return masked_batch(tokens, given, first);
       Tensor labels = at::full_like(given, -100);
       labels.narrow(1, 0, 31).copy_(given.narrow(1, 1, 31));
-      return context_shard(tensor::Batch({{"tokens", tokens.to(test::device())},
-                                          {"labels", labels.to(test::device())},
-                                          {"loss_mask", (labels >= 0).to(test::device(), at::kFloat)}}),
+      return context_shard(tensor::Batch({{Field::kTokens, tokens.to(test::device())},
+                                          {Field::kLabels, labels.to(test::device())},
+                                          {Field::kLossMask, (labels >= 0).to(test::device(), at::kFloat)}}),
                            job.ranks.coord(layout::Axis::kCp), job.run.parallel.context_parallel_size);
     };
     return steps;

@@ -110,8 +110,9 @@ test::Curve two_full_steps(int world, const std::string& more) {
       pipeline::Steps steps = test::steps_after(job, job.counters.consumed_samples);
       steps.batch = [&job, batch = steps.batch](int microbatch) {
         tensor::Batch full = batch(microbatch);
-        full.set("loss_mask", at::ones_like(full.at("loss_mask")));
-        full.set("loss_count", full.at("loss_mask").sum() * job.run.parallel.context_parallel_size);
+        full.set(tensor::Field::kLossMask, at::ones_like(full.at(tensor::Field::kLossMask)));
+        full.set(tensor::Field::kLossCount,
+                 full.at(tensor::Field::kLossMask).sum() * job.run.parallel.context_parallel_size);
         return full;
       };
       const auto report = job.train_step(steps, {.learning_rate = 1e-3, .weight_decay = 0.1});

@@ -29,8 +29,9 @@ pipeline::Steps steps_of(const Job& job) {
   steps.batch = [on_host = steps.batch](int microbatch) {
     const tensor::Batch host = on_host(microbatch);
     tensor::Batch batch;
-    for (const char* name : {"tokens", "labels", "loss_mask", "samples"})
-      batch.set(name, host.at(name).to(test::device()));
+    for (const tensor::Field field :
+         {tensor::Field::kTokens, tensor::Field::kLabels, tensor::Field::kLossMask, tensor::Field::kSamples})
+      batch.set(field, host.at(field).to(test::device()));
     return batch;
   };
   return steps;
@@ -89,7 +90,7 @@ TEST(OneRank, LossWithoutTokensIsZero) {
     pipeline::Steps steps = steps_of(job);
     steps.batch = [inner = steps.batch](int microbatch) {
       tensor::Batch batch = inner(microbatch);
-      batch.set("loss_mask", at::zeros_like(batch.at("loss_mask")));
+      batch.set(tensor::Field::kLossMask, at::zeros_like(batch.at(tensor::Field::kLossMask)));
       return batch;
     };
     EXPECT_EQ(job.train_step(steps, {.learning_rate = 1e-2}).losses.at("lm_loss"), 0);

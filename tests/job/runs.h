@@ -94,18 +94,18 @@ inline tensor::Batch batch_of(const config::Run& run, std::int64_t first) {
   const at::Tensor all = at::stack(rows);
   tensor::Batch batch;
   if (encoder) {
-    batch.set("encoder_tokens", at::stack(encoder_rows));
-    batch.set("encoder_padding", at::stack(padding));
+    batch.set(tensor::Field::kEncoderTokens, at::stack(encoder_rows));
+    batch.set(tensor::Field::kEncoderPadding, at::stack(padding));
   }
   if (run.model.bidirectional) {
-    batch.set("padding", at::stack(padding));
-    batch.set("token_types", (all.narrow(1, 0, s) % 3 == 0).to(at::kLong));
-    batch.set("swapped", at::arange(first, first + size, at::kLong) % 2);
+    batch.set(tensor::Field::kPadding, at::stack(padding));
+    batch.set(tensor::Field::kTokenTypes, (all.narrow(1, 0, s) % 3 == 0).to(at::kLong));
+    batch.set(tensor::Field::kSwapped, at::arange(first, first + size, at::kLong) % 2);
   }
-  batch.set("tokens", all.narrow(1, 0, s).contiguous());
-  batch.set("labels", all.narrow(1, 1, s).contiguous());
-  batch.set("loss_mask", (all.narrow(1, 1, s) % 7 != 0).to(at::kFloat));
-  batch.set("samples", at::arange(first, first + size, at::kLong));
+  batch.set(tensor::Field::kTokens, all.narrow(1, 0, s).contiguous());
+  batch.set(tensor::Field::kLabels, all.narrow(1, 1, s).contiguous());
+  batch.set(tensor::Field::kLossMask, (all.narrow(1, 1, s) % 7 != 0).to(at::kFloat));
+  batch.set(tensor::Field::kSamples, at::arange(first, first + size, at::kLong));
   return batch;
 }
 

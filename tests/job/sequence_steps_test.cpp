@@ -15,6 +15,8 @@
 namespace colonnade::job {
 namespace {
 
+using tensor::Field;
+
 constexpr const char* kSequenceModel =
     "--num-layers 2 --hidden-size 16 --num-attention-heads 4 --vocab-size 61 --seq-length 64 "
     "--max-position-embeddings 64 --micro-batch-size 1 --global-batch-size 8 --hidden-dropout 0 "
@@ -31,8 +33,8 @@ using Seen = std::multiset<std::tuple<std::int64_t, std::int64_t, std::int64_t>>
 
 Seen seen_in(const tensor::Batch& batch, bool with_positions) {
   Seen all;
-  const at::Tensor tokens = batch.at("tokens").flatten(), labels = batch.at("labels").flatten();
-  const at::Tensor mask = batch.at("loss_mask").flatten(), positions = batch.find("position_ids");
+  const at::Tensor tokens = batch.at(Field::kTokens).flatten(), labels = batch.at(Field::kLabels).flatten();
+  const at::Tensor mask = batch.at(Field::kLossMask).flatten(), positions = batch.find(Field::kPositionIds);
   EXPECT_EQ(positions.defined(), with_positions);
   for (std::int64_t i = 0; i < tokens.numel(); ++i)
     if (mask[i].item<float>() > 0)
@@ -60,9 +62,9 @@ TEST(SequenceSteps, HoldEveryTokenOnceWithItsLabelAndPosition) {
         sizes.insert(one.ranks);
         EXPECT_EQ(batch.share().ranks, one.ranks);
         EXPECT_EQ(batch.to(at::kCPU).share().ranks, one.ranks);
-        EXPECT_EQ(batch.at("tokens").size(1) % std::lcm(one.ranks > 1 ? 2 : 1, parts), 0);
-        EXPECT_LE(batch.at("tokens").size(1), 16);
-        EXPECT_FALSE(batch.find("attention_mask").defined());
+        EXPECT_EQ(batch.at(Field::kTokens).size(1) % std::lcm(one.ranks > 1 ? 2 : 1, parts), 0);
+        EXPECT_LE(batch.at(Field::kTokens).size(1), 16);
+        EXPECT_FALSE(batch.find(Field::kAttentionMask).defined());
         got.merge(seen_in(batch, one.ranks > 1));
       }
     EXPECT_EQ(got, expected);
@@ -97,9 +99,13 @@ TEST(SequenceSteps, MissingLossMaskEqualsAMaskOfOnes) {
     for (std::size_t i = 0; i < step.microbatches.size(); ++i) {
       const tensor::Batch got = sequence_batch(step.microbatches[i], 1);
       const tensor::Batch expected = sequence_batch(same.microbatches[i], 1);
-      for (const char* name : {"tokens", "labels", "loss_mask", "loss_mask_ahead_1", "loss_count_ahead_1"})
-        EXPECT_TRUE(at::equal(got.at(name), expected.at(name))) << name << rank << i;
-      EXPECT_GT(got.at("loss_mask").sum().item<float>(), 0);
+      for (const tensor::BatchKey& key : std::vector<tensor::BatchKey>{Field::kTokens,
+                                                                       Field::kLabels,
+                                                                       Field::kLossMask,
+                                                                       {Field::kLossMask, 1},
+                                                                       {Field::kLossCount, 1}})
+        EXPECT_TRUE(at::equal(got.at(key), expected.at(key))) << key.name() << rank << i;
+      EXPECT_GT(got.at(Field::kLossMask).sum().item<float>(), 0);
     }
   }
 }
@@ -122,7 +128,7 @@ TEST(SequenceSteps, GiveTheBusiestRankFarLessAttentionThanOneContextSize) {
       for (const MicrobatchShard& one : step.microbatches) {
         const tensor::Batch batch = sequence_batch(one, 1);
         pairs[static_cast<std::size_t>(rank)] +=
-            layout::attention_pairs(batch.at("tokens").size(1) * one.ranks) / one.ranks;
+            layout::attention_pairs(batch.at(Field::kTokens).size(1) * one.ranks) / one.ranks;
       }
       EXPECT_GE(step.longest_over_mean, 1);
       EXPECT_LT(step.longest_over_mean, 1.3);
@@ -180,9 +186,9 @@ TEST(SequenceSteps, EmptySequenceHasOneTokenPerChunk) {
   for (const int parts : {1, 2}) {
     const tensor::Batch batch =
         sequence_batch({.full = {.micro_batch = 1, .samples = {3}}, .sample = 64, .mtp_counts = {0}}, parts);
-    EXPECT_EQ(batch.at("tokens").sizes(), at::IntArrayRef({1, parts}));
-    EXPECT_EQ(batch.at("loss_mask").sum().item<float>(), 0);
-    EXPECT_EQ(batch.at("loss_mask_ahead_1").sum().item<float>(), 0);
+    EXPECT_EQ(batch.at(Field::kTokens).sizes(), at::IntArrayRef({1, parts}));
+    EXPECT_EQ(batch.at(Field::kLossMask).sum().item<float>(), 0);
+    EXPECT_EQ(batch.at({Field::kLossMask, 1}).sum().item<float>(), 0);
     EXPECT_EQ(batch.share().ranks, 1);
     EXPECT_EQ(batch.share().tokens, 0);
   }

@@ -100,8 +100,8 @@ double last_loss(const std::string& positions, const std::vector<std::int64_t>& 
     pipeline::Steps steps = test::steps_after(job, 0);
     steps.batch = [&](int) {
       tensor::Batch batch = test::batch_of(job.run, 0);
-      batch.set("tokens", at::tensor(tokens, at::kLong).view({1, 8}));
-      batch.set("loss_mask", (at::arange(8) == 7).to(at::kFloat).view({1, 8}));
+      batch.set(tensor::Field::kTokens, at::tensor(tokens, at::kLong).view({1, 8}));
+      batch.set(tensor::Field::kLossMask, (at::arange(8) == 7).to(at::kFloat).view({1, 8}));
       return batch;
     };
     loss = job.evaluate(1, [&](int) { return steps; }).at("lm_loss");

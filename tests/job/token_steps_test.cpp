@@ -8,6 +8,7 @@
 namespace colonnade::job {
 namespace {
 
+using tensor::Field;
 using test::operator+;
 
 TEST(TokenStream, ReturnsMicroBatchesInOrderOnly) {
@@ -21,7 +22,7 @@ TEST(TokenStream, ReturnsMicroBatchesInOrderOnly) {
     for (int step = 1; step < 3; ++step) {
       const auto steps = stream.next();
       for (int m = 0; m < 2; ++m)
-        EXPECT_EQ(steps.batch(m).at("samples").item<std::int64_t>(), 4 * step + m) << step;
+        EXPECT_EQ(steps.batch(m).at(Field::kSamples).item<std::int64_t>(), 4 * step + m) << step;
       EXPECT_THROW((void)steps.batch(0), Error);
       EXPECT_THROW((void)steps.batch(3), Error);
       for (int m = 2; m < 4; ++m) (void)steps.batch(m);
@@ -31,21 +32,21 @@ TEST(TokenStream, ReturnsMicroBatchesInOrderOnly) {
 
 TEST(GptLoss, IsTheMeanOrTheSumOverTheTokensOfTheMask) {
   const at::Tensor losses = at::tensor({1.0, 2.0, 3.0, 4.0}).view({2, 2});
-  const tensor::Batch batch({{"loss_mask", at::tensor({1.0, 0.0, 1.0, 1.0}).view({2, 2})}});
+  const tensor::Batch batch({{Field::kLossMask, at::tensor({1.0, 0.0, 1.0, 1.0}).view({2, 2})}});
   const auto mean = token_loss(losses, batch, /*per_token=*/false);
   EXPECT_NEAR(mean.value.item<double>(), 8.0 / 3, 1e-6);
   EXPECT_TRUE(at::equal(mean.report.at("lm_loss"), at::tensor({8.0, 3.0}, at::kDouble)));
   const auto sum = token_loss(losses, batch, /*per_token=*/true);
   EXPECT_EQ(sum.value.item<double>(), 8);
   EXPECT_TRUE(at::equal(sum.report.at("lm_loss"), at::tensor({8.0, 3.0}, at::kDouble)));
-  const tensor::Batch nothing({{"loss_mask", at::zeros({2, 2})}});
+  const tensor::Batch nothing({{Field::kLossMask, at::zeros({2, 2})}});
   EXPECT_EQ(token_loss(losses, nothing, false).value.item<double>(), 0) << "no token has a loss";
 }
 
 // Two samples of two tokens; Megatron's pretrain_bert.py adds the mean over samples to that over tokens.
 TEST(BertLoss, AddsTheMeansOverTokensAndSamples) {
   const at::Tensor losses = at::tensor({1.0, 2.0, 0.5, 3.0, 4.0, 0.75}).view({2, 3}).set_requires_grad(true);
-  const tensor::Batch batch({{"loss_mask", at::tensor({1.0, 0.0, 1.0, 1.0}).view({2, 2})}});
+  const tensor::Batch batch({{Field::kLossMask, at::tensor({1.0, 0.0, 1.0, 1.0}).view({2, 2})}});
   const auto loss = token_loss(losses, batch, /*per_token=*/false);
   EXPECT_NEAR(loss.value.item<double>(), (1 + 3 + 4) / 3.0 + (0.5 + 0.75) / 2, 1e-6);
   EXPECT_TRUE(at::equal(loss.report.at("lm_loss"), at::tensor({8.0, 3.0}, at::kDouble)));
@@ -53,7 +54,7 @@ TEST(BertLoss, AddsTheMeansOverTokensAndSamples) {
   loss.value.backward();
   const at::Tensor shares = at::tensor({1 / 3.0, 0.0, 1 / 2.0, 1 / 3.0, 1 / 3.0, 1 / 2.0}).view({2, 3});
   EXPECT_TRUE(at::allclose(losses.grad(), shares.to(losses.dtype())));
-  const tensor::Batch nothing({{"loss_mask", at::zeros({2, 2})}});
+  const tensor::Batch nothing({{Field::kLossMask, at::zeros({2, 2})}});
   EXPECT_NEAR(token_loss(losses, nothing, false).value.item<double>(), 0.625, 1e-6) << "no token has a loss";
 }
 
@@ -62,14 +63,13 @@ TEST(BertLoss, AddsTheMeansOverTokensAndSamples) {
 TEST(GptLoss, MtpHasTheWeightOfTheLossTokens) {
   const at::Tensor ids = at::arange(8).view({1, 8});
   const at::Tensor mask = at::tensor({1.0, 0.0, 1.0, 1.0, 0.0, 1.0, 1.0, 1.0}, at::kFloat).view({1, 8});
-  tensor::Batch batch({{"tokens", ids}, {"labels", ids}, {"loss_mask", mask}});
+  tensor::Batch batch({{Field::kTokens, ids}, {Field::kLabels, ids}, {Field::kLossMask, mask}});
   put_mtp_per_token(batch, 2);
   for (const auto& [k, counted] : {std::pair{1, 5.0}, std::pair{2, 5.0}}) {
-    const at::Tensor own = batch.at(fmt::format("loss_mask_ahead_{}", k));
+    const at::Tensor own = batch.at({Field::kLossMask, k});
     EXPECT_EQ(own.sum().item<double>(), counted);
     const double all_tokens = 8, weight = own.sum().item<double>() /
-                                          batch.at(fmt::format("loss_count_ahead_{}", k)).item<double>() *
-                                          all_tokens;
+                                          batch.at({Field::kLossCount, k}).item<double>() * all_tokens;
     EXPECT_NEAR(weight, mask.sum().item<double>(), 1e-6);
   }
 }

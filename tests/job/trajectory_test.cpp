@@ -75,9 +75,9 @@ pipeline::Steps recorded_steps(const Job& job, const at::Tensor& tokens, int ste
     const auto row = (microbatch * job.data_ranks() + job.data_rank()) * 2;
     const at::Tensor rows = tokens[step].narrow(0, row, 2);
     tensor::Batch batch;
-    batch.set("tokens", rows.narrow(1, 0, 64).contiguous());
-    batch.set("labels", rows.narrow(1, 1, 64).contiguous());
-    batch.set("loss_mask", at::ones({2, 64}, test::options(at::kFloat)));
+    batch.set(tensor::Field::kTokens, rows.narrow(1, 0, 64).contiguous());
+    batch.set(tensor::Field::kLabels, rows.narrow(1, 1, 64).contiguous());
+    batch.set(tensor::Field::kLossMask, at::ones({2, 64}, test::options(at::kFloat)));
     return context_shard(std::move(batch), job.ranks.coord(layout::Axis::kCp),
                          job.run.parallel.context_parallel_size);
   };

@@ -116,8 +116,8 @@ void expect_full_attention(const Kind& kind, const Masks& masks, const Scores& t
     std::vector<Tensor> leaves;
     for (const Tensor& x : qkv) leaves.push_back(part(x, 2, context.cp.all).set_requires_grad(true));
     tensor::Batch batch;
-    batch.set("samples", samples());
-    if (masks.documents) batch.set("attention_mask", documents());
+    batch.set(tensor::Field::kSamples, samples());
+    if (masks.documents) batch.set(tensor::Field::kAttentionMask, documents());
     const Tensor y = core.forward({leaves[0], leaves[1], leaves[2]}, {.batch = batch, .training = true});
     y.backward(part(probe, 0, context.cp.all));
     EXPECT_LT(test::distance(y.detach(), part(expected[0], 0, context.cp.all)), 1e-12);

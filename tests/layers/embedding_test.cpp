@@ -38,9 +38,9 @@ tensor::Batch batch_with(const Tensor& position_ids) {
   Tensor tokens = at::randint(0, 37, {2, 8}, generator, at::kLong);
   tokens[0][0] = tokens[1][7] = 36;
   tokens[0][1] = tokens[0][2] = 0;
-  tensor::Batch batch(
-      {{"tokens", tokens.to(test::device())}, {"samples", at::tensor({5, 6}, test::options(at::kLong))}});
-  if (position_ids.defined()) batch.set("position_ids", position_ids);
+  tensor::Batch batch({{tensor::Field::kTokens, tokens.to(test::device())},
+                       {tensor::Field::kSamples, at::tensor({5, 6}, test::options(at::kLong))}});
+  if (position_ids.defined()) batch.set(tensor::Field::kPositionIds, position_ids);
   return batch;
 }
 
@@ -49,7 +49,7 @@ void expect_lookups(const config::Model& model, const tensor::Batch& batch, cons
   const auto params = layout::embedding_params(model, {});
   layout::for_each(params, [&](const layout::ParamSpec& spec) { specs.push_back(spec); });
   const auto expected = test::reference(specs, {}, [&](const Tensor&, const test::Weights& w) {
-    Tensor rows = w.at(params.word.name).index({batch.at("tokens")});
+    Tensor rows = w.at(params.word.name).index({batch.at(tensor::Field::kTokens)});
     if (params.position) rows = rows + w.at(params.position->name).index({places});
     return rows.transpose(0, 1).contiguous();
   });

@@ -238,7 +238,7 @@ TEST(Moe, JitterAppliesInTrainingOnly) {
   const auto params = layout::mixer_of<layout::MoeParams>(layout::layer_params(plain, {}, 0));
   const Context context{.options = test::options(at::kDouble)};
   tensor::Batch batch;
-  batch.set("samples", at::arange(kMoeBatch, at::kLong) + 7);
+  batch.set(tensor::Field::kSamples, at::arange(kMoeBatch, at::kLong) + 7);
   const tensor::Pass training{.batch = batch}, evaluation{.batch = batch, .training = false};
   const auto scores = [&](const config::Model& m, const Tensor& x, const tensor::Pass& pass) {
     Router router(params, m, context);

@@ -47,12 +47,12 @@ TEST(Recompute, MarksTheRepeatedPassAndKeepsItsBatch) {
   const Tensor x = at::ones({1}).requires_grad_();
   Tensor y;
   {
-    const tensor::Batch batch({{"samples", at::full({1}, 7.0)}});
+    const tensor::Batch batch({{tensor::Field::kSamples, at::full({1}, 7.0)}});
     y = recompute({x}, {.batch = batch, .grad_scale = 0.5, .report = &report},
                   [&](const Tensors& in, const tensor::Pass& pass) {
                     recomputed.push_back(pass.recomputing);
                     EXPECT_EQ(pass.report == nullptr, pass.recomputing);
-                    samples.push_back(pass.batch.at("samples").item<double>());
+                    samples.push_back(pass.batch.at(tensor::Field::kSamples).item<double>());
                     return ops::attach_loss(in[0] * 2, (in[0] * 3).sum(), pass.grad_scale);
                   });
   }

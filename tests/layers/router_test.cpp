@@ -74,8 +74,8 @@ TEST(Router, UsesRandomLogitsWithForcedLoadBalancing) {
   test::randomize({router.weight.get()});
   const Tensor x = test::named_random("x", {kRouterSequence, kRouterBatch, kRouterHidden});
   tensor::Batch batch, later;
-  batch.set("samples", at::arange(kRouterBatch, at::kLong) + 7);
-  later.set("samples", at::arange(kRouterBatch, at::kLong) + 9);
+  batch.set(tensor::Field::kSamples, at::arange(kRouterBatch, at::kLong) + 7);
+  later.set(tensor::Field::kSamples, at::arange(kRouterBatch, at::kLong) + 9);
   const ops::Routing routing = router.forward(x, {.batch = batch});
   const auto other = [&](const Tensor& input, const tensor::Pass& pass) {
     return router.forward(input, pass).scores.detach();

@@ -153,7 +153,7 @@ std::vector<layout::ParamSpec> specs_of(const config::Model& model, bool attenti
 }
 
 tensor::Batch batch_of() {
-  return tensor::Batch({{"samples", at::tensor({11, 400}, test::options(at::kLong))}});
+  return tensor::Batch({{tensor::Field::kSamples, at::tensor({11, 400}, test::options(at::kLong))}});
 }
 
 Tensor input(const config::Model& m) { return test::named_random("x", {kSequence, 2, m.hidden_size}); }
@@ -256,7 +256,7 @@ TEST(TransformerLayer, DropoutDiffersBetweenSamples) {
   auto model = gpt2();
   model.hidden_dropout = 0.25;
   const auto batch = batch_of();
-  const tensor::Batch other({{"samples", at::tensor({11, 401}, test::options(at::kLong))}});
+  const tensor::Batch other({{tensor::Field::kSamples, at::tensor({11, 401}, test::options(at::kLong))}});
   const auto a = test::on_one_rank(layer(model), input(model), {.batch = batch});
   const auto b = test::on_one_rank(layer(model), input(model), {.batch = other});
   EXPECT_TRUE(at::equal(a.y.select(1, 0), b.y.select(1, 0)));

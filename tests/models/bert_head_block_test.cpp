@@ -30,8 +30,8 @@ config::Model model_of(bool untied, bool binary) {
 
 tensor::Batch batch_of() {
   auto generator = at::make_generator<at::CPUGeneratorImpl>(3);
-  tensor::Batch batch({{"labels", at::randint(0, kVocabulary, {kB, kS}, generator, at::kLong)},
-                       {"swapped", at::arange(kB, at::kLong) % 2}});
+  tensor::Batch batch({{tensor::Field::kLabels, at::randint(0, kVocabulary, {kB, kS}, generator, at::kLong)},
+                       {tensor::Field::kSwapped, at::arange(kB, at::kLong) % 2}});
   return batch.to(test::device());
 }
 
@@ -69,10 +69,10 @@ void check(bool untied, bool binary) {
     const Tensor t = normed(at::gelu(dense(h, w, "lm_head.dense")), w, "lm_head.layer_norm");
     const Tensor& table = w.at(untied ? "output_layer.weight" : "embedding.word_embeddings.weight");
     const Tensor logits = at::linear(t, table, w.at("output_layer.bias")).transpose(0, 1);
-    const Tensor losses = entropy(logits, batch.at("labels"));
+    const Tensor losses = entropy(logits, batch.at(tensor::Field::kLabels));
     if (!binary) return losses;
-    const Tensor order =
-        entropy(dense(dense(h[0], w, "pooler.dense").tanh(), w, "binary_head"), batch.at("swapped"));
+    const Tensor order = entropy(dense(dense(h[0], w, "pooler.dense").tanh(), w, "binary_head"),
+                                 batch.at(tensor::Field::kSwapped));
     return at::cat({losses, order.unsqueeze(1)}, 1);
   });
   EXPECT_EQ(expected.y.size(1), kS + (binary ? 1 : 0));

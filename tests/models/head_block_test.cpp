@@ -7,6 +7,7 @@ namespace colonnade::models::gpt {
 namespace {
 
 using at::Tensor;
+using tensor::Field;
 
 constexpr std::int64_t kS = 8, kB = 2, kH = 16, kHeads = 4, kD = 5, kVocabulary = 13, kDepths = 2;
 constexpr double kFactor = 0.3;
@@ -52,10 +53,11 @@ tensor::Batch batch_of(const std::vector<std::vector<int>>& documents, bool posi
         if (same) ids[b][i] += 1;
       }
     }
-  tensor::Batch batch({{"tokens", all.narrow(1, 0, kS).contiguous()},
-                       {"labels", all.narrow(1, 1, kS).contiguous()},
-                       {"loss_mask", mask}});
-  if (&documents != &kOne) batch.set(positions ? "position_ids" : "attention_mask", positions ? ids : hidden);
+  tensor::Batch batch({{Field::kTokens, all.narrow(1, 0, kS).contiguous()},
+                       {Field::kLabels, all.narrow(1, 1, kS).contiguous()},
+                       {Field::kLossMask, mask}});
+  if (&documents != &kOne)
+    batch.set(positions ? Field::kPositionIds : Field::kAttentionMask, positions ? ids : hidden);
   return batch.to(test::device());
 }
 
@@ -92,7 +94,8 @@ Tensor layer(const Tensor& x, const test::Weights& w, const std::string& name, c
 /// Mean cross-entropy of the k-th MTP layer over positions whose target is in the same document.
 Tensor mtp_loss(std::int64_t k, Tensor& hidden, const test::Weights& w, const Tensor& output,
                 const tensor::Batch& batch, const std::vector<std::vector<int>>& documents) {
-  const Tensor tokens = batch.at("tokens"), labels = batch.at("labels"), mask = batch.at("loss_mask");
+  const Tensor tokens = batch.at(Field::kTokens), labels = batch.at(Field::kLabels),
+               mask = batch.at(Field::kLossMask);
   Tensor shifted = at::zeros_like(tokens), targets = at::zeros_like(labels), weight = at::zeros_like(mask);
   for (std::int64_t b = 0; b < kB; ++b)
     for (std::int64_t i = 0; i + k < kS; ++i) {
@@ -110,7 +113,7 @@ Tensor mtp_loss(std::int64_t k, Tensor& hidden, const test::Weights& w, const Te
   const Tensor both = at::cat(
       {normed(embedded, w.at(name + "enorm.weight")), normed(hidden, w.at(name + "hnorm.weight"))}, -1);
   const Tensor x = at::matmul(both, w.at(name + "eh_proj.weight").t());
-  hidden = normed(layer(x, w, name + "transformer_layer.", batch.find("attention_mask")),
+  hidden = normed(layer(x, w, name + "transformer_layer.", batch.find(Field::kAttentionMask)),
                   w.at(name + "final_layernorm.weight"));
   return (entropy(hidden, output, targets) * weight).sum() / weight.sum();
 }
@@ -176,7 +179,7 @@ void check(bool untied, const std::vector<std::vector<int>>& documents, bool pos
   const auto expected = test::reference(specs, x, [&](const Tensor& in, const test::Weights& w) {
     const Tensor& output = w.at(untied ? "output_layer.weight" : "embedding.word_embeddings.weight");
     Tensor hidden = normed(in, w.at("decoder.final_layernorm.weight"));
-    const Tensor y = entropy(hidden, output, batch.at("labels"));
+    const Tensor y = entropy(hidden, output, batch.at(Field::kLabels));
     Tensor mtp = at::zeros({}, y.options());
     for (std::int64_t k = 1; k <= kDepths; ++k) {
       const Tensor one = mtp_loss(k, hidden, w, output, batch, documents);

@@ -120,14 +120,14 @@ Outcome& single_rank(Outcome& outcome, int microbatches, double scale, int stage
   outcome.report = {0, 0};
   for (int m = 0; m < microbatches; ++m) {
     const auto batch = batch_of(m);
-    Tensor x = at::linear(batch.at("x"), w["first"]);
+    Tensor x = at::linear(batch.at(kX), w["first"]);
     for (int i = 0; i < kMiddle; ++i) {
       const Tensor& one = w[fmt::format("middle {}", i)];
       x = x + at::linear(x, one).tanh();
       if ((i + 1) % (kMiddle / stages) == 0 && i + 1 < kMiddle) x = factor * x;
     }
     const Tensor logits = at::linear(x, w["last"]);
-    const Tensor loss = (logits * batch.at("probe")).sum(-1).square().t();
+    const Tensor loss = (logits * batch.at(kProbe)).sum(-1).square().t();
     (loss.mean() * scale).backward();
     outcome.report[0] += loss.sum().item<double>();
     outcome.report[1] += static_cast<double>(loss.numel());
@@ -349,11 +349,11 @@ TEST(Executor, MovesBatchesToTheDeviceOfTheStages) {
   int seen = 0;
   Steps steps{.batch = batch_of};
   steps.forward = [&](tensor::Stage&, const Tensor&, const tensor::Pass& pass) {
-    EXPECT_TRUE(pass.batch.at("probe").is_meta());
-    return pass.batch.at("x");
+    EXPECT_TRUE(pass.batch.at(kProbe).is_meta());
+    return pass.batch.at(kX);
   };
   steps.loss = [&](const Tensor& output, const tensor::Batch& batch) {
-    EXPECT_TRUE(output.is_meta() && batch.at("probe").is_meta());
+    EXPECT_TRUE(output.is_meta() && batch.at(kProbe).is_meta());
     ++seen;
     return mean_loss(output, batch);
   };

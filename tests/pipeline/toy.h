@@ -15,6 +15,8 @@ using at::Tensor;
 using tensor::Parameter;
 
 inline constexpr std::int64_t kS = 3, kB = 2, kH = 5;
+inline constexpr tensor::BatchKey kX = tensor::BatchKey::custom("x"),
+                                  kProbe = tensor::BatchKey::custom("probe");
 inline constexpr int kMiddle = 24;  // divides into 1 .. 4 ranks with 1 .. 3 chunks
 
 inline std::unique_ptr<Parameter> matrix(const std::string& name) {
@@ -49,11 +51,11 @@ class Toy final : public tensor::Block {
   Toy(Kind kind, const std::string& name) : weight(matrix(name)), kind_(kind) {}
   Tensor forward(const Tensor& x, const tensor::Pass& pass) override {
     trained = pass.training;
-    if (kind_ == Kind::kFirst) return at::linear(pass.batch.at("x"), weight->value);
+    if (kind_ == Kind::kFirst) return at::linear(pass.batch.at(kX), weight->value);
     if (kind_ == Kind::kMiddle) return x + at::linear(x, weight->value).tanh();
     if (kind_ == Kind::kSplitMiddle) return x + Linear::apply(x, weight->value, weight.get()).tanh();
     if (pass.output == tensor::Output::kLogits) return at::linear(x, weight->value);
-    return (at::linear(x, weight->value) * pass.batch.at("probe")).sum(-1).square().t();
+    return (at::linear(x, weight->value) * pass.batch.at(kProbe)).sum(-1).square().t();
   }
   std::vector<Parameter*> parameters() override { return {weight.get()}; }
   [[nodiscard]] bool splits() const { return kind_ == Kind::kSplitMiddle; }
@@ -85,12 +87,12 @@ inline std::vector<std::unique_ptr<tensor::Stage>> stages_of(int rank, const sch
 
 inline tensor::Batch batch_of(int microbatch) {
   const std::int64_t s = kS + microbatch % 3;  // lengths differ between micro-batches
-  return tensor::Batch({{"x", test::named_random(fmt::format("x {}", microbatch), {s, kB, kH})},
-                        {"probe", test::named_random(fmt::format("probe {}", microbatch), {s, kB, kH})}});
+  return tensor::Batch({{kX, test::named_random(fmt::format("x {}", microbatch), {s, kB, kH})},
+                        {kProbe, test::named_random(fmt::format("probe {}", microbatch), {s, kB, kH})}});
 }
 
 inline std::vector<std::int64_t> shape_of(const tensor::Batch& batch, int, bool) {
-  return batch.at("x").sizes().vec();
+  return batch.at(kX).sizes().vec();
 }
 
 inline Loss mean_loss(const Tensor& output, const tensor::Batch&) {

@@ -16,6 +16,7 @@ namespace colonnade::inference {
 namespace {
 
 using layout::Axis;
+using tensor::Field;
 constexpr layout::AxisSet kReplicas{Axis::kDp, Axis::kCp};
 
 std::int64_t rows_per_pass(const config::Run& run, std::int64_t sequence) {
@@ -70,7 +71,7 @@ tensor::Batch rows_of(const data::Batches& batches, const Rows& rows) {
   std::vector<std::int64_t> numbers(static_cast<std::size_t>(rows.all));
   for (std::int64_t i = 0; i < rows.own; ++i) numbers[static_cast<std::size_t>(i)] = rows.first + i;
   tensor::Batch batch = job::to_batch(batches.get(numbers));
-  batch.at("loss_mask").narrow(0, rows.own, rows.all - rows.own).zero_();
+  batch.at(Field::kLossMask).narrow(0, rows.own, rows.all - rows.own).zero_();
   return batch;
 }
 
@@ -114,13 +115,13 @@ RowScore score_rows(InferenceModel& network, const TokenRows& rows, bool keep_lo
   std::vector<at::Tensor> kept;
   for (std::int64_t row = 0; row < batch; row += step) {
     const std::int64_t count = std::min(step, batch - row);
-    tensor::Batch part({{"tokens", rows.tokens.narrow(0, row, count)}});
+    tensor::Batch part({{Field::kTokens, rows.tokens.narrow(0, row, count)}});
     if (encoder) {
-      part.set("encoder_tokens", rows.encoder_tokens.narrow(0, row, count));
-      part.set("encoder_padding", rows.encoder_padding.narrow(0, row, count));
+      part.set(Field::kEncoderTokens, rows.encoder_tokens.narrow(0, row, count));
+      part.set(Field::kEncoderPadding, rows.encoder_padding.narrow(0, row, count));
     }
-    if (rows.padding.defined()) part.set("padding", rows.padding.narrow(0, row, count));
-    if (rows.token_types.defined()) part.set("token_types", rows.token_types.narrow(0, row, count));
+    if (rows.padding.defined()) part.set(Field::kPadding, rows.padding.narrow(0, row, count));
+    if (rows.token_types.defined()) part.set(Field::kTokenTypes, rows.token_types.narrow(0, row, count));
     const at::Tensor logits = network.forward(part.to(network.options().device()), {});
     if (!network.is_leader()) continue;
     sums += loss_sums(logits, rows.labels.narrow(0, row, count));
@@ -157,10 +158,10 @@ Score score_data(InferenceModel& network, const data::Batches& batches, std::int
     const auto sop = reported.find("sop_loss");
     if (sop == reported.end()) continue;
     COL_CHECK(
-        own == batch.at("loss_mask").size(0),
+        own == batch.at(Field::kLossMask).size(0),
         "score_data: padding rows must not count in sop_loss, which has no mask; got {} of {} rows; add "
         "a mask",
-        own, batch.at("loss_mask").size(0));
+        own, batch.at(Field::kLossMask).size(0));
     sums.narrow(0, 2, 2) += sop->second;
   }
   ranks.world().all_reduce(sums, "evaluate / losses").wait();

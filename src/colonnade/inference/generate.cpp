@@ -16,8 +16,9 @@ tensor::Batch batch_of(const std::vector<std::int32_t>& tokens, std::int64_t beg
                        const at::Device& device) {
   const auto n = static_cast<std::int64_t>(tokens.size());
   tensor::Batch batch;
-  batch.set("tokens", at::tensor(tokens, at::kInt).to(at::kLong).view({1, n}).to(device));
-  batch.set("position_ids", at::arange(begin, begin + n, at::dtype(at::kLong)).view({1, n}).to(device));
+  batch.set(tensor::Field::kTokens, at::tensor(tokens, at::kInt).to(at::kLong).view({1, n}).to(device));
+  batch.set(tensor::Field::kPositionIds,
+            at::arange(begin, begin + n, at::dtype(at::kLong)).view({1, n}).to(device));
   return batch;
 }
 

@@ -20,6 +20,8 @@
 namespace colonnade::job {
 namespace {
 
+using tensor::Field;
+
 constexpr int kSmallWorld = 16;
 constexpr double kPeakBound = 0.03;
 
@@ -67,21 +69,21 @@ tensor::Batch empty_batch(const config::Run& given) {
   const auto s = encoder ? run.training.decoder_seq_length : run.training.seq_length;
   const auto ids = at::dtype(at::kLong).device(run.training.device);
   tensor::Batch batch;
-  batch.set("tokens", at::zeros({b, s}, ids));
-  batch.set("labels", at::zeros({b, s}, ids));
-  batch.set("loss_mask", at::ones({b, s}, ids.dtype(at::kFloat)));
-  batch.set("samples", at::zeros({b}, ids));
+  batch.set(Field::kTokens, at::zeros({b, s}, ids));
+  batch.set(Field::kLabels, at::zeros({b, s}, ids));
+  batch.set(Field::kLossMask, at::ones({b, s}, ids.dtype(at::kFloat)));
+  batch.set(Field::kSamples, at::zeros({b}, ids));
   if (encoder) {
-    batch.set("encoder_tokens", at::zeros({b, run.training.seq_length}, ids));
-    batch.set("encoder_padding", at::zeros({b, run.training.seq_length}, ids.dtype(at::kBool)));
+    batch.set(Field::kEncoderTokens, at::zeros({b, run.training.seq_length}, ids));
+    batch.set(Field::kEncoderPadding, at::zeros({b, run.training.seq_length}, ids.dtype(at::kBool)));
   }
   if (run.model.bidirectional) {
-    batch.set("padding", at::zeros({b, s}, ids.dtype(at::kBool)));
-    if (run.model.num_tokentypes > 0) batch.set("token_types", at::zeros({b, s}, ids));
-    if (run.model.bert_binary_head) batch.set("swapped", at::zeros({b}, ids));
+    batch.set(Field::kPadding, at::zeros({b, s}, ids.dtype(at::kBool)));
+    if (run.model.num_tokentypes > 0) batch.set(Field::kTokenTypes, at::zeros({b, s}, ids));
+    if (run.model.bert_binary_head) batch.set(Field::kSwapped, at::zeros({b}, ids));
   }
   if (run.data.reset_attention_mask)
-    batch.set("attention_mask", at::zeros({b, 1, s, s}, ids.dtype(at::kBool)));
+    batch.set(Field::kAttentionMask, at::zeros({b, 1, s, s}, ids.dtype(at::kBool)));
   if (run.training.calculate_per_token_loss) put_mtp_per_token(batch, run.model.mtp_num_layers);
   batch = context_shard(std::move(batch), 0, run.parallel.context_parallel_size, run.model.mtp_num_layers);
   if (given.parallel.hybrid_context_parallel)

@@ -20,7 +20,8 @@ pipeline::Activation activation_of(const config::Run& run, const std::vector<lay
   return [states, b = run.training.micro_batch_size, s = run.training.seq_length / part.ranks(),
           parts = part.parts, h = run.model.hidden_size](const tensor::Batch& batch, int chunk,
                                                          bool training) -> std::vector<std::int64_t> {
-    const at::Tensor tokens = batch.find("tokens"), encoder = batch.find("encoder_tokens");
+    const at::Tensor tokens = batch.find(tensor::Field::kTokens),
+                     encoder = batch.find(tensor::Field::kEncoderTokens);
     const std::int64_t all = training ? states[static_cast<std::size_t>(chunk)] : 1;
     if (!tokens.defined()) return {all * s, b, h};
     const std::int64_t rows = (tokens.size(1) + (encoder.defined() ? encoder.size(1) : 0)) / parts;

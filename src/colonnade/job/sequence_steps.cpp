@@ -14,6 +14,8 @@
 namespace colonnade::job {
 namespace {
 
+using tensor::Field;
+
 data::HostBatch sample(const data::Batches& batches, std::int64_t number) {
   return batches.get(std::array{number}, data::AttentionMasks::kOmitted);
 }
@@ -41,8 +43,7 @@ std::vector<double> mtp_counts(const data::HostBatch& sample, std::int64_t depth
   if (depths == 0) return counts;
   tensor::Batch full = to_batch(sample);
   put_mtp_per_token(full, depths);
-  for (std::int64_t k = 1; k <= depths; ++k)
-    counts.push_back(full.at(layers::MtpTargets::count_key(k)).item<double>());
+  for (std::int64_t k = 1; k <= depths; ++k) counts.push_back(full.at({Field::kLossCount, k}).item<double>());
   return counts;
 }
 
@@ -104,7 +105,7 @@ tensor::Batch sequence_batch(MicrobatchShard sequence, int parts) {
   const std::int64_t depths = std::ssize(sequence.mtp_counts);
   layers::MtpTargets::add_to_batch(full, depths);
   for (std::int64_t k = 1; k <= depths; ++k)
-    full.set(layers::MtpTargets::count_key(k),
+    full.set({Field::kLossCount, k},
              at::full({}, sequence.mtp_counts[static_cast<std::size_t>(k - 1)], at::kFloat));
   tensor::Batch batch = context_shard(std::move(full), sequence.rank, sequence.ranks, depths);
   batch.set_share(share);

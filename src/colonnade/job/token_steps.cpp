@@ -11,6 +11,8 @@
 namespace colonnade::job {
 namespace {
 
+using tensor::Field;
+
 /// A tensor that takes over the vector's memory.
 template <typename T>
 at::Tensor tensor_of(std::vector<T> values, at::IntArrayRef shape, at::ScalarType type) {
@@ -52,49 +54,51 @@ tensor::Batch to_batch(data::HostBatch host) {
   const std::int64_t b = host.micro_batch;
   const std::int64_t s = host.seq;
   tensor::Batch batch;
-  batch.set("tokens", tensor_of(std::move(host.tokens), {b, s}, at::kLong));
-  batch.set("labels", tensor_of(std::move(host.labels), {b, s}, at::kLong));
-  batch.set("loss_mask", host.loss_mask.empty() ? at::ones({b, s}, at::kFloat)
-                                                : tensor_of(std::move(host.loss_mask), {b, s}, at::kFloat));
-  batch.set("samples", tensor_of(std::move(host.samples), {b}, at::kLong));
+  batch.set(Field::kTokens, tensor_of(std::move(host.tokens), {b, s}, at::kLong));
+  batch.set(Field::kLabels, tensor_of(std::move(host.labels), {b, s}, at::kLong));
+  batch.set(Field::kLossMask, host.loss_mask.empty()
+                                  ? at::ones({b, s}, at::kFloat)
+                                  : tensor_of(std::move(host.loss_mask), {b, s}, at::kFloat));
+  batch.set(Field::kSamples, tensor_of(std::move(host.samples), {b}, at::kLong));
   if (!host.position_ids.empty())
-    batch.set("position_ids", tensor_of(std::move(host.position_ids), {b, s}, at::kLong));
+    batch.set(Field::kPositionIds, tensor_of(std::move(host.position_ids), {b, s}, at::kLong));
   if (host.encoder_seq > 0) {
     const std::int64_t t = host.encoder_seq;
-    batch.set("encoder_tokens", tensor_of(std::move(host.encoder_tokens), {b, t}, at::kLong));
-    batch.set("encoder_padding", tensor_of(std::move(host.encoder_padding), {b, t}, at::kByte).to(at::kBool));
+    batch.set(Field::kEncoderTokens, tensor_of(std::move(host.encoder_tokens), {b, t}, at::kLong));
+    batch.set(Field::kEncoderPadding,
+              tensor_of(std::move(host.encoder_padding), {b, t}, at::kByte).to(at::kBool));
   }
   if (!host.token_types.empty())
-    batch.set("token_types", tensor_of(std::move(host.token_types), {b, s}, at::kLong));
+    batch.set(Field::kTokenTypes, tensor_of(std::move(host.token_types), {b, s}, at::kLong));
   if (!host.padding.empty())
-    batch.set("padding", tensor_of(std::move(host.padding), {b, s}, at::kByte).to(at::kBool));
-  if (!host.swapped.empty()) batch.set("swapped", tensor_of(std::move(host.swapped), {b}, at::kLong));
+    batch.set(Field::kPadding, tensor_of(std::move(host.padding), {b, s}, at::kByte).to(at::kBool));
+  if (!host.swapped.empty()) batch.set(Field::kSwapped, tensor_of(std::move(host.swapped), {b}, at::kLong));
   if (!host.attention_mask.empty())
-    batch.set("attention_mask",
+    batch.set(Field::kAttentionMask,
               tensor_of(std::move(host.attention_mask), {b, 1, s, s}, at::kByte).to(at::kBool));
   return batch;
 }
 
 void put_mtp_per_token(tensor::Batch& full, std::int64_t depths) {
   layers::MtpTargets::add_to_batch(full, depths);
-  const at::Tensor& mask = full.at("loss_mask");
+  const at::Tensor& mask = full.at(Field::kLossMask);
   for (std::int64_t k = 1; k <= depths; ++k) {
-    const std::string name = layers::MtpTargets::count_key(k);
-    full.set(name, full.at(name) * static_cast<double>(mask.numel()) / mask.sum().clamp_min(1));
+    const tensor::BatchKey count(Field::kLossCount, k);
+    full.set(count, full.at(count) * static_cast<double>(mask.numel()) / mask.sum().clamp_min(1));
   }
 }
 
 tensor::Batch context_shard(tensor::Batch full, int rank, int ranks, std::int64_t mtp_depths) {
   if (ranks == 1) return full;
-  const at::Tensor& tokens = full.at("tokens");
+  const at::Tensor& tokens = full.at(Field::kTokens);
   const std::int64_t s = tokens.size(1);
   const std::vector<layout::TokenSpan> chunks = layout::context_chunks(s, rank, ranks);
-  if (!full.find("position_ids").defined())
-    full.set("position_ids", at::arange(s, tokens.options()).expand(tokens.sizes()));
-  full.set("loss_count", full.at("loss_mask").sum());
-  std::vector<std::string> sharded = layers::MtpTargets::add_to_batch(full, mtp_depths);
-  sharded.insert(sharded.end(), {"tokens", "labels", "loss_mask", "position_ids"});
-  for (const std::string& key : sharded) {
+  if (!full.find(Field::kPositionIds).defined())
+    full.set(Field::kPositionIds, at::arange(s, tokens.options()).expand(tokens.sizes()));
+  full.set(Field::kLossCount, full.at(Field::kLossMask).sum());
+  layers::MtpTargets::add_to_batch(full, mtp_depths);
+  for (const tensor::BatchKey& key : full.keys()) {
+    if (!key.is_sequence_sharded()) continue;
     const at::Tensor& rows = full.at(key);
     std::vector<at::Tensor> local;
     for (const layout::TokenSpan& chunk : chunks) local.push_back(rows.narrow(1, chunk.begin, chunk.length));
@@ -104,12 +108,12 @@ tensor::Batch context_shard(tensor::Batch full, int rank, int ranks, std::int64_
 }
 
 pipeline::Loss token_loss(const at::Tensor& output, const tensor::Batch& batch, bool per_token) {
-  const at::Tensor& mask = batch.at("loss_mask");
+  const at::Tensor& mask = batch.at(Field::kLossMask);
   const std::int64_t tokens = mask.size(1);
   const at::Tensor sum = (output.narrow(1, 0, tokens) * mask).sum();
   const at::Tensor count = mask.sum();
   pipeline::Loss loss;
-  const at::Tensor full_count = batch.find("loss_count");
+  const at::Tensor full_count = batch.find(Field::kLossCount);
   loss.value = per_token ? sum : sum / (full_count.defined() ? full_count : count).clamp_min(1);
   loss.report["lm_loss"] = pipeline::metric_sum(sum, count);
   if (output.size(1) == tokens) return loss;

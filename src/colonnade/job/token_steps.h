@@ -11,9 +11,8 @@
 
 namespace colonnade::job {
 
-/// A host batch as named tensors on the CPU: tokens, labels, loss_mask, position_ids, samples and, where the
-/// data has them, attention_mask, encoder_tokens, encoder_padding, token_types, padding and swapped. Default
-/// positions 0 .. s-1 are left out, as in the host batch.
+/// A host batch as tensors on the CPU: every field that the data has (tensor::Field). Default positions 0 ..
+/// s-1 are left out, as in the host batch; a missing loss mask becomes ones.
 tensor::Batch to_batch(data::HostBatch host);
 
 /// With --calculate-per-token-loss: writes the inputs of `depths` multi-token prediction depths into a full
@@ -23,10 +22,10 @@ tensor::Batch to_batch(data::HostBatch host);
 /// core/transformer/multi_token_prediction.py.
 void put_mtp_per_token(tensor::Batch& full, std::int64_t depths);
 
-/// A context-parallel rank's shard of a full micro-batch: its tokens of each row (layout::context_chunks)
-/// with their labels, loss mask and positions. The document mask stays unsharded. Adds `loss_count`, the sum
-/// of the full loss mask, and the inputs of `mtp_depths` multi-token prediction depths, whose tokens may lie
-/// on other ranks (layers::MtpTargets). With one rank the batch is returned unchanged.
+/// A context-parallel rank's shard of a full micro-batch: its tokens of each row (layout::context_chunks) in
+/// all fields that are sharded along the sequence (tensor::BatchKey::is_sequence_sharded). Adds the
+/// positions, the loss count, and the inputs of `mtp_depths` multi-token prediction depths, whose tokens may
+/// lie on other ranks (layers::MtpTargets). With one rank the batch is returned unchanged.
 tensor::Batch context_shard(tensor::Batch full, int rank, int ranks, std::int64_t mtp_depths = 0);
 
 /// Masked mean over the micro-batch: sum(loss * mask) / max(sum(mask), 1); with `per_token` the sum alone

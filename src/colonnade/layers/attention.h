@@ -18,7 +18,7 @@ namespace colonnade::layers {
 /// Attention mask and relative position bias of a layer; sliding windows and sinks come from the settings.
 struct MaskSpec {
   bool causal = true;
-  std::string mask = "attention_mask";  ///< batch key (CoreAttention::Args)
+  tensor::BatchKey mask = tensor::Field::kAttentionMask;  ///< batch key (CoreAttention::Args)
   RelativeBias bias = {};
 };
 

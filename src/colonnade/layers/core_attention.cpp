@@ -155,7 +155,7 @@ ops::DropoutKey CoreAttention::attention_dropout_key(const tensor::Pass& pass, s
                                                      std::int64_t first_head) const {
   const tensor::SequenceShare& share = pass.batch.share();
   return {.key = dropout_key_,
-          .samples = pass.batch.at("samples"),
+          .samples = pass.batch.at(tensor::Field::kSamples),
           .begin = share.begin,
           .sequence_length = share.ranks > 0 ? share.sample : length,
           .hidden_offset = first_head,
@@ -163,7 +163,7 @@ ops::DropoutKey CoreAttention::attention_dropout_key(const tensor::Pass& pass, s
 }
 
 at::Tensor positions_sb(const tensor::Pass& pass) {
-  const at::Tensor given = pass.batch.find("position_ids");
+  const at::Tensor given = pass.batch.find(tensor::Field::kPositionIds);
   return given.defined() ? given.t().contiguous() : at::Tensor();
 }
 

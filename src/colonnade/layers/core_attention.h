@@ -43,7 +43,7 @@ class CoreAttention {
     bool causal = true;
     /// Batch key of the mask, bool, true = masked: [b or 1, 1, s, t], or [b, t] for keys masked for every
     /// query.
-    std::string mask = "attention_mask";
+    tensor::BatchKey mask = tensor::Field::kAttentionMask;
     RelativeBias bias = {};
   };
   CoreAttention(const config::Model& model, const Context& context, const Args& args);
@@ -83,7 +83,7 @@ class CoreAttention {
 
   bool recompute_;  ///< attention is recomputed in the backward pass
   bool causal_;
-  std::string mask_;
+  tensor::BatchKey mask_;
   RelativeBias bias_;
   std::map<int, CpGroups> cp_groups_;
   std::string name_;

@@ -61,13 +61,13 @@ at::Tensor Embedding::embed(const at::Tensor& tokens, const at::Tensor& position
 }
 
 at::Tensor Embedding::forward(const tensor::Pass& pass) const {
-  at::Tensor x = embed(pass.batch.at("tokens"), pass.batch.find("position_ids"));
-  if (type_) x = x + replicated_rows(pass.batch.at("token_types"), *type_);
+  at::Tensor x = embed(pass.batch.at(tensor::Field::kTokens), pass.batch.find(tensor::Field::kPositionIds));
+  if (type_) x = x + replicated_rows(pass.batch.at(tensor::Field::kTokenTypes), *type_);
   return dropout_.drop(x, pass);
 }
 
 at::Tensor Embedding::forward_encoder(const tensor::Pass& pass) const {
-  return encoder_dropout_.drop(embed(pass.batch.at("encoder_tokens"), {}), pass);
+  return encoder_dropout_.drop(embed(pass.batch.at(tensor::Field::kEncoderTokens), {}), pass);
 }
 
 void Embedding::add_parameters(std::vector<tensor::Parameter*>& all) const {

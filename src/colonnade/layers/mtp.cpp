@@ -4,7 +4,6 @@
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/ones.h>
-#include <fmt/format.h>
 
 #include "colonnade/layers/embedding.h"
 #include "colonnade/layers/recompute.h"
@@ -12,6 +11,8 @@
 
 namespace colonnade::layers {
 namespace {
+
+using tensor::Field;
 
 /// x [b, s] shifted left by one, `fill` in the last column.
 at::Tensor shifted(const at::Tensor& x, double fill) {
@@ -21,17 +22,12 @@ at::Tensor shifted(const at::Tensor& x, double fill) {
 
 /// Document starts, bool [b, s]: token j is masked from j - 1 or, without a mask, has position id 0.
 at::Tensor starts_of(const tensor::Batch& batch) {
-  const at::Tensor mask = batch.find("attention_mask");
-  const at::Tensor positions = batch.find("position_ids");
+  const at::Tensor mask = batch.find(Field::kAttentionMask);
+  const at::Tensor positions = batch.find(Field::kPositionIds);
   if (!mask.defined()) return positions.defined() ? positions == 0 : at::Tensor();
   const at::Tensor masked_from_previous = mask.squeeze(1).diagonal(-1, 1, 2);
   return at::cat(
       {at::ones({masked_from_previous.size(0), 1}, masked_from_previous.options()), masked_from_previous}, 1);
-}
-
-/// Tensor that add_to_batch() wrote; undefined without one.
-at::Tensor stored_tensor(const tensor::Batch& batch, const char* kind, std::int64_t k) {
-  return batch.find(fmt::format("{}_ahead_{}", kind, k));
 }
 
 /// Targets of k + 1 from those of k.
@@ -52,13 +48,19 @@ MtpTargets next(const MtpTargets& ahead) {
 std::vector<MtpTargets> MtpTargets::all(const tensor::Batch& batch, std::int64_t depths) {
   std::vector<MtpTargets> all;
   if (depths == 0) return all;
-  MtpTargets current{batch.at("tokens"), batch.at("labels"), batch.at("loss_mask"), starts_of(batch), {}, {}};
+  MtpTargets current{batch.at(Field::kTokens),
+                     batch.at(Field::kLabels),
+                     batch.at(Field::kLossMask),
+                     starts_of(batch),
+                     {},
+                     {}};
   for (std::int64_t k = 1; k <= depths; ++k) {
-    const auto stored = [&](const char* kind) { return stored_tensor(batch, kind, k); };
-    current = stored("tokens").defined()
-                  ? MtpTargets{stored("tokens"),        stored("labels"), stored("loss_mask"), {}, {},
-                               batch.find(count_key(k))}
-                  : next(current);
+    const auto stored = [&](Field field) { return batch.find({field, k}); };
+    current = stored(Field::kTokens).defined() ? MtpTargets{.tokens = stored(Field::kTokens),
+                                                            .labels = stored(Field::kLabels),
+                                                            .mask = stored(Field::kLossMask),
+                                                            .count = stored(Field::kLossCount)}
+                                               : next(current);
     all.push_back(current);
   }
   return all;
@@ -66,28 +68,24 @@ std::vector<MtpTargets> MtpTargets::all(const tensor::Batch& batch, std::int64_t
 
 std::vector<at::Tensor> MtpTargets::all_tokens(const tensor::Batch& batch, std::int64_t depths) {
   std::vector<at::Tensor> all;
-  at::Tensor current = batch.at("tokens");
+  at::Tensor current = batch.at(Field::kTokens);
   for (std::int64_t k = 1; k <= depths; ++k) {
-    const at::Tensor stored = stored_tensor(batch, "tokens", k);
+    const at::Tensor stored = batch.find({Field::kTokens, k});
     all.push_back(current = stored.defined() ? stored : shifted(current, 0));
   }
   return all;
 }
 
-std::vector<std::string> MtpTargets::add_to_batch(tensor::Batch& whole, std::int64_t depths) {
-  std::vector<std::string> names;
+void MtpTargets::add_to_batch(tensor::Batch& whole, std::int64_t depths) {
   std::int64_t k = 0;
   for (const MtpTargets& ahead : all(whole, depths)) {
     ++k;
-    for (const auto& [kind, tensor] :
-         {std::pair{"tokens", ahead.tokens}, {"labels", ahead.labels}, {"loss_mask", ahead.mask}})
-      whole.set(names.emplace_back(fmt::format("{}_ahead_{}", kind, k)), tensor);
-    whole.set(count_key(k), ahead.count);
+    whole.set({Field::kTokens, k}, ahead.tokens);
+    whole.set({Field::kLabels, k}, ahead.labels);
+    whole.set({Field::kLossMask, k}, ahead.mask);
+    whole.set({Field::kLossCount, k}, ahead.count);
   }
-  return names;
 }
-
-std::string MtpTargets::count_key(std::int64_t k) { return fmt::format("loss_count_ahead_{}", k); }
 
 MtpLayer::MtpLayer(const layout::MtpLayerParams& params, const config::Model& model, const Context& context,
                    std::shared_ptr<const ops::RotaryTable> rotary, std::int64_t layer)

@@ -20,11 +20,9 @@ struct MtpTargets {
   static std::vector<MtpTargets> all(const tensor::Batch& batch, std::int64_t depths);
   /// Shifted tokens only.
   static std::vector<at::Tensor> all_tokens(const tensor::Batch& batch, std::int64_t depths);
-  /// Writes the targets into a batch of full sequences before it is sharded along the sequence; all() finds
-  /// them there. Returns the keys of the tensors to shard.
-  static std::vector<std::string> add_to_batch(tensor::Batch& whole, std::int64_t depths);
-  /// Batch key of the k-th count.
-  static std::string count_key(std::int64_t k);
+  /// Writes the targets of depth k under the keys {field, k} (tensor::BatchKey) into a batch of full
+  /// sequences before it is sharded along the sequence; all() finds them there.
+  static void add_to_batch(tensor::Batch& whole, std::int64_t depths);
 };
 
 /// x = W [norm(embedding of tokens), norm(hidden)]; y = norm(layer(x)). The projection is replicated over tp

@@ -13,7 +13,7 @@ ops::DropoutKey dropout_key(std::uint64_t stream, const LocalRows& rows, const a
                             const tensor::Pass& pass) {
   ops::DropoutKey key;
   key.key = stream;
-  key.samples = pass.batch.at("samples");
+  key.samples = pass.batch.at(tensor::Field::kSamples);
   key.begin = pass.batch.share().begin;
   const layout::SequenceShard part = rows.sequence_part(pass.batch);
   const std::vector<layout::TokenSpan> chunks = part.chunks(part.ranks() * x.size(0));

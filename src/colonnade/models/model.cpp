@@ -91,7 +91,8 @@ class Builder {
   std::unique_ptr<tensor::Block> layer(std::int64_t number) {
     if (model_.has_encoder()) return encoder_decoder_layer(number);
     const layers::MaskSpec mask_spec =
-        model_.bidirectional ? layers::MaskSpec{.causal = false, .mask = "padding"} : layers::MaskSpec{};
+        model_.bidirectional ? layers::MaskSpec{.causal = false, .mask = tensor::Field::kPadding}
+                             : layers::MaskSpec{};
     return std::make_unique<layers::TransformerLayer>(layout::layer_params(model_, parallel_, number), model_,
                                                       context_, rotary_.of(model_, number), number,
                                                       mask_spec);

@@ -1,31 +1,7 @@
 // See block.h.
 #include "colonnade/tensor/block.h"
 
-#include "colonnade/base/error.h"
-
 namespace colonnade::tensor {
-
-const at::Tensor& Batch::at(const std::string& key) const {
-  const auto found = tensors_.find(key);
-  std::vector<std::string> keys;
-  for (const auto& [name, tensor] : tensors_) keys.push_back(name);
-  COL_CHECK(found != tensors_.end(),
-            "batch must contain '{}', which a block reads; got {}; add it in the data step", key,
-            fmt::join(keys, ", "));
-  return found->second;
-}
-
-at::Tensor Batch::find(const std::string& key) const {
-  const auto found = tensors_.find(key);
-  return found == tensors_.end() ? at::Tensor() : found->second;
-}
-
-Batch Batch::to(at::Device device) const {
-  Batch moved;
-  moved.set_share(share_);
-  for (const auto& [name, tensor] : tensors_) moved.set(name, tensor.defined() ? tensor.to(device) : tensor);
-  return moved;
-}
 
 at::Tensor Stage::forward(at::Tensor x, const Pass& pass) const {
   for (const auto& block : blocks) {

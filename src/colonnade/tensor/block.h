@@ -6,49 +6,14 @@
 
 #include <cstdint>
 #include <functional>
-#include <map>
 #include <memory>
-#include <string>
 #include <vector>
 
+#include "colonnade/tensor/batch.h"
 #include "colonnade/tensor/metric_sum.h"
 #include "colonnade/tensor/parameter.h"
 
 namespace colonnade::tensor {
-
-/// Part of a sample that a one-sequence batch holds when the number of ranks per sequence depends on its
-/// length
-/// (--hybrid-context-parallel).
-struct SequenceShare {
-  int ranks = 0;            ///< ranks that share the sequence; 0: static context parallelism, full samples
-  std::int64_t tokens = 0;  ///< tokens of the sequence; padding follows and is not counted
-  std::int64_t begin = 0;   ///< position of its first token in the sample
-  std::int64_t sample = 1;  ///< tokens of the sample
-};
-
-/// One micro-batch of named tensors, on the device by the time a block reads it. GPT models read `tokens` [b,
-/// s], `position_ids` [b, s] (optional), `labels` [b, s], `loss_mask` [b, s], `samples` [b] (global sample
-/// indices). With context parallelism s is the number of local tokens, `position_ids` is required, and
-/// `attention_mask` [b, 1, S, S] covers full sequences.
-class Batch {
- public:
-  Batch() = default;
-  explicit Batch(std::map<std::string, at::Tensor> tensors) : tensors_(std::move(tensors)) {}
-  /// Throws an Error that lists the existing keys.
-  [[nodiscard]] const at::Tensor& at(const std::string& key) const;
-  /// Undefined if the key is missing.
-  [[nodiscard]] at::Tensor find(const std::string& key) const;
-  void set(const std::string& key, at::Tensor tensor) { tensors_[key] = std::move(tensor); }
-  /// Set only with hybrid context parallelism (layers::ContextParallelGroups::by_size).
-  [[nodiscard]] const SequenceShare& share() const { return share_; }
-  void set_share(const SequenceShare& share) { share_ = share; }
-  /// A copy with every tensor on `device`; tensors already there are shared.
-  [[nodiscard]] Batch to(at::Device device) const;
-
- private:
-  std::map<std::string, at::Tensor> tensors_;
-  SequenceShare share_;
-};
 
 /// Output of the last block.
 enum class Output : std::uint8_t { kLoss, kLogits };

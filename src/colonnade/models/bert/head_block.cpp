@@ -36,8 +36,8 @@ at::Tensor HeadBlock::sentence_order_loss(const at::Tensor& h, const tensor::Pas
   const at::Tensor first = layers::first_token(h, tp_, sequence_parallel_);
   const at::Tensor logits = binary_->head.forward(binary_->pooler.forward(first).tanh());
   const bool wide = logits.scalar_type() == at::kDouble;
-  return at::cross_entropy_loss(wide ? logits : logits.to(at::kFloat), pass.batch.at("swapped"), {},
-                                at::Reduction::None);
+  return at::cross_entropy_loss(wide ? logits : logits.to(at::kFloat), pass.batch.at(tensor::Field::kSwapped),
+                                {}, at::Reduction::None);
 }
 
 at::Tensor HeadBlock::forward(const at::Tensor& x, const tensor::Pass& pass) {
@@ -46,8 +46,8 @@ at::Tensor HeadBlock::forward(const at::Tensor& x, const tensor::Pass& pass) {
   if (pass.output == tensor::Output::kLogits)
     return layers::vocab_logits(mlm_transform(h), output, tp_, sequence_parallel_);
   const at::Tensor order = binary_ ? sentence_order_loss(h, pass) : at::Tensor();
-  const at::Tensor losses =
-      layers::vocab_loss(mlm_transform(h), output, pass.batch.at("labels"), tp_, sequence_parallel_);
+  const at::Tensor losses = layers::vocab_loss(
+      mlm_transform(h), output, pass.batch.at(tensor::Field::kLabels), tp_, sequence_parallel_);
   return binary_ ? at::cat({losses, order.unsqueeze(1)}, 1) : losses;
 }
 

@@ -49,7 +49,7 @@ at::Tensor HeadBlock::forward(const at::Tensor& x, const tensor::Pass& pass) {
   at::Tensor state = scaled(states[0]);
   for (std::size_t i = 0; i < targets.size(); ++i)
     state = with_mtp_loss(state, states[i + 1], targets[i], i + 1, pass);
-  return layers::vocab_loss(state, output(), pass.batch.at("labels"), tp_, sequence_parallel_);
+  return layers::vocab_loss(state, output(), pass.batch.at(tensor::Field::kLabels), tp_, sequence_parallel_);
 }
 
 std::vector<at::Tensor> HeadBlock::states_of(const at::Tensor& x, std::int64_t mtp_depths,

@@ -11,7 +11,7 @@ namespace {
 /// Encoder and decoder rows of an activation.
 struct PackedSequences {
   PackedSequences(const at::Tensor& x, const tensor::Pass& pass, int shards) {
-    const std::int64_t rows = pass.batch.at("encoder_tokens").size(1) / shards;
+    const std::int64_t rows = pass.batch.at(tensor::Field::kEncoderTokens).size(1) / shards;
     encoder = x.narrow(0, 0, rows);
     decoder = x.narrow(0, rows, x.size(0) - rows);
   }
@@ -40,7 +40,7 @@ LayerBlock::LayerBlock(const config::Model& model, const config::Parallel& paral
       table_(bias_table.table),
       layer_(layout::layer_params(model, parallel, layer), model, context, std::move(rotary), layer,
              {.causal = !in_encoder_,
-              .mask = in_encoder_ ? "encoder_padding" : "attention_mask",
+              .mask = in_encoder_ ? tensor::Field::kEncoderPadding : tensor::Field::kAttentionMask,
               .bias = {bias_table.table,
                        {.buckets = model.relative_attention_num_buckets,
                         .max_distance = model.relative_attention_max_distance,

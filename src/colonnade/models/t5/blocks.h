@@ -17,7 +17,7 @@ namespace colonnade::models::t5 {
 /// may begin at any layer, and one embedding table in the first stage serves both sequences. The price:
 /// decoder rows pass through the encoder's stages, and every layer copies the rows that it does not update.
 
-/// Concatenated embeddings of both sequences: `encoder_tokens` [b, t] and `tokens` [b, s].
+/// Concatenated embeddings of both sequences, kEncoderTokens [b, t] and kTokens [b, s].
 class EmbeddingBlock final : public gpt::EmbeddingBlock {
  public:
   using gpt::EmbeddingBlock::EmbeddingBlock;
