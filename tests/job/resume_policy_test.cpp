@@ -156,6 +156,11 @@ TEST(ResumePolicy, PermittedChangesAreReported) {
               ElementsAre(HasSubstr("--data-path: was /a /b in the checkpoint and is /a now"),
                           HasSubstr("--params-dtype: was fp32 in the checkpoint and is bf16 now"),
                           HasSubstr("--clip-grad: was 0.5 in the checkpoint and is 0.25 now")));
+  EXPECT_THAT(
+      changed_settings(run_of("--adam-eps 1e-6 --clip-grad 0.5 --apply-wd-to-qk-layernorm"), state_of("")),
+      ElementsAre("--clip-grad: was 1 in the checkpoint and is 0.5 now: steps differ",
+                  "--adam-eps: was 1e-08 in the checkpoint and is 1e-06 now: steps differ",
+                  "--apply-wd-to-qk-layernorm: was false in the checkpoint and is true now: steps differ"));
   EXPECT_THAT(changed_settings(run_of("--apply-query-key-layer-scaling"), state_of("")),
               ElementsAre(HasSubstr("true now: scores are rounded differently")));
   EXPECT_THAT(

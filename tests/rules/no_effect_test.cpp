@@ -62,6 +62,7 @@ TEST(NoEffectNotes, SettingsWithoutPrerequisite) {
        "--rotary-base has no effect without --position-embedding-type rope; got 500000"},
       {{"--optimizer", "sgd", "--adam-beta2", "0.95"},
        "--adam-beta2 has no effect without --optimizer adam; got 0.95"},
+      {{"--sgd-momentum", "0.5"}, "--sgd-momentum has no effect without --optimizer sgd; got 0.5"},
       {{"--lr-wsd-decay-style", "minus_sqrt"},
        "--lr-wsd-decay-style has no effect without --lr-decay-style WSD; got minus_sqrt"},
       {{"--apply-wd-to-qk-layernorm"},
@@ -83,6 +84,17 @@ TEST(NoEffectNotes, SettingsWithoutPrerequisite) {
     EXPECT_THAT(problems_and_notes(all).first, IsEmpty()) << note;
     EXPECT_THAT(problems_and_notes(all).second, ElementsAre(note));
   }
+}
+
+TEST(NoEffectNotes, SettingsOfOtherOptimizersFollowThoseOfTheModel) {
+  EXPECT_THAT(
+      problems_and_notes({"--mock-data", "--optimizer", "sgd", "--adam-beta1", "0.8", "--adam-eps", "1e-6",
+                          "--sgd-momentum", "0.5", "--lr-warmup-init", "1e-5", "--apply-wd-to-qk-layernorm"})
+          .second,
+      ElementsAre("--apply-wd-to-qk-layernorm has no effect without --qk-layernorm; got true",
+                  "--adam-beta1 has no effect without --optimizer adam; got 0.8",
+                  "--adam-eps has no effect without --optimizer adam; got 1e-06",
+                  "--lr-warmup-init has no effect without --lr-warmup-iters; got 1e-05"));
 }
 
 TEST(NoEffectNotes, NoNoteForAFileSettingDisabledByTheCommandLine) {

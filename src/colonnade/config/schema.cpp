@@ -6,6 +6,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/config/access.h"
+#include "colonnade/config/optimizers.h"
 #include "colonnade/config/spelling.h"
 
 namespace colonnade::config {
@@ -122,7 +123,11 @@ const Names& enum_names<ParamsDtype>() {
 }
 template <>
 const Names& enum_names<OptimizerKind>() {
-  static const Names names{"adam", "sgd"};
+  static const Names names = [] {
+    Names all;
+    for (const OptimizerTraits& traits : optimizers()) all.emplace_back(traits.name);
+    return all;
+  }();
   return names;
 }
 template <>

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <set>
 
+#include "colonnade/config/optimizers.h"
 #include "colonnade/cost/flat_layout.h"
 #include "colonnade/cost/memory.h"
 #include "colonnade/layout/buckets.h"
@@ -26,9 +27,8 @@ int num_units(const config::Run& run, const layout::StageBlocks& stage) {
 /// Bytes of optimizer state per updated element.
 std::int64_t optimizer_bytes(const config::Run& run) {
   const bool main_copy = run.model.params_dtype != config::ParamsDtype::kFloat32;
-  const bool adam = run.optimizer.optimizer == config::OptimizerKind::kAdam;
-  const std::int64_t moments = adam ? 2 : run.optimizer.sgd_momentum != 0 ? 1 : 0;
-  return kFp32 * (moments + (main_copy ? 1 : 0));
+  const auto states = config::optimizer_states(run.optimizer.optimizer, run.optimizer);
+  return kFp32 * (std::ssize(states) + (main_copy ? 1 : 0));
 }
 
 /// Cosines and sines of the rotary embeddings, for each base that a layer of these stages uses.

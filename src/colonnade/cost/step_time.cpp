@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "colonnade/base/error.h"
+#include "colonnade/config/optimizers.h"
 #include "colonnade/cost/activations.h"
 #include "colonnade/cost/flops.h"
 #include "colonnade/cost/memory.h"
@@ -262,7 +263,7 @@ class Estimator {
   }
 
   /// Optimizer step of the rank with most elements: gradients read for the norm and for the update and
-  /// zeroed, main parameters and moments read and written, parameters written.
+  /// zeroed, main parameters and states read and written, parameters written.
   [[nodiscard]] double optimizer_seconds() const {
     const bool sharded = sharding_ >= layout::Sharding::kOptimizer;
     double most = 0, updated = 0;
@@ -273,9 +274,9 @@ class Estimator {
       updated =
           std::max(updated, sharded ? held.dense / parts.dense + held.expert / parts.expert : held.all());
     }
-    const bool adam = run_.optimizer.optimizer == config::OptimizerKind::kAdam;
+    const auto states = static_cast<double>(config::traits_of(run_.optimizer.optimizer).states.size());
     const double copied = in_fp32(run_.model) ? 0 : element_;  // fp32: the main parameters are the model's
-    const double per_element = 2 * kFp32 + 2 * kFp32 + (adam ? 4 : 2) * kFp32 + copied;
+    const double per_element = 2 * kFp32 + 2 * kFp32 + 2 * states * kFp32 + copied;
     const double zeroed = (shards_gradients() ? updated : most) * kFp32;
     return (updated * per_element + zeroed) / (hw_.memory_bandwidth * hw_.memory_share);
   }

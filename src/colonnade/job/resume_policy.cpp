@@ -11,6 +11,7 @@
 #include "colonnade/chat_template/chat_template.h"
 #include "colonnade/checkpoint/checksum.h"
 #include "colonnade/config/data_flags.h"
+#include "colonnade/config/optimizers.h"
 #include "colonnade/config/parse.h"
 #include "colonnade/config/schema.h"
 #include "colonnade/data/split.h"
@@ -62,9 +63,6 @@ constexpr ResumedSetting kResumed[] = {
     {"chat_template", "the format of messages"},
     {"calculate_per_token_loss", "the weight of a token's loss"},
     {"optimizer", "the meaning of its states", true},
-    {"adam_beta1", "the moments", true},
-    {"adam_beta2", "the moments", true},
-    {"sgd_momentum", "the momentum", true},
     {"loss_scale_window", "how the loss scale is updated", true, true},
     {"hysteresis", "how the loss scale is updated", true, true},
     {"min_loss_scale", "how the loss scale is updated", true, true},
@@ -72,6 +70,15 @@ constexpr ResumedSetting kResumed[] = {
     {.key = "hidden_dropout", .decides = "dropout", .may_change = true},
     {.key = "attention_dropout", .decides = "dropout", .may_change = true},
 };
+
+/// kResumed with the settings of optimizers that decide about saved states.
+std::vector<ResumedSetting> resumed_settings() {
+  std::vector<ResumedSetting> rows(std::begin(kResumed), std::end(kResumed));
+  auto next = std::next(std::ranges::find(rows, "optimizer", &ResumedSetting::key));
+  for (const config::OptimizerSetting& s : config::optimizer_settings())
+    if (!s.decides.empty()) next = std::next(rows.insert(next, ResumedSetting{s.key, s.decides, true}));
+  return rows;
+}
 
 bool must_stay(const ResumedSetting& row, const config::Run& run) {
   return !row.may_change && (row.applies == nullptr || row.applies(run));
@@ -119,7 +126,6 @@ constexpr ChangeableSetting kChangeable[] = {
     {"reset_attention_mask", "losses are not comparable"},
     {"eod_mask_loss", "losses are not comparable"},
     {"clip_grad", "steps differ"},
-    {"adam_eps", "steps differ"},
     {"apply_wd_to_qk_layernorm", "steps differ"},
     {.key = "micro_batch_size",
      .effect = "loss weights of tokens change: each micro-batch is averaged over its loss tokens",
@@ -129,6 +135,15 @@ constexpr ChangeableSetting kChangeable[] = {
     {.key = "hysteresis", .effect = "the loss scale is updated differently", .applies = has_fp16},
     {.key = "min_loss_scale", .effect = "the loss scale is updated differently", .applies = has_fp16},
 };
+
+/// kChangeable with the settings of optimizers that decide about single steps only.
+std::vector<ChangeableSetting> changeable_settings() {
+  std::vector<ChangeableSetting> rows(std::begin(kChangeable), std::end(kChangeable));
+  auto next = std::next(std::ranges::find(rows, "clip_grad", &ChangeableSetting::key));
+  for (const config::OptimizerSetting& s : config::optimizer_settings())
+    if (s.decides.empty()) next = std::next(rows.insert(next, ChangeableSetting{s.key, "steps differ"}));
+  return rows;
+}
 
 /// The settings in a checkpoint's state; empty for a Hugging Face folder.
 json saved_settings(const json& state) {
@@ -224,7 +239,7 @@ void resume_tokenizer(config::Run& run, const json& settings, const std::string&
 void resume_settings(config::Run& run, const json& state, const std::string& source,
                      std::vector<std::string>& faults) {
   const json settings = saved_settings(state);
-  for (const ResumedSetting& row : kResumed) {
+  for (const ResumedSetting& row : resumed_settings()) {
     const std::string key(row.key);
     if (!settings.contains(key) || (row.of_optimizer && run.checkpoint.no_load_optim)) continue;
     const auto was = settings.at(key).get<std::string>();
@@ -256,7 +271,7 @@ std::vector<std::string> changed_settings(const config::Run& run, const json& st
   const json settings = saved_settings(state);
   const config::Run now = with_absolute_paths(run);
   std::vector<std::string> changes;
-  for (const ChangeableSetting& row : kChangeable) {
+  for (const ChangeableSetting& row : changeable_settings()) {
     const std::string key(row.key);
     if (!settings.contains(key) || (row.applies != nullptr && !row.applies(run))) continue;
     const config::Setting& s = config::setting(key);

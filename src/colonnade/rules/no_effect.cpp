@@ -6,6 +6,7 @@
 #include <bit>
 
 #include "colonnade/config/data_flags.h"
+#include "colonnade/config/optimizers.h"
 #include "colonnade/config/parse.h"
 #include "colonnade/config/schema.h"
 #include "colonnade/layout/buckets.h"
@@ -58,7 +59,8 @@ bool has_context_parallel(const Run& r) {
   return r.parallel.context_parallel_size > 1 || r.parallel.hybrid_context_parallel;
 }
 
-constexpr Prerequisite kPrerequisites[] = {
+/// Of model and data; the notes list them before the settings of optimizers.
+constexpr Prerequisite kModelPrerequisites[] = {
     {{"rope_scaling_factor", "rope_low_freq_factor", "rope_high_freq_factor",
       "rope_original_max_position_embeddings"},
      "use_rope_scaling",
@@ -114,14 +116,10 @@ constexpr Prerequisite kPrerequisites[] = {
      [](const Run& r) {
        return r.model.qk_layernorm && (!r.model.latent.enabled || r.model.latent.q_lora_rank > 0);
      }},
-    {{"adam_beta1", "adam_beta2", "adam_eps"},
-     "optimizer",
-     "--optimizer adam",
-     [](const Run& r) { return r.optimizer.optimizer == config::OptimizerKind::kAdam; }},
-    {{"sgd_momentum"},
-     "optimizer",
-     "--optimizer sgd",
-     [](const Run& r) { return r.optimizer.optimizer == config::OptimizerKind::kSgd; }},
+};
+
+/// Of schedules, layout and data.
+constexpr Prerequisite kRunPrerequisites[] = {
     {{"lr_warmup_init"}, "lr_warmup_iters", "--lr-warmup-iters", has_warmup},
     {{"microbatch_group_size_per_virtual_pipeline_stage"},
      "num_virtual_stages_per_pipeline_rank",
@@ -187,6 +185,33 @@ constexpr Prerequisite kPrerequisites[] = {
      "--recompute-granularity selective",
      [](const Run& r) { return r.recompute.granularity == "selective"; }},
 };
+
+void add_without_prerequisite(const Run& run, std::span<const Prerequisite> table,
+                              std::vector<NoEffect>& found) {
+  for (const Prerequisite& required : table)
+    for (const config::Setting* s : without_effect(run, required))
+      found.push_back({s, fmt::format("has no effect without {}", required.text)});
+}
+
+/// Names of the optimizers that read the setting `key`: "adam or sgd".
+std::string readers_of(std::string_view key) {
+  std::vector<std::string_view> names;
+  for (const config::OptimizerTraits& traits : config::optimizers())
+    if (config::optimizer_reads(traits.kind, key)) names.push_back(traits.name);
+  return fmt::format("{}", fmt::join(names, " or "));
+}
+
+/// Adds given settings that only other optimizers read.
+void add_other_optimizers(const Run& run, std::vector<NoEffect>& found) {
+  constexpr const char* kChoice = "optimizer";
+  if (run.invalid_keys.contains(kChoice)) return;
+  for (const config::OptimizerSetting& read : config::optimizer_settings()) {
+    const config::Setting& s = config::setting(read.key);
+    if (!config::optimizer_reads(run.optimizer.optimizer, read.key) &&
+        is_given_without_effect(run, s, kChoice))
+      found.push_back({&s, fmt::format("has no effect without --{} {}", kChoice, readers_of(read.key))});
+  }
+}
 
 /// Settings that Megatron scripts often pass without effect.
 struct NoEffectCase {
@@ -405,9 +430,9 @@ void note_latent_yarn(const Run& run, std::vector<std::string>& notes) {
 
 std::vector<NoEffect> without_prerequisites(const Run& run) {
   std::vector<NoEffect> found;
-  for (const Prerequisite& required : kPrerequisites)
-    for (const config::Setting* s : without_effect(run, required))
-      found.push_back({s, fmt::format("has no effect without {}", required.text)});
+  add_without_prerequisite(run, kModelPrerequisites, found);
+  add_other_optimizers(run, found);
+  add_without_prerequisite(run, kRunPrerequisites, found);
   return found;
 }
 

@@ -1,6 +1,7 @@
 // Rules for training length, learning rate, weight decay and optimizer.
 #include <algorithm>
 
+#include "colonnade/config/optimizers.h"
 #include "colonnade/rules/table.h"
 
 namespace colonnade::rules {
@@ -209,7 +210,7 @@ Broken scheduler_source(const Run& r) {
 
 Broken betas(const Run& r) {
   const auto& o = r.optimizer;
-  if (o.optimizer != config::OptimizerKind::kAdam || (o.adam_beta1 < 1 && o.adam_beta2 < 1))
+  if (!config::optimizer_reads(o.optimizer, "adam_beta1") || (o.adam_beta1 < 1 && o.adam_beta2 < 1))
     return std::nullopt;
   return Finding{"--adam-beta1",
                  "and --adam-beta2 must be below 1",
@@ -220,7 +221,7 @@ Broken betas(const Run& r) {
 
 Broken adam_eps(const Run& r) {
   const auto& o = r.optimizer;
-  if (o.optimizer != config::OptimizerKind::kAdam || o.adam_eps > 0) return std::nullopt;
+  if (!config::optimizer_reads(o.optimizer, "adam_eps") || o.adam_eps > 0) return std::nullopt;
   return Finding{"--adam-eps", "must be above 0", text(o.adam_eps), {{"adam_eps", "1e-08"}}, ""};
 }
 

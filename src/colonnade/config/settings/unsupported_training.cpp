@@ -173,8 +173,10 @@ constexpr Flag kDataSources[] = {
 }  // namespace
 
 void add_unsupported_training(Table& t) {
-  t.unsupported("Muon optimizer", "remove it; --optimizer is adam or sgd", kMuon);
-  t.unsupported("Lion optimizer", "remove it; --optimizer is adam or sgd", kLion);
+  const std::string choose =
+      fmt::format("remove it; --optimizer is {}", fmt::join(enum_names<OptimizerKind>(), " or "));
+  t.unsupported("Muon optimizer", choose, kMuon);
+  t.unsupported("Lion optimizer", choose, kLion);
   t.unsupported("low-precision optimizer states or gradients",
                 "remove it; gradients, main parameters and states are fp32", kStateDtypes);
   t.unsupported("dump of the parameter groups", "remove it; biases and norms have no weight decay",
