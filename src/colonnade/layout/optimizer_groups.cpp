@@ -1,0 +1,51 @@
+// See optimizer_groups.h.
+#include "colonnade/layout/optimizer_groups.h"
+
+#include <fnmatch.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "colonnade/base/error.h"
+
+namespace colonnade::layout {
+namespace {
+
+bool has(ParamProperty property, const ParamSpec& spec) {
+  switch (property) {
+    case ParamProperty::kWeightDecay:
+      return spec.weight_decay;
+    case ParamProperty::kOneDimensional:
+      return spec.shape.size() == 1;
+    case ParamProperty::kAny:
+      break;
+  }
+  return true;
+}
+
+}  // namespace
+
+bool matches(const OptimizerGroup& group, const ParamSpec& spec) {
+  return has(group.property, spec) && ::fnmatch(group.names.c_str(), spec.name.c_str(), 0) == 0;
+}
+
+std::vector<OptimizerGroup> optimizer_groups(const config::Optimizer& settings,
+                                             std::vector<OptimizerGroup> overrides) {
+  std::vector<OptimizerGroup> groups = std::move(overrides);
+  groups.push_back({.property = ParamProperty::kWeightDecay});
+  if (settings.apply_wd_to_qk_layernorm)
+    for (const char* norm : {"*.q_layernorm.weight", "*.k_layernorm.weight"})
+      groups.push_back({.names = norm});
+  groups.push_back({.weight_decay_multiplier = 0});
+  return groups;
+}
+
+std::size_t first_match(const std::vector<OptimizerGroup>& groups, const ParamSpec& spec) {
+  const auto found =
+      std::ranges::find_if(groups, [&](const OptimizerGroup& group) { return matches(group, spec); });
+  COL_CHECK(found != groups.end(), "{} must match one of the optimizer groups; got {}, none of which matches",
+            spec.name, groups.size());
+  return static_cast<std::size_t>(found - groups.begin());
+}
+
+}  // namespace colonnade::layout

@@ -1,0 +1,48 @@
+// Parameter groups of the optimizer: which optimizer updates a parameter, with which multipliers, or none.
+// ParamGroup (dense, expert) is another thing: the mesh axes of a parameter. Source: param_groups of
+// torch.optim.Optimizer; Megatron's core/optimizer (_get_param_groups).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "colonnade/config/training.h"
+#include "colonnade/layout/param.h"
+
+namespace colonnade::layout {
+
+enum class ParamProperty : std::uint8_t {
+  kAny,
+  kWeightDecay,     ///< ParamSpec::weight_decay: neither a bias nor a norm
+  kOneDimensional,  ///< of the global shape
+};
+
+/// Parameters whose name matches `names` and which have `property`. The update of such a parameter uses
+/// lr_multiplier x learning rate and weight_decay_multiplier x weight decay of the step.
+struct OptimizerGroup {
+  std::string names = "*";  ///< glob over global names (fnmatch(3)): `*` matches any characters, also dots
+  ParamProperty property = ParamProperty::kAny;
+  std::optional<config::OptimizerKind> optimizer = {};  ///< unset: --optimizer
+  double lr_multiplier = 1;
+  double weight_decay_multiplier = 1;
+  /// Its values stay: no main copy, no states, no update, and its gradient does not count in the norm.
+  bool frozen = false;
+
+  friend bool operator==(const OptimizerGroup&, const OptimizerGroup&) = default;
+};
+
+/// Whether the pattern of `group` matches a parameter.
+bool matches(const OptimizerGroup& group, const ParamSpec& spec);
+
+/// Groups in order: a parameter belongs to the first that matches it. The groups of the settings follow
+/// `overrides`; the last one matches every parameter. Weight decay applies to parameters with
+/// ParamSpec::weight_decay and, with --apply-wd-to-qk-layernorm, to query and key norms.
+std::vector<OptimizerGroup> optimizer_groups(const config::Optimizer& settings,
+                                             std::vector<OptimizerGroup> overrides = {});
+
+/// Index of the first of `groups` that matches `spec`.
+std::size_t first_match(const std::vector<OptimizerGroup>& groups, const ParamSpec& spec);
+
+}  // namespace colonnade::layout

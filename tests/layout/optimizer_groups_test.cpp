@@ -1,0 +1,66 @@
+// Every parameter belongs to the first optimizer group whose pattern matches it.
+#include "colonnade/layout/optimizer_groups.h"
+
+#include <gtest/gtest.h>
+
+#include "colonnade/base/error.h"
+
+namespace colonnade::layout {
+namespace {
+
+ParamSpec matrix(const char* name) { return {.name = name, .shape = {4, 3}}; }
+ParamSpec vector(const char* name) { return {.name = name, .shape = {4}, .weight_decay = false}; }
+
+TEST(OptimizerGroups, PatternIsAGlobOverTheGlobalName) {
+  const ParamSpec spec = matrix("decoder.layers.3.mlp.linear_fc1.weight");
+  for (const char* names : {"*", "decoder.*", "*.mlp.*", "decoder.layers.[0-3].*", "*.weight",
+                            "decoder.layers.?.mlp.linear_fc1.weight"})
+    EXPECT_TRUE(matches({.names = names}, spec)) << names;
+  for (const char* names : {"", "decoder", "mlp.*", "*.bias", "decoder.layers.[0-2].*", "*.linear_fc2.*"})
+    EXPECT_FALSE(matches({.names = names}, spec)) << names;
+}
+
+TEST(OptimizerGroups, PropertyRestrictsThePattern) {
+  EXPECT_TRUE(matches({.property = ParamProperty::kWeightDecay}, matrix("a")));
+  EXPECT_FALSE(matches({.property = ParamProperty::kWeightDecay}, vector("a")));
+  EXPECT_TRUE(matches({.property = ParamProperty::kOneDimensional}, vector("a")));
+  EXPECT_FALSE(matches({.property = ParamProperty::kOneDimensional}, matrix("a")));
+  EXPECT_FALSE(matches({.names = "b", .property = ParamProperty::kOneDimensional}, vector("a")));
+}
+
+TEST(OptimizerGroups, BiasesAndNormsDoNotDecay) {
+  for (const bool qk : {false, true}) {
+    const auto groups = optimizer_groups({.apply_wd_to_qk_layernorm = qk});
+    const auto decay = [&](const ParamSpec& spec) {
+      return groups[first_match(groups, spec)].weight_decay_multiplier;
+    };
+    EXPECT_EQ(decay(matrix("embedding.word_embeddings.weight")), 1);
+    EXPECT_EQ(decay(vector("decoder.final_layernorm.weight")), 0);
+    EXPECT_EQ(decay(vector("decoder.layers.0.self_attention.q_layernorm.weight")), qk ? 1 : 0);
+    EXPECT_EQ(decay(vector("decoder.layers.0.self_attention.k_layernorm.weight")), qk ? 1 : 0);
+    EXPECT_EQ(decay(vector("decoder.layers.0.self_attention.k_layernorm.bias")), 0);
+    for (const OptimizerGroup& group : groups) {
+      EXPECT_FALSE(group.optimizer);
+      EXPECT_EQ(group.lr_multiplier, 1);
+      EXPECT_FALSE(group.frozen);
+    }
+  }
+}
+
+TEST(OptimizerGroups, FirstMatchWins) {
+  const auto groups = optimizer_groups({}, {{.names = "*.bias", .lr_multiplier = 2},
+                                            {.names = "decoder.*", .frozen = true},
+                                            {.names = "*", .property = ParamProperty::kOneDimensional}});
+  EXPECT_EQ(first_match(groups, vector("decoder.a.bias")), 0U);
+  EXPECT_EQ(first_match(groups, matrix("decoder.a.weight")), 1U);
+  EXPECT_EQ(first_match(groups, vector("norm.weight")), 2U);
+  EXPECT_EQ(first_match(groups, matrix("embedding.weight")), 3U);
+  EXPECT_EQ(groups[3], optimizer_groups({}).front());
+}
+
+TEST(OptimizerGroups, ParameterWithoutAGroupIsAnError) {
+  EXPECT_THROW(first_match({{.names = "b"}}, matrix("a")), Error);
+}
+
+}  // namespace
+}  // namespace colonnade::layout
