@@ -4,6 +4,7 @@
 
 #include <array>
 #include <mutex>
+#include <set>
 #include <span>
 
 #include "checkpoint/fixtures.h"
@@ -33,9 +34,10 @@ class State {
       put_flat(p->spec.name, *p, here.begin, here.values);
     }
     for (const optim::Segment& s : job.optimizer().segments()) {
-      put_flat("exp_avg." + s.parameter->spec.name, *s.parameter, s.begin, s.exp_avg);
-      if (s.exp_avg_sq.defined())
-        put_flat("exp_avg_sq." + s.parameter->spec.name, *s.parameter, s.begin, s.exp_avg_sq);
+      EXPECT_FALSE(s.states.empty());
+      for (std::size_t i = 0; i < s.states.size(); ++i)
+        put_flat(fmt::format("{}.{}", s.rule->states()[i], s.parameter->spec.name), *s.parameter, s.begin,
+                 s.states[i]);
       put_flat("main." + s.parameter->spec.name, *s.parameter, s.begin, s.main);
     }
     const std::lock_guard lock(mutex_);
@@ -283,6 +285,21 @@ TEST(Checkpoint, SixteenBitWeightsDoNotReplaceMissingMainValues) {
 
 TEST(Checkpoint, KeepsSgdMomentum) {
   check_every_layout(kTp2Pp2, std::string(kLlamaRun) + "--optimizer sgd ");
+}
+
+TEST(Checkpoint, StatesHaveTheNamesOfTheirOptimizer) {
+  const std::pair<const char*, std::set<std::string>> kCases[] = {
+      {"--bf16 ", {"exp_avg", "exp_avg_sq", "fp32_param"}},
+      {"--optimizer sgd ", {"exp_avg"}},
+      {"--optimizer sgd --sgd-momentum 0 --bf16 ", {"fp32_param"}}};
+  for (const auto& [flags, expected] : kCases) {
+    const TempFolder folder;
+    test::on_jobs(saved_run(kOne, kLlamaRun + std::string(flags)), [&](Job& job) { save_in(job, folder); });
+    std::set<std::string> states;
+    for (const std::string& name : checkpoint::CheckpointReader::open(folder).names())
+      if (name.starts_with("optimizer.")) states.insert(name.substr(10, name.find('.', 10) - 10));
+    EXPECT_EQ(states, expected) << flags;
+  }
 }
 
 TEST(Checkpoint, ResumedRunEqualsUninterruptedRunBitwise) {

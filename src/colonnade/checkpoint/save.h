@@ -21,7 +21,7 @@ namespace colonnade::checkpoint {
 /// and one global shape.
 struct Snapshot {
   std::vector<Slice> model;      ///< Hugging Face names; each tensor is written unsharded by one rank
-  std::vector<Slice> optimizer;  ///< our names ("optimizer.exp_avg. ..."); each rank writes its own chunks
+  std::vector<Slice> optimizer;  ///< our names ("optimizer.STATE.NAME"); each rank writes its own chunks
   nlohmann::json state;          ///< schedule, counters, seed, settings, of rank 0
   nlohmann::json hf_config;      ///< config.json of the step folder, rank 0's; null: none
   /// Contents of further small files of the step folder by plain name, of rank 0. None has the name or

@@ -6,6 +6,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/progress.h"
 #include "colonnade/config/dump.h"
+#include "colonnade/config/optimizers.h"
 #include "colonnade/convert/slices.h"
 #include "colonnade/fault/inject.h"
 #include "colonnade/job/folder_tensors.h"
@@ -40,9 +41,9 @@ std::string main_name(const optim::Segment& s) { return "optimizer.fp32_param." 
 std::vector<std::pair<std::string, at::Tensor>> states_of(const optim::Segment& s) {
   std::vector<std::pair<std::string, at::Tensor>> states;
   const std::string& name = s.parameter->spec.name;
-  if (s.exp_avg.defined()) states.emplace_back("optimizer.exp_avg." + name, s.exp_avg);
-  if (s.exp_avg_sq.defined()) states.emplace_back("optimizer.exp_avg_sq." + name, s.exp_avg_sq);
-  if (!s.main.is_same(s.model)) states.emplace_back(main_name(s), s.main);
+  for (std::size_t i = 0; i < s.states.size(); ++i)
+    states.emplace_back(fmt::format("optimizer.{}.{}", s.rule->states()[i], name), s.states[i]);
+  if (s.has_main_copy()) states.emplace_back(main_name(s), s.main);
   return states;
 }
 
@@ -81,9 +82,7 @@ std::vector<Slice> copied_slices(const Job& job, const std::vector<Slice>& slice
   return copies;
 }
 
-const char* kind_of(const Job& job) {
-  return job.run.optimizer.optimizer == config::OptimizerKind::kAdam ? "adam" : "sgd";
-}
+std::string_view kind_of(const Job& job) { return config::traits_of(job.run.optimizer.optimizer).name; }
 
 json state_of(Job& job) {
   const optim::LossScale& scale = job.optimizer().loss_scale();
@@ -99,7 +98,7 @@ json state_of(Job& job) {
           {"settings", config::values(with_absolute_paths(job.run))}};
 }
 
-/// Rejects optimizer states of another optimizer: its moments have another meaning.
+/// Rejects optimizer states of another optimizer: they have another meaning.
 void require_same_kind(const Job& job, const checkpoint::CheckpointReader& source) {
   if (!source.state().is_object()) return;
   const auto kind = source.state().at("optimizer").at("kind").get<std::string>();
@@ -128,7 +127,7 @@ bool read_main_from_weights(const checkpoint::CheckpointReader& source, const Jo
   return true;
 }
 
-/// Reads moments and main values, whatever the precision of the checkpoint's run.
+/// Reads states and main values, whatever the precision of the checkpoint's run.
 void read_optimizer_tensors(Job& job, const checkpoint::CheckpointReader& source) {
   for (const optim::Segment& s : job.optimizer().segments()) {
     for (const auto& [name, state] : states_of(s)) {
@@ -142,7 +141,7 @@ void read_optimizer_tensors(Job& job, const checkpoint::CheckpointReader& source
       }
     }
     // 16-bit weights are rounded copies; the checkpoint's fp32 main values become this run's weights.
-    if (s.main.is_same(s.model) && source.has(main_name(s))) read_state(source, main_name(s), s, s.main);
+    if (!s.has_main_copy() && source.has(main_name(s))) read_state(source, main_name(s), s, s.main);
   }
   job.optimizer().adopt_main();
 }

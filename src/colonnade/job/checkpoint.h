@@ -14,10 +14,10 @@ namespace colonnade::job {
 
 /// This rank's share of a checkpoint of the job. Tensors are views of live memory: save before the next step.
 /// Model tensors have Hugging Face names where the family has some; optimizer state is named
-/// optimizer.{exp_avg, exp_avg_sq, fp32_param}.<our name>. `more` is merged into the state: the training loop
-/// adds "lr_schedule", "tokenizer" (tokenizer_state) and "data" (data_state). The tokenizer's bos and eos ids
-/// also go into config.json, unless `files` has others. `files` are written to the step folder; the map of
-/// copied tokenizer files is stored in the state as "tokenizer_files".
+/// optimizer.{<state of its update rule>, fp32_param}.<our name>. `more` is merged into the state: the
+/// training loop adds "lr_schedule", "tokenizer" (tokenizer_state) and "data" (data_state). The tokenizer's
+/// bos and eos ids also go into config.json, unless `files` has others. `files` are written to the step
+/// folder; the map of copied tokenizer files is stored in the state as "tokenizer_files".
 checkpoint::Snapshot snapshot(Job& job, const nlohmann::json& more = nlohmann::json::object(),
                               const StepFiles& files = {});
 
@@ -32,7 +32,7 @@ enum class Restore {
 };
 
 /// Reads this rank's shards from a native checkpoint or a Hugging Face folder, whatever layout wrote it. With
-/// --no-load-optim, kResume reads weights and counters only: optimizer states, their step count (Adam's bias
+/// --no-load-optim, kResume reads weights and counters only: optimizer states, their step count (bias
 /// correction), the loss scale and the schedule (train/loop.cpp) start from scratch, as in Megatron. A
 /// dynamic loss scale resumes only from a dynamic one. The precision may differ: with optimizer states the
 /// fp32 values are loaded, the fp32_param of a 16-bit run or the weights of an fp32 run; without them, and

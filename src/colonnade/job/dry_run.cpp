@@ -57,8 +57,10 @@ config::Run on_meta(config::Run run) {
 
 std::int64_t optimizer_bytes(Job& job) {
   std::int64_t bytes = 0;
-  for (const optim::Segment& s : job.optimizer().segments())
-    bytes += bytes_of(s.exp_avg) + bytes_of(s.exp_avg_sq) + (s.main.is_same(s.model) ? 0 : bytes_of(s.main));
+  for (const optim::Segment& s : job.optimizer().segments()) {
+    if (s.has_main_copy()) bytes += bytes_of(s.main);
+    for (const at::Tensor& state : s.states) bytes += bytes_of(state);
+  }
   return bytes;
 }
 

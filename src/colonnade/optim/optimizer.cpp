@@ -1,7 +1,9 @@
 // See optimizer.h.
 #include "colonnade/optim/optimizer.h"
 
+#include <ATen/core/grad_mode.h>
 #include <ATen/ops/tensor.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <cmath>
@@ -12,40 +14,82 @@
 #include "colonnade/tensor/metric_sum.h"
 
 namespace colonnade::optim {
-namespace {
-
-at::Tensor zeros_like_fp(const at::Tensor& grad) { return at::zeros({grad.numel()}, grad.options()); }
-
-}  // namespace
 
 Optimizer::Optimizer(const config::Optimizer& settings, data_parallel::GradBuffers& buffers,
-                     comm::Group world, bool fp16)
+                     comm::Group world, bool fp16, std::vector<layout::OptimizerGroup> overrides)
     : settings_(settings),
       buffers_(&buffers),
       world_(std::move(world)),
       scale_(initial_loss_scale(settings, fp16)) {
-  make_segments(buffers);
-  for (const Segment& segment : segments_) count_elements(segment);
+  const std::size_t num_overrides = overrides.size();
+  groups_ = layout::optimizer_groups(settings, std::move(overrides));
+  if (num_overrides > 0) require_matches(num_overrides);
+  make_segments();
+  make_update_lists();
 }
 
-void Optimizer::make_segments(data_parallel::GradBuffers& buffers) {
+/// Every rank holds some of the model's parameters, so all of them count the matches of a pattern.
+void Optimizer::require_matches(std::size_t num_overrides) {
+  if (buffers_->grads().is_meta()) return;  // a dry run has one rank
+  std::vector<double> counts(num_overrides);
+  for (const auto& [parameter, offset] : buffers_->entries())
+    for (std::size_t i = 0; i < num_overrides; ++i)
+      counts[i] += layout::matches(groups_[i], parameter->spec) ? 1 : 0;
+  counts = sum_over_ranks(std::move(counts), "parameters of optimizer groups");
+  std::vector<std::string> unmatched;
+  for (std::size_t i = 0; i < num_overrides; ++i)
+    if (counts[i] == 0) unmatched.push_back(groups_[i].names);
+  if (!unmatched.empty())
+    throw ConfigError(fmt::format(
+        "optimizer group {}: its pattern must match a parameter of the model; got none; correct or remove it",
+        fmt::join(unmatched, ", ")));
+}
+
+const UpdateRule& Optimizer::rule_of(const layout::OptimizerGroup& group) {
+  const config::OptimizerKind kind = group.optimizer.value_or(settings_.optimizer);
+  std::unique_ptr<UpdateRule>& rule = rules_[kind];
+  if (rule == nullptr) rule = make_update_rule(kind, settings_);
+  return *rule;
+}
+
+void Optimizer::make_segments() {
   const at::NoGradGuard no_grad;
-  for (const auto& [parameter, offset] : buffers.entries()) {
+  for (const auto& [parameter, offset] : buffers_->entries()) {
     const std::int64_t end = offset + parameter->value.numel();
-    for (const data_parallel::OwnedShard& owned : buffers.owned()) {
+    const layout::OptimizerGroup& group = groups_[layout::first_match(groups_, parameter->spec)];
+    for (const data_parallel::OwnedShard& owned : buffers_->owned()) {
       const std::int64_t from = std::max(offset, owned.begin);
       const std::int64_t to = std::min(end, owned.end);
       if (from >= to) continue;
-      Segment s{.parameter = parameter, .begin = from - offset};
+      Segment s{.parameter = parameter, .begin = from - offset, .group = &group};
       s.model = owned.params.narrow(0, from - owned.begin, to - from);
       s.grad = owned.grads.narrow(0, from - owned.begin, to - from);
+      count_elements(s);
+      if (group.frozen) continue;
       s.main = s.model.scalar_type() == s.grad.scalar_type() ? s.model : s.model.to(s.grad.scalar_type());
-      const bool adam = settings_.optimizer == config::OptimizerKind::kAdam;
-      if (adam || settings_.sgd_momentum > 0) s.exp_avg = zeros_like_fp(s.grad);
-      if (adam) s.exp_avg_sq = zeros_like_fp(s.grad);
+      s.rule = &rule_of(group);
+      s.states = s.rule->initial_states(s.grad);
       segments_.push_back(std::move(s));
     }
   }
+}
+
+/// Groups with the same rule and multipliers share a list.
+Optimizer::UpdateList& Optimizer::list_of(const layout::OptimizerGroup& group) {
+  const UpdateRule& rule = rule_of(group);
+  const auto found = std::ranges::find_if(update_lists_, [&](const UpdateList& list) {
+    return list.rule == &rule && list.lr_multiplier == group.lr_multiplier &&
+           list.weight_decay_multiplier == group.weight_decay_multiplier;
+  });
+  if (found != update_lists_.end()) return *found;
+  return update_lists_.emplace_back(
+      UpdateList{&rule, group.lr_multiplier, group.weight_decay_multiplier, {}});
+}
+
+void Optimizer::make_update_lists() {
+  for (const layout::OptimizerGroup& group : groups_)  // lists in the order of the groups
+    if (!group.frozen) list_of(group);
+  for (const Segment& s : segments_) list_of(*s.group).segments.push_back(&s);
 }
 
 /// Adds the elements of a segment that this rank counts in norms, without padding.
@@ -56,15 +100,15 @@ void Optimizer::count_elements(const Segment& s) {
     const std::int64_t from = std::max(owned.begin, s.begin);
     const std::int64_t to = std::min(owned.end, s.begin + s.grad.numel());
     if (from >= to) continue;
-    counted_.push_back(
-        {s.grad.narrow(0, from - s.begin, to - from), s.model.narrow(0, from - s.begin, to - from)});
+    counted_.push_back({s.group->frozen ? at::Tensor() : s.grad.narrow(0, from - s.begin, to - from),
+                        s.model.narrow(0, from - s.begin, to - from)});
   }
 }
 
-std::vector<double> Optimizer::sum_over_ranks(std::vector<double> values) {
+std::vector<double> Optimizer::sum_over_ranks(std::vector<double> values, std::string_view what) {
   if (world_.size() == 1) return values;
   at::Tensor sums = at::tensor(values, at::kDouble).to(buffers_->grads().device());
-  world_.all_reduce(sums, "gradient norm").wait();
+  world_.all_reduce(sums, what).wait();
   const at::Tensor host = tensor::to_host(sums);
   std::copy_n(host.const_data_ptr<double>(), values.size(), values.begin());
   return values;
@@ -73,11 +117,12 @@ std::vector<double> Optimizer::sum_over_ranks(std::vector<double> values) {
 StepResult Optimizer::step(const StepOptions& options) {
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> grads;
-  for (const NormElements& c : counted_) grads.push_back(c.grad);
+  for (const NormElements& c : counted_)
+    if (c.grad.defined()) grads.push_back(c.grad);
   const bool exact = buffers_->deterministic();
   const double squares = exact ? 0 : ops::sum_squares(grads);
   const double zeros = options.count_zeros ? static_cast<double>(ops::count_zeros(grads)) : 0.0;
-  const auto sums = sum_over_ranks({squares, zeros});
+  const auto sums = sum_over_ranks({squares, zeros}, "gradient norm");
   const double all = exact ? exact_squares(grads, world_, buffers_->grads().device()) : sums[0];
   StepResult result;
   const double unscale = options.grad_multiplier / scale_.scale;
@@ -93,46 +138,13 @@ StepResult Optimizer::step(const StepOptions& options) {
   return result;
 }
 
-/// Weight decay applies to matrices and, with --apply-wd-to-qk-layernorm, to QK norms.
-bool Optimizer::decays(const tensor::Parameter& parameter) const {
-  const std::string& name = parameter.spec.name;
-  const bool qk_norm = name.ends_with(".q_layernorm.weight") || name.ends_with(".k_layernorm.weight");
-  return parameter.spec.weight_decay || (qk_norm && settings_.apply_wd_to_qk_layernorm);
-}
-
 void Optimizer::update(const StepOptions& options, double grad_scale) {
   ++steps_;
-  const bool adam = settings_.optimizer == config::OptimizerKind::kAdam;
-  const auto t = static_cast<double>(steps_);
-  for (const bool decayed : {true, false}) {
-    std::vector<ops::AdamTensors> adam_tensors;
-    std::vector<ops::SgdTensors> sgd_tensors;
-    for (const Segment& s : segments_) {
-      if (decays(*s.parameter) != decayed) continue;
-      const at::Tensor copy_out = s.main.is_same(s.model) ? at::Tensor() : s.model;
-      if (adam)
-        adam_tensors.push_back({s.main, s.grad, s.exp_avg, s.exp_avg_sq, copy_out});
-      else
-        sgd_tensors.push_back({s.main, s.grad, s.exp_avg, copy_out});
-    }
-    const double decay = decayed ? options.weight_decay : 0.0;
-    if (adam)
-      ops::adam_update(adam_tensors, {.lr = options.learning_rate,
-                                      .beta1 = settings_.adam_beta1,
-                                      .beta2 = settings_.adam_beta2,
-                                      .eps = settings_.adam_eps,
-                                      .weight_decay = decay,
-                                      .decoupled = true,
-                                      .bias1 = 1.0 - std::pow(settings_.adam_beta1, t),
-                                      .bias2 = 1.0 - std::pow(settings_.adam_beta2, t),
-                                      .grad_scale = grad_scale});
-    else
-      ops::sgd_update(sgd_tensors, {.lr = options.learning_rate,
-                                    .momentum = settings_.sgd_momentum,
-                                    .weight_decay = decay,
-                                    .first = steps_ == 1,
-                                    .grad_scale = grad_scale});
-  }
+  for (const UpdateList& list : update_lists_)
+    list.rule->update(list.segments, {.learning_rate = list.lr_multiplier * options.learning_rate,
+                                      .weight_decay = list.weight_decay_multiplier * options.weight_decay,
+                                      .grad_scale = grad_scale,
+                                      .number = steps_});
   buffers_->gather_params();
 }
 
@@ -140,21 +152,21 @@ double Optimizer::params_norm() {
   const at::NoGradGuard no_grad;
   double squares = 0;
   for (const NormElements& c : counted_)  // casts one at a time: slow, but only for logging
-    squares += ops::sum_squares({c.model.to(c.grad.scalar_type())});
-  return std::sqrt(sum_over_ranks({squares})[0]);
+    squares += ops::sum_squares({c.model.to(buffers_->grads().scalar_type())});
+  return std::sqrt(sum_over_ranks({squares}, "gradient norm")[0]);
 }
 
 void Optimizer::adopt_main() {
   const at::NoGradGuard no_grad;
   for (const Segment& s : segments_)
-    if (!s.main.is_same(s.model)) s.model.copy_(s.main);
+    if (s.has_main_copy()) s.model.copy_(s.main);
   buffers_->gather_params();
 }
 
 void Optimizer::adopt_parameters() {
   const at::NoGradGuard no_grad;
   for (const Segment& s : segments_)
-    if (!s.main.is_same(s.model)) s.main.copy_(s.model);
+    if (s.has_main_copy()) s.main.copy_(s.model);
 }
 
 }  // namespace colonnade::optim

@@ -1,31 +1,23 @@
-// Adam(W) and SGD over this rank's shards of the flat buffers: 1/size of every bucket with the distributed
-// optimizer, else all of it.
-// Source: Megatron's core/optimizer; Rajbhandari et al. 2020 (ZeRO-1); Loshchilov & Hutter 2019.
+// Optimizer step over this rank's shards of the flat buffers: 1/size of every bucket with the distributed
+// optimizer, else all of it. Each parameter group (layout/optimizer_groups.h) has its update rule and
+// multipliers. Source: Megatron's core/optimizer; Rajbhandari et al. 2020 (ZeRO-1).
 #pragma once
 
 #include <ATen/core/Tensor.h>
 
-#include <string>
+#include <map>
+#include <memory>
+#include <string_view>
 #include <vector>
 
 #include "colonnade/comm/group.h"
 #include "colonnade/config/training.h"
 #include "colonnade/data_parallel/grad_buffers.h"
+#include "colonnade/layout/optimizer_groups.h"
 #include "colonnade/optim/loss_scale.h"
+#include "colonnade/optim/update_rule.h"
 
 namespace colonnade::optim {
-
-/// Shard of one parameter that this rank updates, with its optimizer state. Tensors are flat, of equal
-/// length, fp32 (float64 for float64 parameters).
-struct Segment {
-  tensor::Parameter* parameter;
-  std::int64_t begin;  ///< first element within the parameter's local part
-  at::Tensor main;     ///< main parameter that is updated; `model` itself unless that is bf16 or fp16
-  at::Tensor model;    ///< the parameter's own elements
-  at::Tensor grad;
-  at::Tensor exp_avg;     ///< Adam's first moment, or SGD's momentum; undefined without momentum
-  at::Tensor exp_avg_sq;  ///< Adam's second moment; undefined with SGD
-};
 
 struct StepOptions {
   double learning_rate = 0;
@@ -43,19 +35,21 @@ struct StepResult {
 
 class Optimizer {
  public:
-  /// `world`: all ranks of the model.
+  /// `world`: all ranks of the model. `overrides` precede the groups of the settings
+  /// (layout::optimizer_groups). Throws ConfigError on all ranks if one of them matches no parameter of any
+  /// rank. Communication: with overrides one all-reduce of as many numbers.
   Optimizer(const config::Optimizer& settings, data_parallel::GradBuffers& buffers, comm::Group world,
-            bool fp16);
+            bool fp16, std::vector<layout::OptimizerGroup> overrides = {});
 
   /// Computes the norm, clips (factor clip / (norm + 1e-6) if below 1), updates and all-gathers parameters. A
   /// gradient that is not finite updates nothing (Megatron does the same with a loss scale; without one it
-  /// writes the gradient into the weights). Call after GradBuffers::finish(). Each element counts once in the
-  /// norm, whatever the layout: float64 sums of squares, or with deterministic buffers exact_squares(), whose
-  /// bits do not depend on the layout. Communication: one all-reduce of 2 numbers over all ranks, and that of
-  /// exact_squares().
+  /// writes the gradient into the weights). Call after GradBuffers::finish(). Each element that is not frozen
+  /// counts once in the norm, whatever the layout: float64 sums of squares, or with deterministic buffers
+  /// exact_squares(), whose bits do not depend on the layout. Communication: one all-reduce of 2 numbers over
+  /// all ranks, and that of exact_squares().
   StepResult step(const StepOptions& options);
 
-  /// L2 norm of all parameters (--log-params-norm).
+  /// L2 norm of all parameters, frozen ones too (--log-params-norm).
   double params_norm();
 
   [[nodiscard]] const LossScale& loss_scale() const { return scale_; }
@@ -63,21 +57,30 @@ class Optimizer {
   [[nodiscard]] std::int64_t steps() const { return steps_; }
   void set_steps(std::int64_t steps) { steps_ = steps; }
 
-  /// Shards with their state, for checkpoints. After writing new values into `main` or into the parameters,
-  /// call adopt_main() or adopt_parameters().
+  /// Shards with their states, for checkpoints; none of frozen parameters. After writing new values into
+  /// `main` or into the parameters, call adopt_main() or adopt_parameters().
   [[nodiscard]] std::vector<Segment>& segments() { return segments_; }
   void adopt_main();        ///< model values = main values, all-gathered over the replicas
   void adopt_parameters();  ///< main values = model values
 
  private:
   struct NormElements {
-    at::Tensor grad;  ///< flat view of elements that this rank counts in norms
+    at::Tensor grad;  ///< flat view of elements that this rank counts in norms; undefined if frozen
     at::Tensor model;
   };
-  void make_segments(data_parallel::GradBuffers& buffers);
+  /// Segments that are updated in one pass.
+  struct UpdateList {
+    const UpdateRule* rule;
+    double lr_multiplier, weight_decay_multiplier;
+    std::vector<const Segment*> segments;
+  };
+  void require_matches(std::size_t num_overrides);
+  void make_segments();
+  void make_update_lists();
   void count_elements(const Segment& segment);
-  std::vector<double> sum_over_ranks(std::vector<double> values);
-  [[nodiscard]] bool decays(const tensor::Parameter& parameter) const;
+  const UpdateRule& rule_of(const layout::OptimizerGroup& group);
+  UpdateList& list_of(const layout::OptimizerGroup& group);
+  std::vector<double> sum_over_ranks(std::vector<double> values, std::string_view what);
   void update(const StepOptions& options, double grad_scale);
 
   config::Optimizer settings_;
@@ -85,7 +88,10 @@ class Optimizer {
   comm::Group world_;
   LossScale scale_;
   std::int64_t steps_ = 0;
+  std::vector<layout::OptimizerGroup> groups_;
+  std::map<config::OptimizerKind, std::unique_ptr<UpdateRule>> rules_;
   std::vector<Segment> segments_;
+  std::vector<UpdateList> update_lists_;
   std::vector<NormElements> counted_;
 };
 

@@ -1,0 +1,29 @@
+// See update_rule.h.
+#include "colonnade/optim/update_rule.h"
+
+#include <ATen/ops/zeros.h>
+
+#include "colonnade/base/error.h"
+#include "colonnade/optim/adam.h"
+#include "colonnade/optim/sgd.h"
+
+namespace colonnade::optim {
+
+std::vector<at::Tensor> UpdateRule::initial_states(const at::Tensor& grad) const {
+  std::vector<at::Tensor> states;
+  for (std::size_t i = 0; i < states_.size(); ++i)
+    states.push_back(at::zeros({grad.numel()}, grad.options()));
+  return states;
+}
+
+std::unique_ptr<UpdateRule> make_update_rule(config::OptimizerKind kind, const config::Optimizer& settings) {
+  switch (kind) {
+    case config::OptimizerKind::kAdam:
+      return std::make_unique<Adam>(settings);
+    case config::OptimizerKind::kSgd:
+      return std::make_unique<Sgd>(settings);
+  }
+  COL_CHECK(false, "an optimizer must have an update rule; got {}", config::traits_of(kind).name);
+}
+
+}  // namespace colonnade::optim

@@ -1,0 +1,69 @@
+// Interface of an optimizer's arithmetic: how gradients and states change parameters. A new optimizer is a
+// row of config/optimizers.cpp, a subclass here and a case of make_update_rule.
+#pragma once
+
+#include <ATen/core/Tensor.h>
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string_view>
+#include <vector>
+
+#include "colonnade/config/optimizers.h"
+#include "colonnade/layout/optimizer_groups.h"
+#include "colonnade/tensor/parameter.h"
+
+namespace colonnade::optim {
+
+class UpdateRule;
+
+/// Shard of one parameter that this rank updates, with its optimizer states. Tensors are flat, of equal
+/// length, fp32 (float64 for float64 parameters).
+struct Segment {
+  tensor::Parameter* parameter;
+  std::int64_t begin;  ///< first element within the parameter's local part
+  at::Tensor main;     ///< main parameter that is updated; `model` itself unless that is bf16 or fp16
+  at::Tensor model;    ///< the parameter's own elements
+  at::Tensor grad;
+  const layout::OptimizerGroup* group;
+  const UpdateRule* rule;          ///< of the group
+  std::vector<at::Tensor> states;  ///< one for each of rule->states()
+
+  [[nodiscard]] bool has_main_copy() const { return !main.is_same(model); }
+  /// Destination of the rounded new values: `model`, undefined if the main parameters are the model's.
+  [[nodiscard]] at::Tensor rounded_copy() const { return has_main_copy() ? model : at::Tensor(); }
+};
+
+/// Numbers of one update, the same for all elements of a list of segments.
+struct UpdateStep {
+  double learning_rate = 0;
+  double weight_decay = 0;
+  double grad_scale = 1;    ///< factor of the gradients: clipping and loss scale
+  std::int64_t number = 1;  ///< of this update, from 1
+};
+
+class UpdateRule {
+ public:
+  UpdateRule(config::OptimizerKind kind, const config::Optimizer& settings)
+      : states_(config::optimizer_states(kind, settings)) {}
+  virtual ~UpdateRule() = default;
+  UpdateRule(const UpdateRule&) = delete;
+  UpdateRule& operator=(const UpdateRule&) = delete;
+
+  /// Names of the states in checkpoints.
+  [[nodiscard]] std::span<const std::string_view> states() const { return states_; }
+  /// States before the first update: zeros in the dtype of the gradient.
+  [[nodiscard]] std::vector<at::Tensor> initial_states(const at::Tensor& grad) const;
+
+  /// Writes new values into `main`, `states` and the rounded copies of segments with this rule, in one pass
+  /// over memory. No communication.
+  virtual void update(const std::vector<const Segment*>& segments, const UpdateStep& step) const = 0;
+
+ private:
+  std::span<const std::string_view> states_;
+};
+
+std::unique_ptr<UpdateRule> make_update_rule(config::OptimizerKind kind, const config::Optimizer& settings);
+
+}  // namespace colonnade::optim
