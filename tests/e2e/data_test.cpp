@@ -116,8 +116,8 @@ TEST(DataVerbs, AuditOfAT5) {
   EXPECT_EQ(read_json(folder / "a.json")["data_sets"][0]["samples"], 8);
 }
 
-TEST(DataVerbs, AuditOfChats) {
-  const TempFolder folder;
+/// Writes six conversations and their tokenizer; returns the tokenizer's flags.
+Words write_chats(const TempFolder& folder) {
   std::filesystem::create_directories(folder / "tok");
   std::filesystem::copy_file(kVectors + "/tokenizers/qwen2_bpe.json", folder / "tok/tokenizer.json");
   std::filesystem::copy_file(kVectors + "/chat/templates/chatml.jinja", folder / "tok/chat_template.jinja");
@@ -128,8 +128,12 @@ TEST(DataVerbs, AuditOfChats) {
                     {{"role", "assistant"}, {"content", "It is " + std::to_string(i)}}}}}
           << "\n";
   chats.close();
-  const Words tokenizer{"--tokenizer-type=HuggingFaceTokenizer", "--tokenizer-model",
-                        (folder / "tok").string()};
+  return {"--tokenizer-type=HuggingFaceTokenizer", "--tokenizer-model", (folder / "tok").string()};
+}
+
+TEST(DataVerbs, AuditOfChats) {
+  const TempFolder folder;
+  const Words tokenizer = write_chats(folder);
   const Words sft = model("gpt") + tokenizer +
                     Words{"--sft",
                           "--data-path",
@@ -143,6 +147,7 @@ TEST(DataVerbs, AuditOfChats) {
                           (folder / "sft").string()};
   const Result tuned = run(colonnade(sft));
   ASSERT_EQ(tuned.code, 0) << tuned.text;
+  EXPECT_THAT(tuned.text, HasSubstr("fewer conversations than the train samples require"));
   const Result shown = audit(folder, "sft", {"--samples", "0..11"});
   EXPECT_EQ(shown.code, 0) << shown.text;
   const json a = read_json(folder / "a.json");
@@ -153,6 +158,20 @@ TEST(DataVerbs, AuditOfChats) {
   EXPECT_EQ(a["files"][0]["state"], "unchanged");
   for (const json& sample : a["shown"]) expect_answers(sample, 1);
 
+  std::ofstream(folder / "tok/chat_template.jinja", std::ios::app) << "{# edited #}";
+  const Result edited = audit(folder, "sft");
+  EXPECT_EQ(edited.code, 3) << edited.text;
+  EXPECT_THAT(edited.text, HasSubstr("the text of the chat template must be that of the session"));
+
+  std::ofstream(folder / "chats.jsonl", std::ios::app) << "\n";
+  const Result changed = audit(folder, "sft");
+  EXPECT_EQ(changed.code, 3) << changed.text;
+  EXPECT_THAT(changed.text, HasSubstr("chats.jsonl: changed"));
+}
+
+TEST(DataVerbs, InspectOfChats) {
+  const TempFolder folder;
+  const Words tokenizer = write_chats(folder);
   const Result inspected =
       run(colonnade(Words{"data", "inspect", (folder / "chats.jsonl").string(), "--sft", "--seq-length=96",
                           "--samples=12", "--check-tokens", "--json", (folder / "i.json").string()} +
@@ -173,17 +192,6 @@ TEST(DataVerbs, AuditOfChats) {
   const json one = read_json(folder / "i.json")["samples"][0];
   EXPECT_GT(one["pieces"].size(), 2U);
   expect_answers(one, one["pieces"].size());
-
-  EXPECT_THAT(tuned.text, HasSubstr("fewer conversations than the train samples require"));
-  std::ofstream(folder / "tok/chat_template.jinja", std::ios::app) << "{# edited #}";
-  const Result edited = audit(folder, "sft");
-  EXPECT_EQ(edited.code, 3) << edited.text;
-  EXPECT_THAT(edited.text, HasSubstr("the text of the chat template must be that of the session"));
-
-  std::ofstream(folder / "chats.jsonl", std::ios::app) << "\n";
-  const Result changed = audit(folder, "sft");
-  EXPECT_EQ(changed.code, 3) << changed.text;
-  EXPECT_THAT(changed.text, HasSubstr("chats.jsonl: changed"));
 }
 
 TEST(DataVerbs, RunThatCannotWriteItsLedgerDoesNotStart) {

@@ -72,68 +72,84 @@ TEST(ConfigKeys, RejectsAllUnknownKeysAtOnce) {
   EXPECT_THAT(fault, Not(HasSubstr("null_is_neutral")));
 }
 
+/// A change of the smallest config.json of a model type, and a part of the message that rejects it.
+struct Unsupported {
+  const char* type;
+  json change;
+  const char* part;
+};
+
+void expect_rejected(const std::vector<Unsupported>& cases) {
+  for (const auto& one : cases) EXPECT_THAT(small(one.type, one.change), HasSubstr(one.part)) << one.type;
+}
+
 TEST(ConfigKeys, RejectsUnsupportedFeaturesByName) {
-  const struct {
-    const char* type;
-    json change;
-    const char* part;
-  } kCases[] = {
-      {"gpt2", {{"scale_attn_weights", false}}, "scale_attn_weights must be true; got false"},
-      {"gpt2", {{"scale_attn_by_inverse_layer_idx", true}}, "scale_attn_by_inverse_layer_idx must be false"},
-      {"gpt2", {{"add_cross_attention", true}}, "add_cross_attention must be false"},
-      {"gpt2", {{"n_special", 3}}, "n_special must be 0; got 3"},
-      {"llama", {{"activation", "gelu"}}, "activation must be swiglu; got gelu"},
-      {"llama", {{"mlp_bias", true}}, "mlp_bias must be false"},
-      {"llama", {{"sliding_window", 4096}}, "sliding_window is unknown"},
-      {"llama",
-       {{"layer_types", json(std::vector<std::string>(32, "sliding_attention"))}},
-       "layer_types must be full_attention"},
-      {"llama", {{"partial_rotary_factor", 0.5}}, "partial_rotary_factor must be 1; got 0.5"},
-      {"llama", {{"quantization_config", {{"quant_method", "fp8"}}}}, "quantization_config must be absent"},
-      {"llama", {{"per_layer_config", {{"0", {{"hidden_act", "relu"}}}}}}, "per_layer_config must be {}"},
-      {"llama", {{"text_config", {{"hidden_size", 64}}}}, "text_config is unknown"},
-      {"mistral", {{"use_sliding_window", false}}, "use_sliding_window must be true"},
-      {"mixtral", {{"attention_bias", true}}, "attention_bias must be false"},
-      {"qwen2", {{"use_sliding_window", true}, {"max_window_layers", 0}}, "use_sliding_window must be false"},
-      {"qwen3_moe", {{"shared_expert_intermediate_size", 64}}, "shared_expert_intermediate_size must be 0"},
-      {"qwen3_moe", {{"num_experts", 8}, {"num_local_experts", 4}}, "num_experts and num_local_experts must"},
-      {"deepseek_v3", {{"topk_method", "greedy"}}, "topk_method must be noaux_tc; got greedy"},
-      {"deepseek_v3", {{"num_key_value_heads", 8}}, "num_key_value_heads must be 128"},
-      {"deepseek_v3", {{"head_dim", 192}}, "head_dim must be 64; got 192"},
-      {"deepseek_v3", {{"rope_interleave", false}}, "rope_interleave must be true"},
-      {"deepseek_v3", {{"n_shared_experts", 0}}, "n_shared_experts must be at least 1"},
-      {"deepseek_v3", {{"first_k_dense_replace", 61}}, "first_k_dense_replace must be below the 61 layers"},
-      {"deepseek_v3",
-       {{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}},
-       "rope_scaling must be of rope_type default or yarn: latent attention supports no other scaling; "
-       "got linear"},
-      {"kimi_k2",
-       {{"rope_parameters",
-         {{"rope_type", "llama3"}, {"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}}}},
-       "rope_parameters must be of rope_type default or yarn"},
-      {"mixtral", {{"num_experts_per_tok", 1}}, "num_experts_per_tok must be at least 2"},
-      {"qwen3_moe",
-       {{"num_experts_per_tok", 1}, {"norm_topk_prob", true}},
-       "num_experts_per_tok must be at least 2"},
-      {"gpt_oss", {{"num_experts_per_tok", 1}}, "num_experts_per_tok must be at least 2"},
-      {"gpt_oss",
-       {{"experts_per_token", 2}},
-       "experts_per_token must be 4 without num_experts_per_tok, the only key that Transformers reads; got "
-       "2; write num_experts_per_tok"},
-      {"gemma2", {{"query_pre_attn_scalar", 32.5}}, "combined values must describe a model"},
-      {"gpt_oss", {{"experts_per_token", 2}, {"num_experts_per_tok", 4}}, "must agree"},
-      {"gpt_oss", {{"rope_scaling", nullptr}}, "Transformers 4 and 5 read null as two models"},
-      {"gemma2", {{"sliding_window", 8}, {"sliding_window_size", 16}}, "must agree"},
-      {"gemma2", {{"use_bidirectional_attention", true}}, "use_bidirectional_attention must be false"},
-      {"gemma2", {{"hidden_size", 60}}, "hidden_size must be a multiple of num_attention_heads"},
-      {"gemma3_text", {{"rope_parameters", {{"rope_theta", 5000}}}}, "rope_parameters.rope_theta is unknown"},
-      {"t5",
-       {{"feed_forward_proj", "gated-gelu"}, {"dense_act_fn", "silu"}},
-       "dense_act_fn must be gelu_new"},
-      {"t5", {{"feed_forward_proj", "gated-gelu"}, {"d_model", 64}, {"hidden_size", 32}}, "must agree"},
-      {"bert", {{"position_embedding_type", "relative_key"}}, "position_embedding_type must be absolute"},
-      {"bert", {{"is_decoder", true}}, "is_decoder must be false"}};
-  for (const auto& one : kCases) EXPECT_THAT(small(one.type, one.change), HasSubstr(one.part)) << one.type;
+  expect_rejected(
+      {{"gpt2", {{"scale_attn_weights", false}}, "scale_attn_weights must be true; got false"},
+       {"gpt2", {{"scale_attn_by_inverse_layer_idx", true}}, "scale_attn_by_inverse_layer_idx must be false"},
+       {"gpt2", {{"add_cross_attention", true}}, "add_cross_attention must be false"},
+       {"gpt2", {{"n_special", 3}}, "n_special must be 0; got 3"},
+       {"llama", {{"activation", "gelu"}}, "activation must be swiglu; got gelu"},
+       {"llama", {{"mlp_bias", true}}, "mlp_bias must be false"},
+       {"llama", {{"sliding_window", 4096}}, "sliding_window is unknown"},
+       {"llama",
+        {{"layer_types", json(std::vector<std::string>(32, "sliding_attention"))}},
+        "layer_types must be full_attention"},
+       {"llama", {{"partial_rotary_factor", 0.5}}, "partial_rotary_factor must be 1; got 0.5"},
+       {"llama", {{"quantization_config", {{"quant_method", "fp8"}}}}, "quantization_config must be absent"},
+       {"llama", {{"per_layer_config", {{"0", {{"hidden_act", "relu"}}}}}}, "per_layer_config must be {}"},
+       {"llama", {{"text_config", {{"hidden_size", 64}}}}, "text_config is unknown"},
+       {"mistral", {{"use_sliding_window", false}}, "use_sliding_window must be true"},
+       {"qwen2",
+        {{"use_sliding_window", true}, {"max_window_layers", 0}},
+        "use_sliding_window must be false"},
+       {"gemma2", {{"query_pre_attn_scalar", 32.5}}, "combined values must describe a model"},
+       {"gemma2", {{"sliding_window", 8}, {"sliding_window_size", 16}}, "must agree"},
+       {"gemma2", {{"use_bidirectional_attention", true}}, "use_bidirectional_attention must be false"},
+       {"gemma2", {{"hidden_size", 60}}, "hidden_size must be a multiple of num_attention_heads"},
+       {"gemma3_text",
+        {{"rope_parameters", {{"rope_theta", 5000}}}},
+        "rope_parameters.rope_theta is unknown"},
+       {"t5",
+        {{"feed_forward_proj", "gated-gelu"}, {"dense_act_fn", "silu"}},
+        "dense_act_fn must be gelu_new"},
+       {"t5", {{"feed_forward_proj", "gated-gelu"}, {"d_model", 64}, {"hidden_size", 32}}, "must agree"},
+       {"bert", {{"position_embedding_type", "relative_key"}}, "position_embedding_type must be absolute"},
+       {"bert", {{"is_decoder", true}}, "is_decoder must be false"}});
+}
+
+TEST(ConfigKeys, RejectsUnsupportedFeaturesOfExpertModelsByName) {
+  expect_rejected(
+      {{"mixtral", {{"attention_bias", true}}, "attention_bias must be false"},
+       {"qwen3_moe", {{"shared_expert_intermediate_size", 64}}, "shared_expert_intermediate_size must be 0"},
+       {"qwen3_moe",
+        {{"num_experts", 8}, {"num_local_experts", 4}},
+        "num_experts and num_local_experts must"},
+       {"deepseek_v3", {{"topk_method", "greedy"}}, "topk_method must be noaux_tc; got greedy"},
+       {"deepseek_v3", {{"num_key_value_heads", 8}}, "num_key_value_heads must be 128"},
+       {"deepseek_v3", {{"head_dim", 192}}, "head_dim must be 64; got 192"},
+       {"deepseek_v3", {{"rope_interleave", false}}, "rope_interleave must be true"},
+       {"deepseek_v3", {{"n_shared_experts", 0}}, "n_shared_experts must be at least 1"},
+       {"deepseek_v3", {{"first_k_dense_replace", 61}}, "first_k_dense_replace must be below the 61 layers"},
+       {"deepseek_v3",
+        {{"rope_scaling", {{"type", "linear"}, {"factor", 2.0}}}},
+        "rope_scaling must be of rope_type default or yarn: latent attention supports no other scaling; "
+        "got linear"},
+       {"kimi_k2",
+        {{"rope_parameters",
+          {{"rope_type", "llama3"}, {"factor", 8.0}, {"low_freq_factor", 1.0}, {"high_freq_factor", 4.0}}}},
+        "rope_parameters must be of rope_type default or yarn"},
+       {"mixtral", {{"num_experts_per_tok", 1}}, "num_experts_per_tok must be at least 2"},
+       {"qwen3_moe",
+        {{"num_experts_per_tok", 1}, {"norm_topk_prob", true}},
+        "num_experts_per_tok must be at least 2"},
+       {"gpt_oss", {{"num_experts_per_tok", 1}}, "num_experts_per_tok must be at least 2"},
+       {"gpt_oss",
+        {{"experts_per_token", 2}},
+        "experts_per_token must be 4 without num_experts_per_tok, the only key that Transformers reads; got "
+        "2; write num_experts_per_tok"},
+       {"gpt_oss", {{"experts_per_token", 2}, {"num_experts_per_tok", 4}}, "must agree"},
+       {"gpt_oss", {{"rope_scaling", nullptr}}, "Transformers 4 and 5 read null as two models"}});
 }
 
 /// transformers 5.23 ignores these keys, or these values.

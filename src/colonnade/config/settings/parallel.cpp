@@ -137,8 +137,7 @@ void pipeline(Table& t) {
       "layer, L loss, | next stage, *n repeats");
 }
 
-void data(Table& t) {
-  t.group("data parallelism");
+void data_parallel_sharding(Table& t) {
   t.add<kParallel, &Parallel::use_distributed_optimizer>(
        "--use-distributed-optimizer", "shard optimizer states over data-parallel ranks (ZeRO-1)")
       .common();
@@ -164,6 +163,9 @@ void data(Table& t) {
        "sharding across optimizer instances: no_shard: replicated; optim: optimizer states and "
        "updates are also sharded")
       .choices({"no_shard", "optim"});
+}
+
+void gradient_reduction(Table& t) {
   t.add<kParallel, &Parallel::grad_reduce_in_bf16>(
       "--grad-reduce-in-bf16",
       "reduce gradients over data-parallel ranks in bf16; unlike in Megatron, accumulation "
@@ -195,6 +197,9 @@ void data(Table& t) {
       "--ddp-pad-buckets-for-high-nccl-busbw",
       "pad gradient buckets to multiples of 65,536 elements for higher NCCL bus bandwidth on "
       "many ranks");
+}
+
+void process_groups(Table& t) {
   t.add<&Run::training, &Training::distributed_backend>(
        "--distributed-backend",
        "nccl: one GPU per rank; gloo: through host memory, ranks may share GPUs; on the CPU "
@@ -212,7 +217,10 @@ void data(Table& t) {
 void add_parallel(Table& t) {
   sizes(t);
   pipeline(t);
-  data(t);
+  t.group("data parallelism");
+  data_parallel_sharding(t);
+  gradient_reduction(t);
+  process_groups(t);
 }
 
 }  // namespace colonnade::config

@@ -1,7 +1,9 @@
 // Settings of each group that are read by commands other than training.
 #include "colonnade/config/use.h"
 
-#include <map>
+#include <algorithm>
+#include <iterator>
+#include <string_view>
 
 #include "colonnade/base/error.h"
 
@@ -23,100 +25,102 @@ constexpr Readers kSamples{.data = true, .samples = true};
 constexpr Readers kInspected{.samples = true};
 constexpr Readers kData{.data = true};
 
-/// Readers of a group, with exceptions by key.
-struct Group {
+struct Row {
+  std::string_view name;
   Readers readers;
-  std::map<std::string_view, Readers> exceptions = {};
 };
 
-/// Model sizes are read to compare them with the checkpoint's.
-const std::map<std::string_view, Group>& groups() {
-  static const std::map<std::string_view, Group> kGroups = {
-      {"run", {kAll}},
-      {"network size", {kCompute}},
-      {"positions", {kCompute}},
-      {"layers",
-       {kCompute, {{"hidden_dropout", kNone}, {"attention_dropout", kNone}, {"bert_binary_head", kAll}}}},
-      {"mixture of experts",
-       {kCompute,
-        {{"moe_aux_loss_coeff", kNone},
-         {"moe_router_force_load_balancing", kNone},
-         {"moe_z_loss_coeff", kNone},
-         {"moe_input_jitter_eps", kNone},
-         {"moe_router_bias_update_rate", kNone}}}},
-      {"multi-latent attention", {kCompute}},
-      {"multi-token prediction", {kCompute, {{"mtp_loss_scaling_factor", kNone}}}},
-      {"initial values and precision",
-       {kNone,
-        {{"seed", {.data = true, .generate = true, .samples = true}},
-         {"params_dtype", kCompute},
-         {"bf16", kCompute},
-         {"fp16", kCompute}}}},
-      {"parallel sizes",
-       {kCompute,
-        {{"sequence_parallel", kNone},
-         {"cp_comm_type", kNone},
-         {"hierarchical_context_parallel_sizes", kNone},
-         {"hybrid_context_parallel", kNone},
-         {"max_seqlen_per_dp_cp_rank", kNone}}}},
-      {"pipeline",
-       {kCompute,
-        {{"pipeline_schedule", kNone},
-         {"delay_wgrad_compute", kNone},
-         {"microbatch_group_size_per_virtual_pipeline_stage", kNone}}}},
-      {"recomputation", {kNone}},
-      {"data parallelism",
-       {kNone, {{"distributed_backend", kCompute}, {"distributed_timeout_minutes", kCompute}}}},
-      {"training",
-       {kNone,
-        {{"device", kCompute},
-         {"micro_batch_size", kEvaluate},
-         {"global_batch_size", kSamples},
-         {"seq_length", kSamples},
-         {"decoder_seq_length", kSamples},
-         {"train_iters", kInspected},
-         {"train_samples", kInspected}}}},
-      {"validation",
-       {kNone,
-        {{"eval_iters", kSamples},
-         {"eval_interval", kInspected},
-         {"skip_train", kInspected},
-         {"full_validation", kInspected},
-         {"multiple_validation_sets", kInspected}}}},
-      {"optimizer", {kNone}},
-      {"learning rate and weight decay", {kNone}},
-      {"data",
-       {kSamples,
-        {{"dataloader_type", kInspected},
-         {"num_workers", kNone},
-         {"eod_mask_loss", kData},
-         {"allow_ambiguous_pad_tokens", kData}}}},
-      {"fill-in-the-middle", {kSamples}},
-      {"tokenizer", {kAll, {{"chat_template", kSamples}}}},
-      {"checkpoints",
-       {kNone,
-        {{"load", kAll},
-         {"pretrained_checkpoint", kAll},
-         {"ckpt_step", kAll},
-         {"finetune", kInspected},
-         {"exit_on_missing_checkpoint", kAll},
-         {"use_checkpoint_args", kAll},
-         {"use_tokenizer_model_from_checkpoint_args", kAll}}}},
-      {"logging", {kNone, {{"logging_level", kCompute}}}},
-  };
-  return kGroups;
+/// Readers of the settings of each group. Model sizes are read to compare them with the checkpoint's.
+constexpr Row kGroups[] = {
+    {"run", kAll},
+    {"network size", kCompute},
+    {"positions", kCompute},
+    {"layers", kCompute},
+    {"mixture of experts", kCompute},
+    {"multi-latent attention", kCompute},
+    {"multi-token prediction", kCompute},
+    {"initial values and precision", kNone},
+    {"parallel sizes", kCompute},
+    {"pipeline", kCompute},
+    {"recomputation", kNone},
+    {"data parallelism", kNone},
+    {"training", kNone},
+    {"validation", kNone},
+    {"optimizer", kNone},
+    {"learning rate and weight decay", kNone},
+    {"data", kSamples},
+    {"fill-in-the-middle", kSamples},
+    {"tokenizer", kAll},
+    {"checkpoints", kNone},
+    {"logging", kNone},
+};
+
+/// Readers of the settings that differ from their group, by key.
+constexpr Row kExceptions[] = {
+    {"hidden_dropout", kNone},
+    {"attention_dropout", kNone},
+    {"bert_binary_head", kAll},
+    {"moe_aux_loss_coeff", kNone},
+    {"moe_router_force_load_balancing", kNone},
+    {"moe_z_loss_coeff", kNone},
+    {"moe_input_jitter_eps", kNone},
+    {"moe_router_bias_update_rate", kNone},
+    {"mtp_loss_scaling_factor", kNone},
+    {"seed", {.data = true, .generate = true, .samples = true}},
+    {"params_dtype", kCompute},
+    {"bf16", kCompute},
+    {"fp16", kCompute},
+    {"sequence_parallel", kNone},
+    {"cp_comm_type", kNone},
+    {"hierarchical_context_parallel_sizes", kNone},
+    {"hybrid_context_parallel", kNone},
+    {"max_seqlen_per_dp_cp_rank", kNone},
+    {"pipeline_schedule", kNone},
+    {"delay_wgrad_compute", kNone},
+    {"microbatch_group_size_per_virtual_pipeline_stage", kNone},
+    {"distributed_backend", kCompute},
+    {"distributed_timeout_minutes", kCompute},
+    {"device", kCompute},
+    {"micro_batch_size", kEvaluate},
+    {"global_batch_size", kSamples},
+    {"seq_length", kSamples},
+    {"decoder_seq_length", kSamples},
+    {"train_iters", kInspected},
+    {"train_samples", kInspected},
+    {"eval_iters", kSamples},
+    {"eval_interval", kInspected},
+    {"skip_train", kInspected},
+    {"full_validation", kInspected},
+    {"multiple_validation_sets", kInspected},
+    {"dataloader_type", kInspected},
+    {"num_workers", kNone},
+    {"eod_mask_loss", kData},
+    {"allow_ambiguous_pad_tokens", kData},
+    {"chat_template", kSamples},
+    {"load", kAll},
+    {"pretrained_checkpoint", kAll},
+    {"ckpt_step", kAll},
+    {"finetune", kInspected},
+    {"exit_on_missing_checkpoint", kAll},
+    {"use_checkpoint_args", kAll},
+    {"use_tokenizer_model_from_checkpoint_args", kAll},
+    {"logging_level", kCompute},
+};
+
+const Readers& readers_of(const Setting& setting) {
+  const Row* exception = std::ranges::find(kExceptions, setting.key, &Row::name);
+  if (exception != std::end(kExceptions)) return exception->readers;
+  const Row* group = std::ranges::find(kGroups, setting.group, &Row::name);
+  COL_CHECK(group != std::end(kGroups), "{}: its group must have a row in settings/use.cpp; got '{}'; add it",
+            setting.flag, setting.group);
+  return group->readers;
 }
 
 }  // namespace
 
 bool reads(Use use, const Setting& setting) {
   if (use == Use::kTrain || setting.cls != Class::kImplemented) return true;
-  const auto found = groups().find(setting.group);
-  COL_CHECK(found != groups().end(), "{}: its group must have a row in settings/use.cpp; got '{}'; add it",
-            setting.flag, setting.group);
-  const Group& group = found->second;
-  const auto exception = group.exceptions.find(setting.key);
-  const Readers& readers = exception == group.exceptions.end() ? group.readers : exception->second;
+  const Readers& readers = readers_of(setting);
   switch (use) {
     case Use::kEvaluateData:
       return readers.data;
