@@ -34,6 +34,7 @@ TEST(RulesPage, ShowsReasonSettingsAndMessageOfEveryRule) {
                         "--tensor-model-parallel-size must divide --num-attention-heads; got 8 and 4 "
                         "heads; set --tensor-model-parallel-size 4 [heads-tensor]\n```\n"));
   EXPECT_THAT(page, HasSubstr("Training only: `--global-batch-size`, ")) << "rule `batch`";
+  EXPECT_THAT(page, HasSubstr("### train-data\n\nTraining only: ")) << "a rule without a reason";
 }
 
 TEST(RulesPage, ParsesExamples) {

@@ -278,7 +278,7 @@ Broken override_iteration(const Run& r) {
 constexpr Rule kData[] = {
     {"data-once", true, one_data_source, "mock_data=false", "Only one source of data can be read.",
      "data_path data_args_path per_split_data_args_path"},
-    {"train-data", true, train_data, "mock_data=false; valid_data_path=b", "Training needs a training split.",
+    {"train-data", true, train_data, "mock_data=false; valid_data_path=b", "",
      "valid_data_path test_data_path"},
     {"data-paths", false, data_paths, "mock_data=false; data_path=0.3 a b",
      "A blend is a list of prefixes, with or without a weight before each."},

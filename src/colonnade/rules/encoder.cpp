@@ -142,12 +142,12 @@ Broken deterministic_relative_bias(const Run& r) {
 }
 
 constexpr Rule kEncoder[] = {
-    {"encoder-family", false, encoder_model, "model=gpt; decoder_seq_length=0; vocab_extra_ids=0",
-     "T5 has an encoder; GPT and BERT have none.", "num_layers"},
+    {"encoder-family", false, encoder_model, "model=gpt; decoder_seq_length=0; vocab_extra_ids=0", "",
+     "num_layers"},
     {"decoder-length", true, decoder_length, "decoder_seq_length=0",
-     "Decoder sequences have their own length.", "model"},
-    {"decoder-family", false, decoder_length_model, "model=gpt; encoder_num_layers=0; vocab_extra_ids=0",
-     "Only T5 has decoder sequences besides --seq-length.", "model"},
+     "As in Megatron, the length of decoder sequences has no default.", "model"},
+    {"decoder-family", false, decoder_length_model, "model=gpt; encoder_num_layers=0; vocab_extra_ids=0", "",
+     "model"},
     {"relative-positions", false, relative_positions,
      "model=gpt; encoder_num_layers=0; decoder_seq_length=0; vocab_extra_ids=0; "
      "position_embedding_type=relative",

@@ -343,7 +343,7 @@ Broken padding_needs_capacity(const Run& r) {
 
 constexpr Rule kMoe[] = {
     {"experts-without", false, expert_parallel_without_experts, "num_experts=0; expert_model_parallel_size=2",
-     "A dense model has no experts to distribute.", "num_experts"},
+     "", "num_experts"},
     {"experts-width", false, expert_width_without_experts, "num_experts=0; moe_ffn_hidden_size=32",
      "An expert width without experts usually means a forgotten --num-experts; Megatron rejects it too.",
      "num_experts moe_layer_freq num_layers"},
@@ -359,7 +359,7 @@ constexpr Rule kMoe[] = {
      "tensor_model_parallel_size context_parallel_size expert_tensor_parallel_size "
      "expert_model_parallel_size pipeline_model_parallel_size"},
     {"experts-layers", false, layer_freq, "moe_layer_freq=[1,0]",
-     "The pattern decides for every layer whether it is an MoE layer.", "num_layers num_experts"},
+     "N places experts in every N-th layer, starting with the first.", "num_layers num_experts"},
     {"experts-ffn", false, expert_ffn, "moe_ffn_hidden_size=101",
      "Expert tensor parallelism shards the FFN dimension of each expert evenly (gate and up separately).",
      "expert_tensor_parallel_size tensor_model_parallel_size ffn_hidden_size hidden_size"},
@@ -413,8 +413,8 @@ constexpr Rule kMoe[] = {
      "Sinkhorn routing uses no expert bias, and Megatron drops no tokens with it.",
      "moe_router_load_balancing_type"},
     {"capacity", false, capacity, "moe_expert_capacity_factor=0", "A capacity of 0 would drop every token."},
-    {"capacity-needed", false, padding_needs_capacity, "moe_pad_expert_input_to_capacity=true",
-     "Without a capacity factor there is no capacity to pad to.", "moe_expert_capacity_factor"},
+    {"capacity-needed", false, padding_needs_capacity, "moe_pad_expert_input_to_capacity=true", "",
+     "moe_expert_capacity_factor"},
 };
 
 }  // namespace

@@ -86,8 +86,7 @@ constexpr Rule kRecompute[] = {
      "recompute_granularity=full; recompute_method=uniform; recompute_num_layers=1; "
      "distribute_saved_activations=true",
      "Sharding saved layer inputs over tensor-parallel ranks is not implemented.", "recompute_granularity"},
-    {"recompute-modules", true, missing_modules, "recompute_granularity=selective; recompute_modules=moe",
-     "A module that the model does not have cannot be recomputed.",
+    {"recompute-modules", true, missing_modules, "recompute_granularity=selective; recompute_modules=moe", "",
      "recompute_granularity num_experts moe_layer_freq num_layers"},
     {"recompute-nested", true, nested_modules,
      "num_experts=8; add_bias_linear=false; sequence_parallel=true; recompute_granularity=selective; "

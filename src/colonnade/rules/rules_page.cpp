@@ -55,7 +55,8 @@ std::string section(const RuleGroup& group, const Rule& rule) {
   std::istringstream inputs(rule.inputs);
   for (std::string key; inputs >> key;) keys.push_back(key);
   for (const Edit& edit : problem.edits) keys.push_back(edit.key);
-  return fmt::format("\n### {}\n\n{}\n{}: `{}`.\n\n```\n{}\n```\n", rule.id, rule.why,
+  const std::string why = *rule.why == '\0' ? "" : fmt::format("{}\n", rule.why);
+  return fmt::format("\n### {}\n\n{}{}: `{}`.\n\n```\n{}\n```\n", rule.id, why,
                      rule.training ? "Training only" : "Settings",
                      fmt::join(flags_in(problem.text, keys), "`, `"), problem.line());
 }
@@ -105,10 +106,11 @@ std::string rules_markdown() {
       "Settings that contradict each other are reported before anything starts, all of them at once. Each "
       "message names the\n"
       "settings, the rule, the values and a fix, and ends with the id of the rule. This page gives the "
-      "reason for each rule, the\n"
-      "settings it checks and the message for an example. A test breaks every rule with its example, applies "
-      "the fix and expects\n"
-      "no error. `evaluate` and `generate` skip rules that concern training only.\n\n"
+      "reason for a rule where the\n"
+      "message does not, the settings it checks and the message for an example. A test breaks every rule with "
+      "its example,\n"
+      "applies the fix and expects no error. `evaluate` and `generate` skip rules that concern training "
+      "only.\n\n"
       "The rule `range` precedes all: each setting must lie in its own range ([settings.md](settings.md)).\n";
   for (const RuleGroup& group : rule_groups()) {
     page += fmt::format("\n## {}\n", group.title);

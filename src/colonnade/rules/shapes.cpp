@@ -309,7 +309,7 @@ constexpr Rule kShapes[] = {
      "position_embedding_type=yarn; rotary_scaling_factor=4; rotary_seq_len_interpolation_factor=2",
      "Positions would be interpolated twice.", "position_embedding_type"},
     {"window-layers", false, window_layers, "window_size=4,0; window_attn_skip_freq=[1,0,1]",
-     "The pattern decides for every layer whether it has the window.", "num_layers window_size"},
+     "N gives every N-th layer full attention and the others the window.", "num_layers window_size"},
     {"sandwich-bias", false, sandwich_bias, "sandwich_norm=true",
      "Biases of output projections are added together with the residual, after the norm.", "add_bias_linear"},
     {"sinks-dropout", true, sinks_dropout, "softmax_type=learnable; attention_dropout=0.1",

@@ -48,7 +48,7 @@ struct Rule {
   bool training;  ///< applies to training only
   std::optional<Finding> (*check)(const config::Run&);
   const char* example;  ///< settings that break this rule only, on top of its group's valid run
-  const char* why;      ///< reason for the rule, one sentence
+  const char* why;      ///< reason for the rule; empty if the message says it
   /// Keys that the check reads besides those of its edits, separated by spaces. The rule is skipped if the
   /// value of any of them could not be parsed.
   const char* inputs = "";
