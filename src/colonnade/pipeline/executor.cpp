@@ -172,7 +172,7 @@ void Run::forward(const Action& a, tensor::Output output,
   at::Tensor x;
   if (!stage.first) {
     x = take(inputs_, key, "the input");
-    if (training) x.requires_grad_();
+    if (training) x.requires_grad_();  // a leaf, where backward leaves the gradient to send
   }
   const tensor::Pass pass{.batch = batch(a.microbatch),
                           .training = training,
@@ -181,6 +181,7 @@ void Run::forward(const Action& a, tensor::Output output,
                           .report = &result.report};
   const at::Tensor y = steps_.forward ? steps_.forward(stage, x, pass) : stage.forward(x, pass);
   if (!stage.last) {
+    // Detached: backward needs the edge below, not the output, whose memory is freed once it is sent.
     pass_on(key, y.detach().contiguous());
     if (training) live_[key] = {x, torch::autograd::impl::gradient_edge(y), {}, y.sizes().vec()};
     return release_batch(key);
@@ -213,19 +214,22 @@ void Run::backward(const Action& a) {
   const Key key{a.chunk, a.microbatch};
   Live live = this->live(key);
   live_.erase(key);
+  // The last stage starts from its loss, the others from a gradient that an earlier action received.
   const bool last = stages_[static_cast<std::size_t>(a.chunk)]->last;
   at::Tensor grad = last ? std::move(live.seed) : take(output_grads_, key, "the gradient of the output");
   {
+    // With B and W apart, weight-gradient GEMMs of this pass are recorded for weights() instead of run.
     std::optional<tensor::DeferScope> scope;
     if (a.kind == ActionKind::kBackwardInput) scope.emplace(parameters_, deferred_[key]);
     tensor::backward(live.output, std::move(grad));
   }
-  if (!live.input.defined()) return;
+  if (!live.input.defined()) return;  // the first stage sends no gradient
   at::Tensor grad_input = tensor::take_grad(live.input);
   COL_CHECK(
       grad_input.defined(),
       "pipeline output of chunk {} must depend on its input; got no input gradient; use the input in a block",
       a.chunk);
+  // Kept for its send, or as output gradient of the previous virtual stage if that is on this rank.
   const int before = stage_number(a.chunk) - 1;
   if (!schedule_.placement.crosses(before))
     output_grads_[{chunk_of(before), a.microbatch}] = std::move(grad_input);
@@ -245,14 +249,16 @@ void Run::weights(const Action& a, bool last, const GradientEvents& events) {
 }
 
 void Run::post_receive(const Action& a, std::size_t index) {
-  if (arriving_.contains(index)) return;
+  if (arriving_.contains(index)) return;  // posted before an earlier compute action
   const int stage = stage_number(a.chunk);
   Arriving arriving;
   if (a.kind == ActionKind::kRecvActivation) {
+    // The batch gives the shape: no message carries one.
     arriving.tensor = at::empty(activation_(batch(a.microbatch), a.chunk, training), options_);
     arriving.work =
         pp_.recv(arriving.tensor, rank_of(stage - 1), kActivations, name_of(a, "receive activation"));
   } else {
+    // Of the shape of the output, so it can be posted only after the forward pass.
     arriving.tensor = at::empty(live({a.chunk, a.microbatch}).shape, options_);
     arriving.work = pp_.recv(arriving.tensor, rank_of(stage + 1), kGradients, name_of(a, "receive gradient"));
   }
@@ -263,7 +269,7 @@ at::Tensor Run::received(const Action& a, std::size_t index) {
   post_receive(a, index);
   Arriving arriving = std::move(arriving_.at(index));
   arriving_.erase(index);
-  arriving.work.wait();
+  arriving.work.wait();  // the compute action that follows reads the tensor
   return std::move(arriving.tensor);
 }
 
@@ -272,8 +278,10 @@ void Run::transfer(const Action& a, std::size_t index) {
   const int stage = stage_number(a.chunk);
   switch (a.kind) {
     case ActionKind::kSendActivation:
+      // Forward-only runs receive no gradients that prove arrival, so the oldest send is awaited instead.
       for (; max_in_flight > 0 && sent_.size() >= max_in_flight; sent_.erase(sent_.begin()))
         sent_.begin()->second.wait();
+      // Not awaited: compute goes on, and `sent_` holds the tensor until its memory may be reused.
       sent_[index] = pp_.send(take(outputs_, key, "the output"), rank_of(stage + 1), kActivations,
                               name_of(a, "send activation"));
       break;
@@ -290,10 +298,12 @@ void Run::transfer(const Action& a, std::size_t index) {
     default:
       break;
   }
+  // The peer sent this message after it had received those: their Work is done, and their memory is freed.
   for (const std::size_t arrived : releases_[index]) sent_.erase(arrived);
 }
 
 void Run::finish() {
+  // Sends that no later message of the peer confirmed.
   for (auto& [index, work] : sent_) work.wait();
 }
 
@@ -358,11 +368,13 @@ Result Executor::train(const Steps& steps, double grad_scale, const GradientEven
     progress().heartbeat();
     const Action& a = program[i];
     const auto chunk = static_cast<std::size_t>(a.chunk);
+    // The program orders receive, compute and send; only receives start earlier than their action.
     if (is_transfer(a.kind)) {
       run.transfer(a, i);
       continue;
     }
     for (const std::size_t receive : plan->overlapped[i]) run.post_receive(program[receive], receive);
+    // Before the pass, so that its gradients can be reduced as soon as they are complete.
     if (computes_input_grad(a.kind) && --passes_left[chunk] == 0 && events.before_last_backward)
       events.before_last_backward(a.chunk);
     if (completes_backward(a.kind)) --weights_left[chunk];
