@@ -108,7 +108,7 @@ def main() -> None:
     print("// Made by tools/make_unicode_table.py from Hugging Face tokenizers "
           f"{tokenizers.__version__}; do not edit. See unicode.h.")
     print('#include "colonnade/tokenizers/unicode.h"\n')
-    print("namespace colonnade::data::table {\n")
+    print("namespace colonnade::tokenizers::table {\n")
     print("// clang-format off")
     print("// Runs from U+0000 on: length in base 36 (none: 1), then the letter of its value.")
     print(f"const std::string_view kRuns =\n{literal(text)};\n")
@@ -125,7 +125,7 @@ def main() -> None:
         row += item
     print(row + "\n}};")
     print("// clang-format on\n")
-    print("}  // namespace colonnade::data::table")
+    print("}  // namespace colonnade::tokenizers::table")
     import sys
     print(f"values {len(legend)}, lower runs {len(lower)}, characters of text {len(text)}", file=sys.stderr)
 
