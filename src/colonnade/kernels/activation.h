@@ -48,4 +48,7 @@ template <typename T>
 void activation_grad(const ActivationGrad<T>& a, CUstream_st* stream);
 }  // namespace cuda
 
+/// Kernels of this header (instantiate.h).
+#define COL_ACTIVATION_KERNELS(M) M(activation, Activation) M(activation_grad, ActivationGrad)
+
 }  // namespace colonnade::kernels

@@ -45,4 +45,7 @@ template <typename T>
 void dropout(const Dropout<T>& a, CUstream_st* stream);
 }  // namespace cuda
 
+/// Kernels of this header (instantiate.h).
+#define COL_DROPOUT_KERNELS(M) M(dropout, Dropout)
+
 }  // namespace colonnade::kernels

@@ -47,4 +47,7 @@ template <typename T>
 void embedding_grad(const EmbeddingGrad<T>& a, CUstream_st* stream);
 }  // namespace cuda
 
+/// Kernels of this header (instantiate.h).
+#define COL_EMBEDDING_KERNELS(M) M(embedding, Embedding) M(embedding_grad, EmbeddingGrad)
+
 }  // namespace colonnade::kernels

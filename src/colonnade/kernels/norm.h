@@ -61,4 +61,7 @@ template <typename T>
 void norm_grad(const NormGrad<T>& a, CUstream_st* stream);
 }  // namespace cuda
 
+/// Kernels of this header (instantiate.h).
+#define COL_NORM_KERNELS(M) M(norm, Norm) M(norm_grad, NormGrad)
+
 }  // namespace colonnade::kernels

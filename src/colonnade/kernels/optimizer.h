@@ -86,4 +86,10 @@ void sum_squares(const T* x, std::int64_t n, double* partial, CUstream_st* strea
 /// Number of blocks of sum_squares on CUDA.
 inline std::int64_t sum_squares_blocks(std::int64_t n) { return (n + (1 << 16) - 1) >> 16; }
 
+/// CUDA kernels of this header, for COL_FOR_EACH_WIDE_DTYPE (instantiate.h).
+#define COL_INSTANTIATE_CUDA_OPTIMIZER(T)                                             \
+  template void adam(const std::vector<AdamSpan<T>>&, const AdamStep&, CUstream_st*); \
+  template void sgd(const std::vector<SgdSpan<T>>&, const SgdStep&, CUstream_st*);    \
+  template void sum_squares(const T*, std::int64_t, double*, CUstream_st*);
+
 }  // namespace colonnade::kernels

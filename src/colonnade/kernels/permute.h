@@ -62,4 +62,7 @@ template <typename T>
 void dot_rows(const DotRows<T>& a, CUstream_st* stream);
 }  // namespace cuda
 
+/// Kernels of this header (instantiate.h).
+#define COL_PERMUTE_KERNELS(M) M(gather_rows, GatherRows) M(sum_rows, SumRows) M(dot_rows, DotRows)
+
 }  // namespace colonnade::kernels

@@ -36,4 +36,7 @@ template <typename T>
 void column_sum(const ColumnSum<T>& a, CUstream_st* stream);
 }  // namespace cuda
 
+/// Kernels of this header (instantiate.h).
+#define COL_REDUCE_KERNELS(M) M(column_sum, ColumnSum)
+
 }  // namespace colonnade::kernels

@@ -45,4 +45,7 @@ template <typename T>
 void rotary(const Rotary<T>& a, CUstream_st* stream);
 }  // namespace cuda
 
+/// Kernels of this header (instantiate.h).
+#define COL_ROTARY_KERNELS(M) M(rotary, Rotary)
+
 }  // namespace colonnade::kernels

@@ -68,4 +68,7 @@ template <typename T>
 void route_grad(const RouteGrad<T>& a, CUstream_st* stream);
 }  // namespace cuda
 
+/// Kernels of this header (instantiate.h).
+#define COL_ROUTING_KERNELS(M) M(route, Route) M(route_grad, RouteGrad)
+
 }  // namespace colonnade::kernels

@@ -55,4 +55,7 @@ template <typename T>
 void logit_gradient(const LogitGradient<T>& a, CUstream_st* stream);
 }  // namespace cuda
 
+/// Kernels of this header (instantiate.h).
+#define COL_VOCAB_LOSS_KERNELS(M) M(logit_stats, LogitStats) M(logit_gradient, LogitGradient)
+
 }  // namespace colonnade::kernels

@@ -3,6 +3,7 @@
 
 #include "colonnade/kernels/cpu/parallel.h"
 #include "colonnade/kernels/cpu/vector.h"
+#include "colonnade/kernels/instantiate.h"
 
 namespace colonnade::kernels::cpu {
 namespace {
@@ -118,13 +119,6 @@ void activation_grad(const ActivationGrad<T>& a) {
   });
 }
 
-template void activation(const Activation<float>&);
-template void activation(const Activation<double>&);
-template void activation(const Activation<BFloat16>&);
-template void activation(const Activation<Half>&);
-template void activation_grad(const ActivationGrad<float>&);
-template void activation_grad(const ActivationGrad<double>&);
-template void activation_grad(const ActivationGrad<BFloat16>&);
-template void activation_grad(const ActivationGrad<Half>&);
+COL_ACTIVATION_KERNELS(COL_INSTANTIATE_CPU)
 
 }  // namespace colonnade::kernels::cpu

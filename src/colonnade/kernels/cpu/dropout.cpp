@@ -6,6 +6,7 @@
 
 #include "colonnade/kernels/cpu/parallel.h"
 #include "colonnade/kernels/cpu/vector.h"
+#include "colonnade/kernels/instantiate.h"
 
 namespace colonnade::kernels::cpu {
 namespace {
@@ -112,9 +113,6 @@ void dropout(const Dropout<T>& a) {
                [&](std::int64_t begin, std::int64_t end) { dropout_rows(a, begin, end); });
 }
 
-template void dropout(const Dropout<float>&);
-template void dropout(const Dropout<double>&);
-template void dropout(const Dropout<BFloat16>&);
-template void dropout(const Dropout<Half>&);
+COL_DROPOUT_KERNELS(COL_INSTANTIATE_CPU)
 
 }  // namespace colonnade::kernels::cpu

@@ -6,6 +6,7 @@
 
 #include "colonnade/kernels/cpu/parallel.h"
 #include "colonnade/kernels/cpu/vector.h"
+#include "colonnade/kernels/instantiate.h"
 
 namespace colonnade::kernels::cpu {
 namespace {
@@ -48,13 +49,6 @@ void embedding_grad(const EmbeddingGrad<T>& a) {
                });
 }
 
-template void embedding(const Embedding<float>&);
-template void embedding(const Embedding<double>&);
-template void embedding(const Embedding<BFloat16>&);
-template void embedding(const Embedding<Half>&);
-template void embedding_grad(const EmbeddingGrad<float>&);
-template void embedding_grad(const EmbeddingGrad<double>&);
-template void embedding_grad(const EmbeddingGrad<BFloat16>&);
-template void embedding_grad(const EmbeddingGrad<Half>&);
+COL_EMBEDDING_KERNELS(COL_INSTANTIATE_CPU)
 
 }  // namespace colonnade::kernels::cpu

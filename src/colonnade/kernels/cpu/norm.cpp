@@ -5,6 +5,7 @@
 
 #include "colonnade/kernels/cpu/parallel.h"
 #include "colonnade/kernels/cpu/vector.h"
+#include "colonnade/kernels/instantiate.h"
 
 namespace colonnade::kernels::cpu {
 namespace {
@@ -138,13 +139,6 @@ void norm_grad(const NormGrad<T>& a) {
   if (a.grad_bias != nullptr) add_blocks<Acc<T>>(bias_partial, blocks, a.cols, a.grad_bias);
 }
 
-template void norm(const Norm<float>&);
-template void norm(const Norm<double>&);
-template void norm(const Norm<BFloat16>&);
-template void norm(const Norm<Half>&);
-template void norm_grad(const NormGrad<float>&);
-template void norm_grad(const NormGrad<double>&);
-template void norm_grad(const NormGrad<BFloat16>&);
-template void norm_grad(const NormGrad<Half>&);
+COL_NORM_KERNELS(COL_INSTANTIATE_CPU)
 
 }  // namespace colonnade::kernels::cpu

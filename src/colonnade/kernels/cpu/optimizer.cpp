@@ -6,6 +6,7 @@
 
 #include "colonnade/kernels/cpu/parallel.h"
 #include "colonnade/kernels/cpu/vector.h"
+#include "colonnade/kernels/instantiate.h"
 
 namespace colonnade::kernels::cpu {
 namespace {
@@ -165,15 +166,13 @@ bool has_nonfinite(const T* x, std::int64_t n) {
   return std::any_of(results.begin(), results.end(), [](char bad) { return bad != 0; });
 }
 
-template void adam(const std::vector<AdamSpan<float>>&, const AdamStep&);
-template void adam(const std::vector<AdamSpan<double>>&, const AdamStep&);
-template void sgd(const std::vector<SgdSpan<float>>&, const SgdStep&);
-template void sgd(const std::vector<SgdSpan<double>>&, const SgdStep&);
-template double sum_squares(const float*, std::int64_t);
-template double sum_squares(const double*, std::int64_t);
-template std::int64_t count_zeros(const float*, std::int64_t);
-template std::int64_t count_zeros(const double*, std::int64_t);
-template bool has_nonfinite(const float*, std::int64_t);
-template bool has_nonfinite(const double*, std::int64_t);
+#define COL_INSTANTIATE(T)                                              \
+  template void adam(const std::vector<AdamSpan<T>>&, const AdamStep&); \
+  template void sgd(const std::vector<SgdSpan<T>>&, const SgdStep&);    \
+  template double sum_squares(const T*, std::int64_t);                  \
+  template std::int64_t count_zeros(const T*, std::int64_t);            \
+  template bool has_nonfinite(const T*, std::int64_t);
+COL_FOR_EACH_WIDE_DTYPE(COL_INSTANTIATE)
+#undef COL_INSTANTIATE
 
 }  // namespace colonnade::kernels::cpu

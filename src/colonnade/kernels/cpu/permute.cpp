@@ -5,6 +5,7 @@
 
 #include "colonnade/kernels/cpu/parallel.h"
 #include "colonnade/kernels/cpu/vector.h"
+#include "colonnade/kernels/instantiate.h"
 
 namespace colonnade::kernels::cpu {
 namespace {
@@ -78,14 +79,6 @@ void dot_rows(const DotRows<T>& a) {
   });
 }
 
-#define COL_INSTANTIATE(T)                         \
-  template void gather_rows(const GatherRows<T>&); \
-  template void sum_rows(const SumRows<T>&);       \
-  template void dot_rows(const DotRows<T>&)
-COL_INSTANTIATE(float);
-COL_INSTANTIATE(double);
-COL_INSTANTIATE(BFloat16);
-COL_INSTANTIATE(Half);
-#undef COL_INSTANTIATE
+COL_PERMUTE_KERNELS(COL_INSTANTIATE_CPU)
 
 }  // namespace colonnade::kernels::cpu

@@ -3,6 +3,7 @@
 
 #include "colonnade/kernels/cpu/parallel.h"
 #include "colonnade/kernels/cpu/vector.h"
+#include "colonnade/kernels/instantiate.h"
 
 namespace colonnade::kernels::cpu {
 namespace {
@@ -33,9 +34,6 @@ void column_sum(const ColumnSum<T>& a) {
   sum_rows<Acc<T>>(a.partial, blocks, a.cols, a.sum);
 }
 
-template void column_sum(const ColumnSum<float>&);
-template void column_sum(const ColumnSum<double>&);
-template void column_sum(const ColumnSum<BFloat16>&);
-template void column_sum(const ColumnSum<Half>&);
+COL_REDUCE_KERNELS(COL_INSTANTIATE_CPU)
 
 }  // namespace colonnade::kernels::cpu

@@ -3,6 +3,7 @@
 
 #include "colonnade/kernels/cpu/parallel.h"
 #include "colonnade/kernels/cpu/vector.h"
+#include "colonnade/kernels/instantiate.h"
 
 namespace colonnade::kernels::cpu {
 namespace {
@@ -54,9 +55,6 @@ void rotary(const Rotary<T>& a) {
   });
 }
 
-template void rotary(const Rotary<float>&);
-template void rotary(const Rotary<double>&);
-template void rotary(const Rotary<BFloat16>&);
-template void rotary(const Rotary<Half>&);
+COL_ROTARY_KERNELS(COL_INSTANTIATE_CPU)
 
 }  // namespace colonnade::kernels::cpu

@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "colonnade/kernels/cpu/parallel.h"
+#include "colonnade/kernels/instantiate.h"
 #include "colonnade/kernels/routing_row.h"
 
 namespace colonnade::kernels::cpu {
@@ -40,9 +41,6 @@ void route_grad(const RouteGrad<T>& a) {
   });
 }
 
-template void route(const Route<float>&);
-template void route(const Route<double>&);
-template void route_grad(const RouteGrad<float>&);
-template void route_grad(const RouteGrad<double>&);
+COL_ROUTING_KERNELS(COL_INSTANTIATE_CPU_WIDE)
 
 }  // namespace colonnade::kernels::cpu

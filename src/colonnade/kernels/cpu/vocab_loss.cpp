@@ -7,6 +7,7 @@
 #include "colonnade/kernels/cpu/parallel.h"
 #include "colonnade/kernels/cpu/vector.h"
 #include "colonnade/kernels/formulas.h"
+#include "colonnade/kernels/instantiate.h"
 
 namespace colonnade::kernels::cpu {
 namespace {
@@ -95,13 +96,6 @@ void logit_gradient(const LogitGradient<T>& a) {
   });
 }
 
-template void logit_stats(const LogitStats<float>&);
-template void logit_stats(const LogitStats<double>&);
-template void logit_stats(const LogitStats<BFloat16>&);
-template void logit_stats(const LogitStats<Half>&);
-template void logit_gradient(const LogitGradient<float>&);
-template void logit_gradient(const LogitGradient<double>&);
-template void logit_gradient(const LogitGradient<BFloat16>&);
-template void logit_gradient(const LogitGradient<Half>&);
+COL_VOCAB_LOSS_KERNELS(COL_INSTANTIATE_CPU)
 
 }  // namespace colonnade::kernels::cpu

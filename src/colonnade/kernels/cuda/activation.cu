@@ -2,6 +2,7 @@
 #include "colonnade/kernels/activation.h"
 
 #include "colonnade/kernels/cuda/common.cuh"
+#include "colonnade/kernels/instantiate.h"
 
 namespace colonnade::kernels::cuda {
 namespace {
@@ -100,13 +101,6 @@ void activation_grad(const ActivationGrad<T>& a, CUstream_st* stream) {
   check_launch("activation_grad");
 }
 
-template void activation(const Activation<float>&, CUstream_st*);
-template void activation(const Activation<double>&, CUstream_st*);
-template void activation(const Activation<BFloat16>&, CUstream_st*);
-template void activation(const Activation<Half>&, CUstream_st*);
-template void activation_grad(const ActivationGrad<float>&, CUstream_st*);
-template void activation_grad(const ActivationGrad<double>&, CUstream_st*);
-template void activation_grad(const ActivationGrad<BFloat16>&, CUstream_st*);
-template void activation_grad(const ActivationGrad<Half>&, CUstream_st*);
+COL_ACTIVATION_KERNELS(COL_INSTANTIATE_CUDA)
 
 }  // namespace colonnade::kernels::cuda

@@ -3,6 +3,7 @@
 
 #include "colonnade/base/philox.h"
 #include "colonnade/kernels/cuda/common.cuh"
+#include "colonnade/kernels/instantiate.h"
 
 namespace colonnade::kernels::cuda {
 namespace {
@@ -57,9 +58,6 @@ void dropout(const Dropout<T>& a, CUstream_st* stream) {
   check_launch("dropout");
 }
 
-template void dropout(const Dropout<float>&, CUstream_st*);
-template void dropout(const Dropout<double>&, CUstream_st*);
-template void dropout(const Dropout<BFloat16>&, CUstream_st*);
-template void dropout(const Dropout<Half>&, CUstream_st*);
+COL_DROPOUT_KERNELS(COL_INSTANTIATE_CUDA)
 
 }  // namespace colonnade::kernels::cuda

@@ -3,6 +3,7 @@
 #include "colonnade/kernels/embedding.h"
 
 #include "colonnade/kernels/cuda/common.cuh"
+#include "colonnade/kernels/instantiate.h"
 
 namespace colonnade::kernels::cuda {
 namespace {
@@ -45,13 +46,6 @@ void embedding_grad(const EmbeddingGrad<T>& a, CUstream_st* stream) {
   check_launch("embedding_grad");
 }
 
-template void embedding(const Embedding<float>&, CUstream_st*);
-template void embedding(const Embedding<double>&, CUstream_st*);
-template void embedding(const Embedding<BFloat16>&, CUstream_st*);
-template void embedding(const Embedding<Half>&, CUstream_st*);
-template void embedding_grad(const EmbeddingGrad<float>&, CUstream_st*);
-template void embedding_grad(const EmbeddingGrad<double>&, CUstream_st*);
-template void embedding_grad(const EmbeddingGrad<BFloat16>&, CUstream_st*);
-template void embedding_grad(const EmbeddingGrad<Half>&, CUstream_st*);
+COL_EMBEDDING_KERNELS(COL_INSTANTIATE_CUDA)
 
 }  // namespace colonnade::kernels::cuda

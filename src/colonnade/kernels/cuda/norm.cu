@@ -3,6 +3,7 @@
 #include "colonnade/kernels/norm.h"
 
 #include "colonnade/kernels/cuda/common.cuh"
+#include "colonnade/kernels/instantiate.h"
 
 namespace colonnade::kernels::cuda {
 namespace {
@@ -127,13 +128,6 @@ void norm_grad(const NormGrad<T>& a, CUstream_st* stream) {
   check_launch("norm_grad");
 }
 
-template void norm(const Norm<float>&, CUstream_st*);
-template void norm(const Norm<double>&, CUstream_st*);
-template void norm(const Norm<BFloat16>&, CUstream_st*);
-template void norm(const Norm<Half>&, CUstream_st*);
-template void norm_grad(const NormGrad<float>&, CUstream_st*);
-template void norm_grad(const NormGrad<double>&, CUstream_st*);
-template void norm_grad(const NormGrad<BFloat16>&, CUstream_st*);
-template void norm_grad(const NormGrad<Half>&, CUstream_st*);
+COL_NORM_KERNELS(COL_INSTANTIATE_CUDA)
 
 }  // namespace colonnade::kernels::cuda

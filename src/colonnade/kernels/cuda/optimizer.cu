@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "colonnade/kernels/cuda/common.cuh"
+#include "colonnade/kernels/instantiate.h"
 
 namespace colonnade::kernels::cuda {
 namespace {
@@ -115,11 +116,6 @@ void sum_squares(const T* x, std::int64_t n, double* partial, CUstream_st* strea
   check_launch("sum_squares");
 }
 
-template void adam(const std::vector<AdamSpan<float>>&, const AdamStep&, CUstream_st*);
-template void adam(const std::vector<AdamSpan<double>>&, const AdamStep&, CUstream_st*);
-template void sgd(const std::vector<SgdSpan<float>>&, const SgdStep&, CUstream_st*);
-template void sgd(const std::vector<SgdSpan<double>>&, const SgdStep&, CUstream_st*);
-template void sum_squares(const float*, std::int64_t, double*, CUstream_st*);
-template void sum_squares(const double*, std::int64_t, double*, CUstream_st*);
+COL_FOR_EACH_WIDE_DTYPE(COL_INSTANTIATE_CUDA_OPTIMIZER)
 
 }  // namespace colonnade::kernels::cuda

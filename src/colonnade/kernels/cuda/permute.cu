@@ -2,6 +2,7 @@
 #include "colonnade/kernels/permute.h"
 
 #include "colonnade/kernels/cuda/common.cuh"
+#include "colonnade/kernels/instantiate.h"
 
 namespace colonnade::kernels::cuda {
 namespace {
@@ -47,7 +48,7 @@ __global__ void dots(DotRows<T> a) {
 template <typename T>
 void gather_rows(const GatherRows<T>& a, CUstream_st* stream) {
   gather<<<static_cast<unsigned>(a.rows), kBlock, 0, stream>>>(a);
-  check_launch("take_rows");
+  check_launch("gather_rows");
 }
 
 template <typename T>
@@ -62,14 +63,6 @@ void dot_rows(const DotRows<T>& a, CUstream_st* stream) {
   check_launch("dot_rows");
 }
 
-#define COL_INSTANTIATE(T)                                       \
-  template void gather_rows(const GatherRows<T>&, CUstream_st*); \
-  template void sum_rows(const SumRows<T>&, CUstream_st*);       \
-  template void dot_rows(const DotRows<T>&, CUstream_st*)
-COL_INSTANTIATE(float);
-COL_INSTANTIATE(double);
-COL_INSTANTIATE(BFloat16);
-COL_INSTANTIATE(Half);
-#undef COL_INSTANTIATE
+COL_PERMUTE_KERNELS(COL_INSTANTIATE_CUDA)
 
 }  // namespace colonnade::kernels::cuda

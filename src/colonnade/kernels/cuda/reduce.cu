@@ -2,6 +2,7 @@
 #include "colonnade/kernels/reduce.h"
 
 #include "colonnade/kernels/cuda/common.cuh"
+#include "colonnade/kernels/instantiate.h"
 
 namespace colonnade::kernels::cuda {
 namespace {
@@ -35,9 +36,6 @@ void column_sum(const ColumnSum<T>& a, CUstream_st* stream) {
   check_launch("column_sum");
 }
 
-template void column_sum(const ColumnSum<float>&, CUstream_st*);
-template void column_sum(const ColumnSum<double>&, CUstream_st*);
-template void column_sum(const ColumnSum<BFloat16>&, CUstream_st*);
-template void column_sum(const ColumnSum<Half>&, CUstream_st*);
+COL_REDUCE_KERNELS(COL_INSTANTIATE_CUDA)
 
 }  // namespace colonnade::kernels::cuda

@@ -2,6 +2,7 @@
 #include "colonnade/kernels/rotary.h"
 
 #include "colonnade/kernels/cuda/common.cuh"
+#include "colonnade/kernels/instantiate.h"
 
 namespace colonnade::kernels::cuda {
 namespace {
@@ -45,9 +46,6 @@ void rotary(const Rotary<T>& a, CUstream_st* stream) {
   check_launch("rotary");
 }
 
-template void rotary(const Rotary<float>&, CUstream_st*);
-template void rotary(const Rotary<double>&, CUstream_st*);
-template void rotary(const Rotary<BFloat16>&, CUstream_st*);
-template void rotary(const Rotary<Half>&, CUstream_st*);
+COL_ROTARY_KERNELS(COL_INSTANTIATE_CUDA)
 
 }  // namespace colonnade::kernels::cuda

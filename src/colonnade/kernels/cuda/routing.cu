@@ -2,6 +2,7 @@
 #include "colonnade/kernels/routing.h"
 
 #include "colonnade/kernels/cuda/common.cuh"
+#include "colonnade/kernels/instantiate.h"
 #include "colonnade/kernels/routing_row.h"
 
 namespace colonnade::kernels::cuda {
@@ -50,9 +51,6 @@ void route_grad(const RouteGrad<T>& a, CUstream_st* stream) {
   check_launch("route_grad");
 }
 
-template void route(const Route<float>&, CUstream_st*);
-template void route(const Route<double>&, CUstream_st*);
-template void route_grad(const RouteGrad<float>&, CUstream_st*);
-template void route_grad(const RouteGrad<double>&, CUstream_st*);
+COL_ROUTING_KERNELS(COL_INSTANTIATE_CUDA_WIDE)
 
 }  // namespace colonnade::kernels::cuda

@@ -5,6 +5,7 @@
 
 #include "colonnade/kernels/cuda/common.cuh"
 #include "colonnade/kernels/formulas.h"
+#include "colonnade/kernels/instantiate.h"
 
 namespace colonnade::kernels::cuda {
 namespace {
@@ -72,13 +73,6 @@ void logit_gradient(const LogitGradient<T>& a, CUstream_st* stream) {
   check_launch("logit_gradient");
 }
 
-template void logit_stats(const LogitStats<float>&, CUstream_st*);
-template void logit_stats(const LogitStats<double>&, CUstream_st*);
-template void logit_stats(const LogitStats<BFloat16>&, CUstream_st*);
-template void logit_stats(const LogitStats<Half>&, CUstream_st*);
-template void logit_gradient(const LogitGradient<float>&, CUstream_st*);
-template void logit_gradient(const LogitGradient<double>&, CUstream_st*);
-template void logit_gradient(const LogitGradient<BFloat16>&, CUstream_st*);
-template void logit_gradient(const LogitGradient<Half>&, CUstream_st*);
+COL_VOCAB_LOSS_KERNELS(COL_INSTANTIATE_CUDA)
 
 }  // namespace colonnade::kernels::cuda

@@ -5,14 +5,6 @@
 
 namespace colonnade::kernels::cuda {
 
-template <typename T>
-void dropout(const Dropout<T>&, CUstream_st*) {
-  unavailable("dropout");
-}
-
-template void dropout(const Dropout<float>&, CUstream_st*);
-template void dropout(const Dropout<double>&, CUstream_st*);
-template void dropout(const Dropout<BFloat16>&, CUstream_st*);
-template void dropout(const Dropout<Half>&, CUstream_st*);
+COL_DROPOUT_KERNELS(COL_UNAVAILABLE)
 
 }  // namespace colonnade::kernels::cuda

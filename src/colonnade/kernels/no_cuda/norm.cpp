@@ -5,22 +5,6 @@
 
 namespace colonnade::kernels::cuda {
 
-template <typename T>
-void norm(const Norm<T>&, CUstream_st*) {
-  unavailable("norm");
-}
-template <typename T>
-void norm_grad(const NormGrad<T>&, CUstream_st*) {
-  unavailable("norm_grad");
-}
-
-template void norm(const Norm<float>&, CUstream_st*);
-template void norm(const Norm<double>&, CUstream_st*);
-template void norm(const Norm<BFloat16>&, CUstream_st*);
-template void norm(const Norm<Half>&, CUstream_st*);
-template void norm_grad(const NormGrad<float>&, CUstream_st*);
-template void norm_grad(const NormGrad<double>&, CUstream_st*);
-template void norm_grad(const NormGrad<BFloat16>&, CUstream_st*);
-template void norm_grad(const NormGrad<Half>&, CUstream_st*);
+COL_NORM_KERNELS(COL_UNAVAILABLE)
 
 }  // namespace colonnade::kernels::cuda

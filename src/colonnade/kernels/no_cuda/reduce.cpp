@@ -5,14 +5,6 @@
 
 namespace colonnade::kernels::cuda {
 
-template <typename T>
-void column_sum(const ColumnSum<T>&, CUstream_st*) {
-  unavailable("column_sum");
-}
-
-template void column_sum(const ColumnSum<float>&, CUstream_st*);
-template void column_sum(const ColumnSum<double>&, CUstream_st*);
-template void column_sum(const ColumnSum<BFloat16>&, CUstream_st*);
-template void column_sum(const ColumnSum<Half>&, CUstream_st*);
+COL_REDUCE_KERNELS(COL_UNAVAILABLE)
 
 }  // namespace colonnade::kernels::cuda

@@ -5,14 +5,6 @@
 
 namespace colonnade::kernels::cuda {
 
-template <typename T>
-void rotary(const Rotary<T>&, CUstream_st*) {
-  unavailable("rotary");
-}
-
-template void rotary(const Rotary<float>&, CUstream_st*);
-template void rotary(const Rotary<double>&, CUstream_st*);
-template void rotary(const Rotary<BFloat16>&, CUstream_st*);
-template void rotary(const Rotary<Half>&, CUstream_st*);
+COL_ROTARY_KERNELS(COL_UNAVAILABLE)
 
 }  // namespace colonnade::kernels::cuda

@@ -1,7 +1,8 @@
-// Error of the CUDA stubs.
+// CUDA stubs and their error.
 #pragma once
 
 #include "colonnade/base/error.h"
+#include "colonnade/kernels/instantiate.h"
 
 namespace colonnade::kernels::cuda {
 
@@ -13,3 +14,16 @@ namespace colonnade::kernels::cuda {
 }
 
 }  // namespace colonnade::kernels::cuda
+
+/// Stubs of a kernel for all its dtypes: they throw.
+#define COL_STUB(kernel, Args)                \
+  template <typename T>                       \
+  void kernel(const Args<T>&, CUstream_st*) { \
+    unavailable(#kernel);                     \
+  }
+#define COL_UNAVAILABLE_WIDE(kernel, Args) \
+  COL_STUB(kernel, Args)                   \
+  COL_INSTANTIATE_CUDA_WIDE(kernel, Args)
+#define COL_UNAVAILABLE(kernel, Args) \
+  COL_STUB(kernel, Args)              \
+  COL_INSTANTIATE_CUDA(kernel, Args)
