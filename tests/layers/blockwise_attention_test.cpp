@@ -4,13 +4,14 @@
 #include "colonnade/layers/core_attention.h"
 #include "colonnade/layers/residual.h"
 #include "colonnade/layout/context_parallel.h"
+#include "layers/sizes.h"
 
 namespace colonnade::layers {
 namespace {
 
 using at::Tensor;
 
-constexpr std::int64_t kBatch = 2, kHeads = 8, kHead = 6, kBlockSequence = 32;
+constexpr std::int64_t kHeads = 8, kHead = 6, kBlockSequence = 32;
 constexpr double kScale = 0.4;
 
 struct Kind {

@@ -9,27 +9,16 @@
 #include "colonnade/comm/thread_ranks.h"
 #include "colonnade/config/derive.h"
 #include "colonnade/layers/residual.h"
-#include "layers/support.h"
+#include "layers/experts.h"
 
 namespace colonnade::layers {
 namespace {
 
 using at::Tensor;
 
-constexpr std::int64_t kMoeSequence = 8, kMoeBatch = 2, kHidden = 12, kExperts = 4;
-
 config::Model model(config::TokenDispatcher dispatcher) {
-  config::Model m;
-  m.num_layers = 1;
-  m.hidden_size = kHidden;
-  m.ffn_hidden_size = 20;
-  m.num_attention_heads = m.num_query_groups = 4;
-  m.kv_channels = 3;
-  m.vocab_size = 32;
+  config::Model m = expert_model();
   m.activation = config::Activation::kSwiglu;
-  m.add_bias_linear = false;
-  m.moe.num_experts = kExperts;
-  m.moe.ffn_hidden_size = 8;
   m.moe.shared_expert_intermediate_size = 4;
   m.moe.token_dispatcher_type = dispatcher;
   return m;
@@ -126,8 +115,8 @@ Tensor place_in_full(const tensor::Parameter& p) {
 /// Shards the tokens of x over all ranks and compares the combined results with those of one rank.
 void expect_in_layout(const ExpertLayout& sizes, const config::Model& m) {
   SCOPED_TRACE(text(sizes));
-  const std::int64_t sequence = kMoeSequence * sizes.world / sizes.tp;  // data ranks lie one after the other
-  const Tensor x = test::named_random("x", {sequence, kMoeBatch, kHidden});
+  const std::int64_t sequence = kSequence * sizes.world / sizes.tp;  // data ranks lie one after the other
+  const Tensor x = test::named_random("x", {sequence, kBatch, kHidden});
   const auto all = layout::layer_params(m, {}, 0);
   const auto& specs = layout::mixer_of<layout::MoeParams>(all);
   std::vector<layout::ParamSpec> list;
@@ -212,7 +201,7 @@ TEST(Moe, CountsTokensOfEachExpert) {
   const auto params = layout::mixer_of<layout::MoeParams>(layout::layer_params(m, {}, 0));
   Router router(params, m, {.options = test::options(at::kDouble)});
   test::randomize({router.weight.get()});
-  const Tensor x = test::named_random("x", {kMoeSequence, kMoeBatch, kHidden});
+  const Tensor x = test::named_random("x", {kSequence, kBatch, kHidden});
   tensor::Report report;
   const tensor::Batch none;
   const auto all = [](const Tensor& experts) { return at::bincount(experts.reshape(-1), {}, kExperts + 1); };
@@ -238,14 +227,14 @@ TEST(Moe, JitterAppliesInTrainingOnly) {
   const auto params = layout::mixer_of<layout::MoeParams>(layout::layer_params(plain, {}, 0));
   const Context context{.options = test::options(at::kDouble)};
   tensor::Batch batch;
-  batch.set(tensor::Field::kSamples, at::arange(kMoeBatch, at::kLong) + 7);
+  batch.set(tensor::Field::kSamples, at::arange(kBatch, at::kLong) + 7);
   const tensor::Pass training{.batch = batch}, evaluation{.batch = batch, .training = false};
   const auto scores = [&](const config::Model& m, const Tensor& x, const tensor::Pass& pass) {
     Router router(params, m, context);
     test::randomize({router.weight.get()});
     return router.forward(x, pass).scores.detach();
   };
-  const Tensor x = test::named_random("x", {kMoeSequence, kMoeBatch, kHidden});
+  const Tensor x = test::named_random("x", {kSequence, kBatch, kHidden});
   const auto key =
       dropout_key(dropout_stream(context.seed, params.router.name), LocalRows(context), x, training);
   EXPECT_TRUE(at::equal(scores(noisy, x, training), scores(plain, ops::jitter(x, 0.5, key), training)));
@@ -263,7 +252,7 @@ TEST(Moe, RouterOf16BitInputsComputesInFp32) {
   Router router(params, m, {.options = test::options(at::kBFloat16)});
   test::randomize({router.weight.get()});
   router.weight->main_grad = at::zeros(router.weight->value.sizes(), at::kFloat);
-  const Tensor x = test::named_random("x", {64, kMoeBatch, kWide}).to(at::kBFloat16).set_requires_grad(true);
+  const Tensor x = test::named_random("x", {64, kBatch, kWide}).to(at::kBFloat16).set_requires_grad(true);
   const tensor::Batch none;
   const ops::Routing routing = router.forward(x, {.batch = none});
 
@@ -291,7 +280,7 @@ TEST(Moe, OverlappedSharedExpertsGiveEqualBits) {
     SCOPED_TRACE(text(sizes));
     config::Model m = model(config::TokenDispatcher::kAllToAll);
     m.moe.shared_expert_gate = true;
-    const Tensor x = test::named_random("x", {kMoeSequence * sizes.world / sizes.tp, kMoeBatch, kHidden});
+    const Tensor x = test::named_random("x", {kSequence * sizes.world / sizes.tp, kBatch, kHidden});
     on_ranks(sizes, m,
              [&](comm::Communicators& ranks, const layout::MoeParams& params, const Context& context) {
                const auto outcome = [&](bool overlapped) {
@@ -335,7 +324,7 @@ std::vector<std::string> row_communication(bool overlapped) {
   std::vector<tensor::Parameter*> parameters;
   moe.add_parameters(parameters);
   for (tensor::Parameter* p : parameters) p->main_grad = at::empty_like(p->value);
-  const Tensor x = at::empty({kMoeSequence, kMoeBatch, kHidden}, context.options).set_requires_grad(true);
+  const Tensor x = at::empty({kSequence, kBatch, kHidden}, context.options).set_requires_grad(true);
   const tensor::Batch none;
   const Tensor y = moe.forward({.normed = x, .encoded = {}}, {.batch = none});
   y.backward(at::empty_like(y));
@@ -368,7 +357,7 @@ TEST(Moe, LossesEqualTheirFormulas) {
   Router router(params, m, context);
   test::randomize({router.weight.get()});
   router.expert_bias->value.copy_(at::tensor({0.0, 0.4, -0.3, 0.1}, at::kDouble));
-  const Tensor x = test::named_random("x", {kMoeSequence, kMoeBatch, kHidden});
+  const Tensor x = test::named_random("x", {kSequence, kBatch, kHidden});
   const double k = 2, experts = kExperts, scale = 3;
 
   const Tensor w = test::full_value(params.router).set_requires_grad(true);
@@ -378,8 +367,8 @@ TEST(Moe, LossesEqualTheirFormulas) {
   const auto balance = [&](const Tensor& p, const Tensor& f, double tokens) {
     return (p * f).sum() * experts / (k * tokens * tokens);
   };
-  const Tensor aux = balance(shares.sum(0).sum(0), best.sum(0).sum(0), kMoeSequence * kMoeBatch);
-  const Tensor by_sequence = balance(shares.sum(0), best.sum(0), kMoeSequence) / kMoeBatch;
+  const Tensor aux = balance(shares.sum(0).sum(0), best.sum(0).sum(0), kSequence * kBatch);
+  const Tensor by_sequence = balance(shares.sum(0), best.sum(0), kSequence) / kBatch;
   const Tensor z = logits.logsumexp(-1).square().mean();
   (scale * (0.5 * aux + 0.25 * by_sequence + 0.125 * z)).backward();
 
@@ -406,8 +395,8 @@ TEST(Moe, GlobalAuxLossEqualsItsFormula) {
   for (const ExpertLayout& sizes : {ExpertLayout{1, 1, 1, 1}, ExpertLayout{1, 2, 1, 2},
                                     ExpertLayout{2, 1, 2, 2}, ExpertLayout{2, 2, 1, 4}}) {
     SCOPED_TRACE(text(sizes));
-    const std::int64_t tokens = kMoeSequence * sizes.world / sizes.tp;
-    const Tensor x = test::named_random("x", {tokens, kMoeBatch, kHidden});
+    const std::int64_t tokens = kSequence * sizes.world / sizes.tp;
+    const Tensor x = test::named_random("x", {tokens, kBatch, kHidden});
     const Tensor w = test::full_value(spec).set_requires_grad(true);
     const Tensor shares = at::matmul(x, w.t()).softmax(-1);  // [s, micro-batch, e]
     const Tensor best = at::zeros_like(shares).scatter(-1, std::get<1>(shares.topk(2, -1)), 1.0).sum(0);
@@ -446,7 +435,7 @@ TEST(Moe, ExpertBiasFollowsTheTokensOfAStep) {
   m.moe.router_score_function = config::RouterScore::kSigmoid;
   m.moe.router_enable_expert_bias = true;
   m.moe.router_bias_update_rate = 0.25;
-  const Tensor x = test::named_random("x", {kMoeSequence, kMoeBatch, kHidden});
+  const Tensor x = test::named_random("x", {kSequence, kBatch, kHidden});
   const Tensor w =
       test::full_value(layout::mixer_of<layout::MoeParams>(layout::layer_params(m, {}, 0)).router);
   const Tensor scores = at::matmul(x.reshape({-1, kHidden}), w.t()).sigmoid();

@@ -4,34 +4,18 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
-#include "layers/support.h"
+#include "layers/experts.h"
 
 namespace colonnade::layers {
 namespace {
 
 using at::Tensor;
 
-constexpr std::int64_t kRouterSequence = 8, kRouterBatch = 2, kRouterHidden = 12, kRouterExperts = 4;
-
-config::Model router_model() {
-  config::Model m;
-  m.num_layers = 1;
-  m.hidden_size = kRouterHidden;
-  m.ffn_hidden_size = 20;
-  m.num_attention_heads = m.num_query_groups = 4;
-  m.kv_channels = 3;
-  m.vocab_size = 32;
-  m.add_bias_linear = false;
-  m.moe.num_experts = kRouterExperts;
-  m.moe.ffn_hidden_size = 8;
-  return m;
-}
-
 /// Choice, weights and gradients of Sinkhorn routers, with settings that they ignore.
 TEST(Router, WeighsSinkhornAssignments) {
   for (const std::int64_t k : {1, 2}) {
     SCOPED_TRACE(k);
-    config::Model m = router_model();
+    config::Model m = expert_model();
     m.moe.router_load_balancing_type = {"sinkhorn"};
     m.moe.router_topk = k;
     m.moe.router_score_function = config::RouterScore::kSqrtSoftplus;
@@ -40,9 +24,9 @@ TEST(Router, WeighsSinkhornAssignments) {
     const auto params = layout::mixer_of<layout::MoeParams>(layout::layer_params(m, {}, 0));
     Router router(params, m, {.options = test::options(at::kDouble)});
     test::randomize({router.weight.get()});
-    const Tensor x = test::named_random("x", {kRouterSequence, kRouterBatch, kRouterHidden});
+    const Tensor x = test::named_random("x", {kSequence, kBatch, kHidden});
     const Tensor w = test::full_value(params.router).set_requires_grad(true);
-    const Tensor logits = at::matmul(x.reshape({-1, kRouterHidden}), w.t());
+    const Tensor logits = at::matmul(x.reshape({-1, kHidden}), w.t());
     const Tensor scores = k == 1 ? logits.sigmoid() : logits.softmax(-1);
     const tensor::Batch none;
     const ops::Routing training = router.forward(x, {.batch = none});
@@ -65,17 +49,17 @@ TEST(Router, WeighsSinkhornAssignments) {
 
 /// Logits are random for any x, also in evaluation; the logits of x get their gradients.
 TEST(Router, UsesRandomLogitsWithForcedLoadBalancing) {
-  config::Model m = router_model();
+  config::Model m = expert_model();
   m.moe.router_force_load_balancing = true;
   m.moe.router_pre_softmax = true;
   const auto params = layout::mixer_of<layout::MoeParams>(layout::layer_params(m, {}, 0));
   const Context context{.options = test::options(at::kDouble)};
   Router router(params, m, context);
   test::randomize({router.weight.get()});
-  const Tensor x = test::named_random("x", {kRouterSequence, kRouterBatch, kRouterHidden});
+  const Tensor x = test::named_random("x", {kSequence, kBatch, kHidden});
   tensor::Batch batch, later;
-  batch.set(tensor::Field::kSamples, at::arange(kRouterBatch, at::kLong) + 7);
-  later.set(tensor::Field::kSamples, at::arange(kRouterBatch, at::kLong) + 9);
+  batch.set(tensor::Field::kSamples, at::arange(kBatch, at::kLong) + 7);
+  later.set(tensor::Field::kSamples, at::arange(kBatch, at::kLong) + 9);
   const ops::Routing routing = router.forward(x, {.batch = batch});
   const auto other = [&](const Tensor& input, const tensor::Pass& pass) {
     return router.forward(input, pass).scores.detach();
@@ -84,7 +68,7 @@ TEST(Router, UsesRandomLogitsWithForcedLoadBalancing) {
   EXPECT_TRUE(at::equal(other(x, {.batch = batch, .training = false}), routing.scores));
   EXPECT_GT(test::distance(other(x, {.batch = later}), routing.scores), 0.1) << "other samples, other steps";
 
-  const Tensor rows = x.reshape({-1, kRouterHidden});
+  const Tensor rows = x.reshape({-1, kHidden});
   const Tensor w = test::full_value(params.router).set_requires_grad(true);
   const Tensor logits = at::matmul(rows, w.t());
   // Equal to the random logits up to a constant per row, which does not change the softmax.
@@ -98,7 +82,7 @@ TEST(Router, UsesRandomLogitsWithForcedLoadBalancing) {
 }
 
 TEST(Router, KeepsItsExpertBiasWithPaddedExperts) {
-  config::Model m = router_model();
+  config::Model m = expert_model();
   m.moe.expert_capacity_factor = 1;
   m.moe.pad_expert_input_to_capacity = true;
   m.moe.router_score_function = config::RouterScore::kSigmoid;
@@ -108,7 +92,7 @@ TEST(Router, KeepsItsExpertBiasWithPaddedExperts) {
   test::randomize({router.weight.get()});
   router.expert_bias->value.zero_();
   const tensor::Batch none;
-  const Tensor x = test::named_random("x", {kRouterSequence, kRouterBatch, kRouterHidden});
+  const Tensor x = test::named_random("x", {kSequence, kBatch, kHidden});
   static_cast<void>(router.forward(x, {.batch = none}));
   router.finish_step();
   EXPECT_EQ(router.expert_bias->value.abs().max().item<double>(), 0);

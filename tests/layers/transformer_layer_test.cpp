@@ -1,14 +1,13 @@
 // Attention and transformer layers against plain tensor functions in float64, in every layout.
 #include "colonnade/layers/transformer_layer.h"
 
+#include "layers/sizes.h"
 #include "layers/support.h"
 
 namespace colonnade::layers {
 namespace {
 
 using at::Tensor;
-
-constexpr std::int64_t kSequence = 8;
 
 config::Model model_of(std::int64_t heads, std::int64_t groups) {
   config::Model m;
