@@ -6,6 +6,7 @@
 #include <algorithm>
 
 #include "colonnade/base/error.h"
+#include "colonnade/config/help_page.h"
 #include "verbs.h"
 
 namespace colonnade::app {
@@ -17,9 +18,11 @@ Offers completion_offers() {
 int completion(const Arguments& arguments) {
   const std::string shell = arguments.empty() ? "" : arguments[0];
   if (shell == "-h" || std::ranges::count(arguments, "--help") > 0) {
-    fmt::print(
-        "colonnade completion bash|zsh|fish\n  bash: source <(colonnade completion bash)\n"
-        "  zsh:  source <(colonnade completion zsh)\n  fish: colonnade completion fish | source\n");
+    fmt::print("{}", config::render({.usage = "colonnade completion bash|zsh|fish",
+                                     .sections = {{"shells",
+                                                   {{"bash", "", "source <(colonnade completion bash)"},
+                                                    {"zsh", "", "source <(colonnade completion zsh)"},
+                                                    {"fish", "", "colonnade completion fish | source"}}}}}));
     return kExitDone;
   }
   Offers offers;

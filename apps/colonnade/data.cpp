@@ -35,9 +35,8 @@ void merge(const Merge& options) {
 }
 
 void add_merge_flags(CLI::App& app, Merge& options) {
-  app.description(
-      "Merges data sets into one, byte-identical to Megatron's tools/merge_datasets.py.\n"
-      "  colonnade data merge --input parts/ --output-prefix all_text_document");
+  describe(app, "Merges data sets into one, byte-identical to Megatron's tools/merge_datasets.py.",
+           {"colonnade data merge --input parts/ --output-prefix all_text_document"});
   app.add_option("--input", options.inputs, "Prefixes, or a folder whose data sets are merged sorted by name")
       ->required();
   app.add_option("--output-prefix", options.output_prefix, "Prefix of the merged data set")->required();
@@ -73,7 +72,10 @@ int data(const Arguments& arguments) {
   if (sub == "merge") return data_merge(rest);
   if (sub == "images") return data_images(rest);
   if (std::find(arguments.begin(), arguments.end(), "--help") != arguments.end()) {
-    for (const auto verb : {data_audit, data_merge, data_images, data_inspect}) verb({"--help"});
+    for (const auto verb : {data_audit, data_merge, data_images, data_inspect}) {
+      if (verb != data_audit) fmt::print("\n");
+      verb({"--help"});
+    }
     return kExitDone;
   }
   throw ConfigError(fmt::format(

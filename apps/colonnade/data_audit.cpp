@@ -15,10 +15,11 @@ struct Options {
 };
 
 void add_audit_flags(CLI::App& app, Options& options) {
-  app.description(
-      "Reports the samples that a run has used: samples, tokens and epochs of each data set, what was read twice,\n"
-      "computed twice or skipped, and whether the data are unchanged (exit code 3 if not).\n"
-      "  colonnade data audit runs/books --samples 4000..4007");
+  describe(
+      app,
+      "Reports the samples that a run has used: samples, tokens and epochs of each data set, what was read "
+      "twice, computed twice or skipped, and whether the data are unchanged (exit code 3 if not).",
+      {"colonnade data audit runs/books --samples 4000..4007"});
   app.add_option("run", options.run, "Folder of the run (its --save)")->required();
   app.add_option("--samples", options.samples,
                  "A..B: show the documents of these samples of the run, from 0");

@@ -52,12 +52,13 @@ CLI::Validator stop_or_skip() {
 }
 
 void add_shard_flags(CLI::App& app, Options& options) {
-  app.description(
-      "Reports the contents of tar shards of images and text (WebDataset, as prepared by Megatron-Energon), their order\n"
-      "in a run, and with --batches the loading speed.\n"
-      "  colonnade data images shards/ --show 5\n"
-      "  colonnade data images 'shard-{000..099}.tar' --seq-length 128 --tokenizer-type HuggingFaceTokenizer\n"
-      "      --tokenizer-model llama-3/ --batches 100 --micro-batch-size 8 --workers 16");
+  describe(
+      app,
+      "Reports the contents of tar shards of images and text (WebDataset, as prepared by Megatron-Energon), "
+      "their order in a run, and with --batches the loading speed.",
+      {"colonnade data images shards/ --show 5",
+       "colonnade data images 'shard-{000..099}.tar' --seq-length 128 --tokenizer-type HuggingFaceTokenizer "
+       "--tokenizer-model llama-3/ --batches 100 --micro-batch-size 8 --workers 16"});
   app.add_option("shards", options.words,
                  "A folder of tar shards (with or without .nv-meta), or glob patterns of shards")
       ->required()
@@ -132,7 +133,7 @@ void add_flags(CLI::App& app, Options& options) {
       ->check(within(0, 4096));
   app.add_option("--step-ms", options.step_ms,
                  "Sleep after each batch in milliseconds, to simulate a training step")
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::NonNegativeNumber.description("0 or more"));
   app.add_option("--json", options.json, "Also write the report as JSON to this file");
   add_tokenizer_flags(app, options.tokenizer);
 }

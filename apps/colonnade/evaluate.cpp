@@ -16,10 +16,11 @@ namespace colonnade::app {
 namespace {
 
 const std::vector<config::VerbFlag> kExtras = {
-    {"--tokens", 1, "safetensors file with input_ids and optional labels [batch, sequence] (-100: ignored)"},
-    {"--logits-out", 1,
+    {"--tokens", "FILE",
+     "safetensors file with input_ids and optional labels [batch, sequence] (-100: ignored)"},
+    {"--logits-out", "FILE",
      "write logits [batch, sequence, vocabulary] and the loss of --tokens to this safetensors file"},
-    {"--split-name", 1, "data split to evaluate: train, valid or test; default valid"},
+    {"--split-name", "NAME", "data split to evaluate: train, valid or test; default valid"},
 };
 
 struct EvaluateOptions {

@@ -54,14 +54,16 @@ bool print_verb_help(const std::vector<std::string>& arguments, const VerbHelp& 
     fmt::print("{}", config::flag_help(asked->flag, help.extras, help.use));
     return true;
   }
-  std::size_t width = 0;
-  for (const auto& extra : help.extras) width = std::max(width, extra.flag.size());
-  fmt::print("usage: colonnade {} SETTINGS\n\n", help.usage);
-  for (const auto& extra : help.extras) fmt::print("  {:{}}  {}\n", extra.flag, width, extra.help);
-  fmt::print("\nSETTINGS are those of `colonnade pretrain`{}; {}.\n{}",
-             help.use == config::Use::kTrain ? "" : " that are read here",
-             asked->all ? "defaults are in brackets" : "--help-all shows every one, --help FLAG one in full",
-             config::settings_help(help.use, asked->all));
+  std::vector<config::HelpSection> sections{config::verb_flags_help(help.extras)};
+  for (config::HelpSection& group : config::settings_help(help.use, asked->all))
+    sections.push_back(std::move(group));
+  fmt::print("{}", config::render({.usage = fmt::format("colonnade {} SETTINGS", help.usage),
+                                   .about = fmt::format(
+                                       "SETTINGS are those of `colonnade pretrain`{}; {}.",
+                                       help.use == config::Use::kTrain ? "" : " that are read here",
+                                       asked->all ? "defaults are in brackets"
+                                                  : "--help-all shows every one, --help FLAG one in full"),
+                                   .sections = std::move(sections)}));
   return true;
 }
 

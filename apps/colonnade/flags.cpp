@@ -3,6 +3,7 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,8 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
+#include <sstream>
+#include <utility>
 
 #include "colonnade/base/error.h"
 #include "colonnade/config/parse.h"
@@ -42,7 +45,75 @@ std::string why_not_created(const std::string& staged, const Fault& fault) {
   return fault(fmt::format("which cannot be written ({})", std::strerror(reason)).c_str());
 }
 
+bool is_list(const CLI::Option& option) {
+  return option.get_expected_max() == CLI::detail::expected_max_vector_size;
+}
+
+/// The type of an option and the description of its validator: {"INT", "1 to 8"}; {"FLOAT", ""}.
+std::pair<std::string, std::string> type_and_limits(const CLI::Option& option) {
+  const std::string type = option.get_type_name();
+  const std::size_t colon = std::min(type.find(':'), type.size());
+  return {type.substr(0, colon), colon < type.size() ? type.substr(colon + 1) : ""};
+}
+
+/// Placeholder of an option's value, as those of settings: "N", "X", "TEXT", "a|b", "WORD ..."; "" for a
+/// switch.
+std::string value_name(const CLI::Option& option) {
+  if (option.get_type_size() == 0) return "";
+  const auto [type, limits] = type_and_limits(option);
+  if (limits.find('|') != std::string::npos) return limits;
+  std::string name = type == "INT" || type == "UINT" ? "N" : type == "FLOAT" ? "X" : type;
+  if (!is_list(option)) return name;
+  return (name == "TEXT" ? "WORD" : name) + " ...";
+}
+
+/// Whether an option is required, its default, its limits and its environment variable.
+std::vector<std::string> notes(const CLI::Option& option) {
+  std::vector<std::string> notes;
+  if (option.get_required()) notes.emplace_back("required");
+  std::string text = option.get_default_str();
+  if (is_list(option) && text.starts_with('[') && text.ends_with(']')) text = text.substr(1, text.size() - 2);
+  if (!text.empty() && option.get_type_size() != 0) notes.push_back(text);
+  const std::string limits = type_and_limits(option).second;
+  if (!limits.empty() && limits.find('|') == std::string::npos) notes.push_back(limits);
+  if (!option.get_envname().empty()) notes.push_back("environment variable " + option.get_envname());
+  return notes;
+}
+
+/// Row of a flag, or of a positional argument.
+config::HelpRow help_row(const CLI::Option& option) {
+  if (option.get_positional())
+    return {option.get_single_name() + (is_list(option) ? " ..." : ""), "", option.get_description(),
+            notes(option)};
+  return {"--" + option.get_lnames().at(0), value_name(option), option.get_description(), notes(option)};
+}
+
 }  // namespace
+
+void describe(CLI::App& app, const std::string& about, const std::vector<std::string>& examples) {
+  app.description(about);
+  app.footer(fmt::format("{}", fmt::join(examples, "\n")));
+}
+
+config::HelpPage help_page(const CLI::App& app) {
+  const auto parsed = app.get_subcommands();
+  const CLI::App& verb = parsed.empty() ? app : *parsed.back();
+  config::HelpPage page{.usage = "colonnade " + app.get_name(), .about = verb.get_description()};
+  if (!parsed.empty()) page.usage += " " + verb.get_name();
+  config::HelpSection subs{"sub-verbs", {}}, arguments{"arguments", {}}, flags{"flags", {}};
+  for (const CLI::App* sub : verb.get_subcommands([](const CLI::App*) { return true; }))
+    subs.rows.push_back({sub->get_name(), "", sub->get_description()});
+  for (const CLI::Option* option : verb.get_options())
+    if (option != verb.get_help_ptr())
+      (option->get_positional() ? arguments : flags).rows.push_back(help_row(*option));
+  if (!subs.rows.empty()) page.usage += " SUB-VERB ...";
+  if (!flags.rows.empty()) page.usage += " [FLAGS]";
+  for (const config::HelpRow& argument : arguments.rows) page.usage += " " + argument.flag;
+  std::istringstream examples(verb.get_footer());
+  for (std::string line; std::getline(examples, line);) page.examples.push_back(line);
+  page.sections = {std::move(subs), std::move(arguments), std::move(flags)};
+  return page;
+}
 
 bool read_flags(CLI::App& app, const Arguments& arguments,
                 const std::map<std::string, std::string>& unsupported) {
@@ -54,7 +125,7 @@ bool read_flags(CLI::App& app, const Arguments& arguments,
   try {
     app.parse(words);  // takes them from the back
   } catch (const CLI::CallForHelp&) {
-    fmt::print("{}", app.help("colonnade"));
+    fmt::print("{}", config::render(help_page(app)));
     return false;
   } catch (const CLI::ParseError& error) {
     faults = faults_of(app, error);
@@ -101,8 +172,8 @@ Offers offers_of(const CLI::App& app, const std::string& verb, const std::string
   config::VerbCompletion offer{verb, sub, {}};
   for (const CLI::Option* option : app.get_options()) {
     for (const std::string& name : option->get_lnames()) {
-      const int values = option->get_expected_max() == 0 ? 0 : 1;
-      if (name != "help") offer.flags.push_back({"--" + name, values, option->get_description()});
+      if (name != "help")
+        offer.flags.push_back({"--" + name, value_name(*option), option->get_description()});
     }
   }
   return {offer};

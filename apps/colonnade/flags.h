@@ -8,10 +8,18 @@
 #include <map>
 #include <span>
 #include <string>
+#include <vector>
 
+#include "colonnade/config/help_page.h"
 #include "verbs.h"
 
 namespace colonnade::app {
+
+/// Describes the verb of `app` in its help; each example is a command line.
+void describe(CLI::App& app, const std::string& about, const std::vector<std::string>& examples);
+
+/// Help of the verb of `app`, or of its sub-verb that was parsed.
+config::HelpPage help_page(const CLI::App& app);
 
 /// Reads `arguments` into the options of `app`; '_' and '-' are equivalent in flags. False when `--help` was
 /// given and printed. Throws ConfigError for an unknown flag, with the nearest one, or with the reason for a

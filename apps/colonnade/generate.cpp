@@ -26,20 +26,20 @@ namespace {
 constexpr std::int64_t kDefaultNewTokens = 128;
 
 const std::vector<config::VerbFlag> kExtras = {
-    {"--prompt", 1, "prompt text"},
-    {"--prompt-file", 1, "file with the prompt text"},
-    {"--max-new-tokens", 1,
+    {"--prompt", "TEXT", "prompt text"},
+    {"--prompt-file", "FILE", "file with the prompt text"},
+    {"--max-new-tokens", "N",
      "maximum number of generated tokens; default: generation_config.json's, else 128 or fewer to fit the "
      "model's positions"},
-    {"--temperature", 1,
+    {"--temperature", "T",
      "softmax temperature; 0: greedy; default: generation_config.json's, else 0, or 1 with --top-k or "
      "--top-p"},
-    {"--top-k", 1,
+    {"--top-k", "K",
      "sample from the K most probable tokens; 0: all; default: generation_config.json's, else 0"},
-    {"--top-p", 1,
+    {"--top-p", "P",
      "nucleus sampling: most probable tokens up to this total probability; 0: all; default: "
      "generation_config.json's, else 0"},
-    {"--repetition-penalty", 1,
+    {"--repetition-penalty", "R",
      "penalty on logits of tokens that the text contains; 1: none; default: generation_config.json's, "
      "else 1"},
 };

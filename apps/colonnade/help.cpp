@@ -25,7 +25,8 @@ int help(const Arguments& arguments) {
   } else if (what == "--all" || what == "--help-all") {
     fmt::print("{}", config::full_help());
   } else if (what == "--help" || what == "-h") {
-    fmt::print("colonnade help VERB [WORDS] | FLAG | --all | --markdown | --rules\n");
+    fmt::print(
+        "{}", config::render({.usage = "colonnade help VERB [WORDS] | FLAG | --all | --markdown | --rules"}));
   } else if (what.starts_with("--")) {
     fmt::print("{}", config::flag_help(what));
   } else {

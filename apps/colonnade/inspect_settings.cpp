@@ -16,16 +16,16 @@ namespace colonnade::app {
 namespace {
 
 const std::vector<config::VerbFlag> kExtras = {
-    {"--split-name", 1, "split to inspect: train, valid or test; default: train"},
-    {"--samples", 1,
+    {"--split-name", "NAME", "split to inspect: train, valid or test; default: train"},
+    {"--samples", "N",
      "number of samples; default: as the run's settings say, else up to the last sample shown"},
-    {"--from", 1, "first sample to show; default: 0"},
-    {"--show", 1, "number of samples to show; default: 3"},
-    {"--show-tokens", 1, "tokens to show per part of a sample; default: 16"},
-    {"--check-tokens", 0,
+    {"--from", "N", "first sample to show; default: 0"},
+    {"--show", "N", "number of samples to show; default: 3"},
+    {"--show-tokens", "N", "tokens to show per part of a sample; default: 16"},
+    {"--check-tokens", "",
      "read every token and report the largest id, out-of-vocabulary ids, documents without end, duplicate documents"},
-    {"--longer-than", 1, "count documents with more tokens than this"},
-    {"--json", 1, "write the result as JSON to this file"},
+    {"--longer-than", "N", "count documents with more tokens than this"},
+    {"--json", "FILE", "write the result as JSON to this file"},
 };
 
 /// Positional data paths before all flags become --data-path.

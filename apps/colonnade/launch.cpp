@@ -46,11 +46,11 @@ struct LaunchFlags {
 
 void add_flags(CLI::App& app, LaunchFlags& flags) {
   launch::Options& options = flags.options;
-  app.description(
-      "Starts the ranks of this machine, watches them, names the one that fails, ends the others.\n"
-      "  colonnade launch --nproc-per-node 4 -- pretrain gpt --config run.yaml\n"
-      "  colonnade launch --nproc-per-node 4 -- ./program --its-flags\n"
-      "Exit codes: 0 done, 2 invalid settings, 3 damaged data, 4 lost rank, 5 stopped on request.");
+  describe(app,
+           "Starts the ranks of this machine, watches them, names the one that fails, ends the others.\n"
+           "Exit codes: 0 done, 2 invalid settings, 3 damaged data, 4 lost rank, 5 stopped on request.",
+           {"colonnade launch --nproc-per-node 4 -- pretrain gpt --config run.yaml",
+            "colonnade launch --nproc-per-node 4 -- ./program --its-flags"});
   const auto add = [&](const char* flag, auto& value, const char* help) {
     return app.add_option(flag, value, help)->capture_default_str();
   };

@@ -8,6 +8,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/program.h"
 #include "colonnade/base/stop_signal.h"
+#include "colonnade/config/help_page.h"
 #include "colonnade/tensor/torch_errors.h"
 #include "verbs.h"
 
@@ -15,11 +16,14 @@ namespace colonnade::app {
 namespace {
 
 void print_overview() {
-  fmt::print("Colonnade {}: trains large transformers.\n\nusage: colonnade VERB ...\n\n", COLONNADE_VERSION);
-  std::size_t width = 0;
-  for (const Entry& verb : verbs()) width = std::max(width, verb.name.size());
-  for (const Entry& verb : verbs()) fmt::print("  {:{}}  {}\n", verb.name, width, verb.summary);
-  fmt::print("\n`colonnade help VERB` describes a verb; `colonnade --version` prints the version.\n");
+  config::HelpSection table{"verbs", {}};
+  for (const Entry& verb : verbs())
+    table.rows.push_back({std::string(verb.name), "", std::string(verb.summary)});
+  fmt::print("{}", config::render({.usage = "colonnade VERB ...",
+                                   .about = "Colonnade " COLONNADE_VERSION
+                                            ": trains large transformers. `colonnade help VERB` describes a "
+                                            "verb; `colonnade --version` prints the version.",
+                                   .sections = {std::move(table)}}));
 }
 
 const Entry* find_verb(const std::string& name) {

@@ -36,21 +36,21 @@ namespace colonnade::app {
 namespace {
 
 const std::vector<config::VerbFlag> kExtras = {
-    {"--world-size", 1, "number of ranks; default: the smallest for the given parallel sizes"},
-    {"--svg", 1, "write the pipeline schedule as SVG to this file"},
-    {"--memory-svg", 1, "write the memory of each pipeline rank as SVG to this file"},
-    {"--json", 1, "write the plan as JSON to this file"},
-    {"--hardware", 1,
+    {"--world-size", "N", "number of ranks; default: the smallest for the given parallel sizes"},
+    {"--svg", "FILE", "write the pipeline schedule as SVG to this file"},
+    {"--memory-svg", "FILE", "write the memory of each pipeline rank as SVG to this file"},
+    {"--json", "FILE", "write the plan as JSON to this file"},
+    {"--hardware", "NAME",
      "estimate the step time on a100, b200, h100, h200, or the hardware that this YAML file describes"},
-    {"--expert-imbalance", 1,
+    {"--expert-imbalance", "X",
      "assumed rows of the most loaded expert rank relative to the mean; default: 1, balanced routing"},
-    {"--search", 0,
+    {"--search", "",
      "find the fastest layouts that fit the --hardware, for this --world-size and --global-batch-size"},
-    {"--dry-run", 0,
+    {"--dry-run", "",
      "build the real model of ranks on meta tensors, run one training step and compare it with the plan"},
-    {"--rank", 1, "with --dry-run: rank to build"},
-    {"--all", 0, "with --dry-run: build one rank of each class and check their communication"},
-    {"--yaml", 1, "with --search: write the settings of the best layout to this file"},
+    {"--rank", "R", "with --dry-run: rank to build"},
+    {"--all", "", "with --dry-run: build one rank of each class and check their communication"},
+    {"--yaml", "FILE", "with --search: write the settings of the best layout to this file"},
 };
 
 void set_world_size(config::Parsed& parsed) {

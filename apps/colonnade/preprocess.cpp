@@ -136,7 +136,7 @@ void add_speed_flags(CLI::App& app, Flags& flags) {
   app.add_option("--resume-interval", options.resume_seconds,
                  "Seconds between resume points, at which the same command continues after a kill")
       ->capture_default_str()
-      ->check(CLI::NonNegativeNumber);
+      ->check(CLI::NonNegativeNumber.description("0 or more"));
   app.add_flag("--find-optimal-num-workers", flags.find_workers,
                "Measure each of --workers-to-check without writing output");
   app.add_option("--workers-to-check", flags.workers_to_check,
@@ -167,13 +167,13 @@ void add_no_op_flags(CLI::App& app, Flags& flags) {
 
 void add_flags(CLI::App& app, Flags& flags) {
   preprocess::PreprocessOptions& options = flags.options;
-  app.description(
-      "Tokenizes JSON lines (plain, gzip or zstd) or Parquet rows into PREFIX_<key>_document.bin and .idx,\n"
-      "byte-identical to Megatron's tools/preprocess_data.py for any number of workers. After a kill the same\n"
-      "command resumes.\n"
-      "  colonnade preprocess --input books.jsonl --output-prefix books --tokenizer-type "
-      "SentencePieceTokenizer\n"
-      "      --tokenizer-model books.model --append-eod");
+  describe(
+      app,
+      "Tokenizes JSON lines (plain, gzip or zstd) or Parquet rows into PREFIX_<key>_document.bin and .idx, "
+      "byte-identical to Megatron's tools/preprocess_data.py for any number of workers. After a kill the same "
+      "command resumes.",
+      {"colonnade preprocess --input books.jsonl --output-prefix books --tokenizer-type "
+       "SentencePieceTokenizer --tokenizer-model books.model --append-eod"});
   app.add_option("--input", flags.inputs,
                  "Files, glob patterns, or folders of .jsonl and .parquet files, as one data set")
       ->required();

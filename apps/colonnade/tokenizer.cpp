@@ -20,13 +20,20 @@
 namespace colonnade::app {
 namespace {
 
-constexpr const char* kAbout =
-    "Trains a SentencePiece or byte-level BPE tokenizer, or encodes and decodes text.\n"
-    "  colonnade tokenizer train --input books.jsonl --output-prefix books --vocab-size 4000\n"
-    "  echo '\"some text\"' | colonnade tokenizer encode --tokenizer-type SentencePieceTokenizer "
-    "--tokenizer-model M\n"
-    "encode reads one JSON string per line and prints one array of ids per line; decode does the reverse. chat "
-    "reads one object with messages per line and prints its text and answers.";
+void print_help() {
+  fmt::print(
+      "{}",
+      config::render(
+          {.usage = "colonnade tokenizer train|encode|decode|chat [FLAGS]",
+           .about =
+               "Trains a SentencePiece or byte-level BPE tokenizer, or encodes and decodes text.\n"
+               "encode reads one JSON string per line and prints one array of ids per line; decode does the "
+               "reverse. chat reads one object with messages per line and prints its text and answers.",
+           .examples = {
+               "colonnade tokenizer train --input books.jsonl --output-prefix books --vocab-size 4000",
+               "echo '\"some text\"' | colonnade tokenizer encode --tokenizer-type "
+               "SentencePieceTokenizer --tokenizer-model M"}}));
+}
 
 struct TrainFlags {
   tokenizers::SentencePieceTraining training;
@@ -222,7 +229,7 @@ int tokenizer(const Arguments& arguments) {
   if (verb == "encode" || verb == "decode") return convert(rest, verb == "encode");
   if (verb == "chat") return tokenizer_chat(rest);
   if (verb == "--help" || verb == "-h") {
-    fmt::print("{}\n", kAbout);
+    print_help();
     return kExitDone;
   }
   throw ConfigError(fmt::format(

@@ -18,9 +18,9 @@ namespace colonnade::app {
 namespace {
 
 const std::vector<config::VerbFlag> kExtras = {
-    {"--world-sizes", 2, "ranks of A and of B; default: the smallest for their parallel sizes"},
-    {"--steps", 1, "steps to compare (3)"},
-    {"--json", 1, "write the comparison as JSON to this file"},
+    {"--world-sizes", "N M", "ranks of A and of B; default: the smallest for their parallel sizes"},
+    {"--steps", "N", "steps to compare (3)"},
+    {"--json", "FILE", "write the comparison as JSON to this file"},
 };
 
 /// Options of the comparison.

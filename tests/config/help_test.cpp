@@ -46,14 +46,16 @@ TEST(Help, LinesAreAtMost112Wide) {
   }
 }
 
+std::string settings_text(Use use, bool all) { return render({.sections = settings_help(use, all)}); }
+
 TEST(Help, ShowsTheSettingsThatACommandReads) {
-  EXPECT_THAT(settings_help(Use::kGenerate, false),
+  EXPECT_THAT(settings_text(Use::kGenerate, false),
               AllOf(HasSubstr("--load"), HasSubstr("--tensor-model-parallel-size"), Not(HasSubstr("--lr")),
                     Not(HasSubstr("--data-path")), Not(HasSubstr("optimizer:"))));
-  EXPECT_THAT(settings_help(Use::kEvaluateData, false),
+  EXPECT_THAT(settings_text(Use::kEvaluateData, false),
               AllOf(HasSubstr("--data-path"), Not(HasSubstr("--lr"))));
-  EXPECT_THAT(settings_help(Use::kGenerate, true), AllOf(HasSubstr("--ckpt-step"), Not(HasSubstr("--save"))));
-  EXPECT_THAT(settings_help(Use::kTrain, true), HasSubstr("--clip-grad"));
+  EXPECT_THAT(settings_text(Use::kGenerate, true), AllOf(HasSubstr("--ckpt-step"), Not(HasSubstr("--save"))));
+  EXPECT_THAT(settings_text(Use::kTrain, true), HasSubstr("--clip-grad"));
 }
 
 TEST(Help, ShowsOneFlagInFull) {
@@ -71,7 +73,7 @@ TEST(Help, ShowsOneFlagInFull) {
   EXPECT_THAT(flag_help("--swiglu"), HasSubstr("short for --activation swiglu"));
   EXPECT_THROW(flag_help("--num-layer"), ConfigError);
   try {
-    flag_help("--max-length", {{"--max-new-tokens", 1, ""}}, Use::kGenerate);
+    flag_help("--max-length", {{"--max-new-tokens", "N", ""}}, Use::kGenerate);
     ADD_FAILURE() << "known";
   } catch (const ConfigError& error) {
     EXPECT_THAT(error.what(), HasSubstr("did you mean --max-new-tokens?"));
@@ -109,9 +111,9 @@ bool succeeds(const std::string& shell, const std::string& program) {
 
 const std::vector<VerbCompletion> kOffers = {
     {"pretrain", "", {}, Use::kTrain},
-    {"launch", "", {{"--max-restarts", 1, "starts after the first; it's 0"}}},
-    {"generate", "", {{"--prompt", 1, "text"}}, Use::kGenerate},
-    {"checkpoint", "inspect", {{"--json", 1, "file"}}},
+    {"launch", "", {{"--max-restarts", "N", "starts after the first; it's 0"}}},
+    {"generate", "", {{"--prompt", "TEXT", "text"}}, Use::kGenerate},
+    {"checkpoint", "inspect", {{"--json", "FILE", "file"}}},
     {"checkpoint", "verify", {}},
 };
 

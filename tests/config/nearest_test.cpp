@@ -65,7 +65,7 @@ TEST(Nearest, PrefersVerbFlagsAndOnlySuggestsReadSettings) {
   EXPECT_EQ(nearest("--micro-batchsize", own, Use::kGenerate), "");
   EXPECT_EQ(nearest("--micro-batchsize", {}, Use::kEvaluateData), "--micro-batch-size");
   EXPECT_EQ(nearest("--tp", own, Use::kGenerate), "--tensor-model-parallel-size");
-  EXPECT_EQ(parse_all({"--max-length", "3"}, {{"--max-new-tokens", 1, ""}}, Use::kGenerate).faults,
+  EXPECT_EQ(parse_all({"--max-length", "3"}, {{"--max-new-tokens", "N", ""}}, Use::kGenerate).faults,
             std::vector<std::string>{
                 "--max-length must be a known setting; got --max-length; did you mean --max-new-tokens?"});
 }

@@ -470,7 +470,7 @@ TEST(Parse, NegativeCapacityFactorDisablesDropping) {
 }
 
 TEST(Parse, VerbFlagsAreSeparateFromSettings) {
-  const std::vector<VerbFlag> extras{{"--prompt", 1, "text"}, {"--quiet", 0, ""}, {"--top-k", 1, ""}};
+  const std::vector<VerbFlag> extras{{"--prompt", "TEXT", "text"}, {"--quiet", "", ""}, {"--top-k", "N", ""}};
   const Parsed p = parse_all({"--prompt", "Once upon", "--quiet", "--top_k=3", "--load", "dir"}, extras);
   EXPECT_THAT(p.faults, IsEmpty());
   EXPECT_THAT(p.extras.at("--prompt"), ElementsAre("Once upon"));

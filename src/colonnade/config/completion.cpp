@@ -13,12 +13,13 @@ namespace {
 
 /// Flags of settings offered to a command of this use, with their help: canonical flags and off flags.
 std::vector<VerbFlag> settings(Use use) {
-  std::vector<VerbFlag> out{{"--help", 0, "the most used settings"}, {"--help-all", 0, "all settings"}};
+  std::vector<VerbFlag> out{{"--help", "", "the most used settings"}, {"--help-all", "", "all settings"}};
   for (const Setting& s : schema()) {
     if (s.cls == Class::kUnsupported || !reads(use, s)) continue;
-    out.push_back({s.flag, 1, s.shorthand_key.empty() ? s.help : "short for " + s.shorthand_word});
+    out.push_back({s.flag, s.kind == Kind::kSwitch ? "" : "VALUE",
+                   s.shorthand_key.empty() ? s.help : "short for " + s.shorthand_word});
     if (s.kind == Kind::kSwitch && s.off_flag() != s.flag && s.cls == Class::kImplemented)
-      out.push_back({s.off_flag(), 0, "turns " + s.flag + " off"});
+      out.push_back({s.off_flag(), "", "turns " + s.flag + " off"});
   }
   return out;
 }

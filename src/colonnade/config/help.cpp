@@ -9,10 +9,8 @@ namespace colonnade::config {
 
 namespace {
 
-constexpr std::size_t kTextColumn = 38;
-constexpr std::size_t kWidth = 110;
 constexpr std::size_t kMaxChoicesWidth = 80;  // maximum width of choices printed after a flag
-constexpr const char* kNamePlaceholder = " NAME";
+constexpr const char* kNamePlaceholder = "NAME";
 
 std::string joined_choices(const Setting& s, const char* between) {
   Words words = s.choices;
@@ -25,18 +23,18 @@ std::string value_name(const Setting& s) {
     case Kind::kSwitch:
       return "";
     case Kind::kInteger:
-      return " N";
+      return "N";
     case Kind::kNumber:
-      return " X";
+      return "X";
     case Kind::kList:
-      return " WORD ...";
+      return "WORD ...";
     case Kind::kChoice:
       break;
     case Kind::kText:
-      return " TEXT";
+      return "TEXT";
   }
   const std::string names = joined_choices(s, "|");
-  return names.size() > kMaxChoicesWidth ? kNamePlaceholder : " " + names;
+  return names.size() > kMaxChoicesWidth ? kNamePlaceholder : names;
 }
 
 std::string range(const Setting& s) {
@@ -63,29 +61,12 @@ std::string default_note(const Setting& s) {
   const bool is_trivial =
       text.empty() || text == "0" || text == "unset" || (s.kind == Kind::kSwitch && text == "false");
   if (!s.shorthand_key.empty() || is_trivial || s.get == nullptr) return "";
-  return fmt::format(" [{}]", s.kind == Kind::kSwitch ? "on; disable with " + s.off_flag() : text);
+  return s.kind == Kind::kSwitch ? "on; disable with " + s.off_flag() : text;
 }
 
-/// "  --flag N      text", wrapped.
-std::string line(const Setting& s) {
-  std::string out = fmt::format("  {:<{}}", s.flag + value_name(s), kTextColumn - 3);
-  out += out.size() < kTextColumn ? std::string(kTextColumn - out.size(), ' ')
-                                  : "\n" + std::string(kTextColumn, ' ');
-  std::size_t column = kTextColumn;
-  const std::string text = help_text(s) + default_note(s);
-  for (std::size_t at = 0; at < text.size();) {
-    const std::size_t end = std::min(text.find(' ', at), text.size());
-    if (column > kTextColumn && column + end - at > kWidth) {
-      out.back() = '\n';
-      out += std::string(kTextColumn, ' ');
-      column = kTextColumn;
-    }
-    out += text.substr(at, end - at) + ' ';
-    column += end - at + 1;
-    at = end + 1;
-  }
-  out.back() = '\n';
-  return out;
+HelpRow help_row(const Setting& s) {
+  const std::string note = default_note(s);
+  return {s.flag, value_name(s), help_text(s), note.empty() ? Words{} : Words{note}};
 }
 
 /// Commands that read a setting, except `plan`.
@@ -111,7 +92,7 @@ std::string spellings(const Setting& s) {
 
 std::string row(const Setting& s) {
   std::string type(name(s.kind));
-  if (s.kind == Kind::kChoice) type = value_name(s).substr(1);
+  if (s.kind == Kind::kChoice) type = value_name(s);
   if (!s.unit.empty()) type += ", " + s.unit;
   if (!range(s).empty()) type += ", " + range(s);
   std::string text = help_with_choices(s);
@@ -159,34 +140,42 @@ std::string unsupported_lists() {
 
 }  // namespace
 
-std::string settings_help(Use use, bool all) {
-  std::string out, group;
+std::vector<HelpSection> settings_help(Use use, bool all) {
+  std::vector<HelpSection> sections;
   for (const Setting& s : schema()) {
     if (s.cls != Class::kImplemented || !(all || s.common) || !reads(use, s)) continue;
-    if (s.group != group) out += fmt::format("\n{}:\n", s.group);
-    group = s.group;
-    out += line(s);
+    if (sections.empty() || sections.back().title != s.group) sections.push_back({s.group, {}});
+    sections.back().rows.push_back(help_row(s));
   }
-  return out;
+  return sections;
+}
+
+HelpSection verb_flags_help(const std::vector<VerbFlag>& flags) {
+  HelpSection section{"flags", {}};
+  for (const VerbFlag& flag : flags) section.rows.push_back({flag.flag, flag.value, flag.help});
+  return section;
 }
 
 std::string short_help() {
-  return "colonnade pretrain gpt --flag value ... [--config run.yaml]\n" +
-         settings_help(Use::kTrain, /*all=*/false) +
-         "\n--help-all shows all settings, --help FLAG one. Flags are Megatron's; '_' and '-' are equivalent, "
-         "--no-x\n"
-         "turns x off, and YAML uses the same keys.\n";
+  return render({.usage = "colonnade pretrain gpt --flag value ... [--config run.yaml]",
+                 .about =
+                     "--help-all shows all settings, --help FLAG one. Flags are Megatron's; '_' and '-' are "
+                     "equivalent, --no-x turns x off, and YAML uses the same keys.",
+                 .sections = settings_help(Use::kTrain, /*all=*/false)});
 }
 
 std::string full_help() {
-  return "All settings, with defaults in brackets.\n" + settings_help(Use::kTrain, /*all=*/true);
+  return render({.usage = "",
+                 .about = "All settings, with defaults in brackets.",
+                 .sections = settings_help(Use::kTrain, /*all=*/true)});
 }
 
 std::string flag_help(const std::string& flag, const std::vector<VerbFlag>& extras, Use use) {
   const auto match = find(flag);
   if (!match) throw ConfigError(unknown(flag, flag, flags_of(extras), use));
   const Setting& s = *match->setting;
-  std::string out = fmt::format("{}{}\n  {}\n", s.flag, value_name(s), help_with_choices(s));
+  std::string out = fmt::format("{}{}{}\n  {}\n", s.flag, s.kind == Kind::kSwitch ? "" : " ", value_name(s),
+                                help_with_choices(s));
   const auto add = [&](std::string_view label, const std::string& text) {
     if (!text.empty()) out += fmt::format("  {}: {}\n", label, text);
   };

@@ -5,17 +5,20 @@
 #include <string>
 #include <vector>
 
+#include "colonnade/config/help_page.h"
 #include "colonnade/config/parse.h"
 #include "colonnade/config/use.h"
 
 namespace colonnade::config {
 
-/// The most used settings, by group.
+/// Help of `pretrain` with the most used settings.
 std::string short_help();
-/// All implemented settings, by group.
+/// All implemented settings.
 std::string full_help();
-/// Settings read by commands of this use, by group: all, or the most used.
-std::string settings_help(Use use, bool all);
+/// Settings read by commands of this use, a section for each group: all, or the most used.
+std::vector<HelpSection> settings_help(Use use, bool all);
+/// A section of a verb's own flags.
+HelpSection verb_flags_help(const std::vector<VerbFlag>& flags);
 /// Full help of one setting. If it is unknown, throws ConfigError that suggests the nearest of `extras` and
 /// of the settings of `use`.
 std::string flag_help(const std::string& flag, const std::vector<VerbFlag>& extras = {},

@@ -99,8 +99,8 @@ class CommandLine {
   }
 
   void verb_flag(const VerbFlag& extra, const std::string& name, const std::optional<std::string>& value) {
-    const Words words = words_of(extra.values, value);
-    if (extra.values == 1 && words.empty()) return needs_value(name);
+    const Words words = words_of(extra.values(), value);
+    if (extra.values() == 1 && words.empty()) return needs_value(name);
     out_.extras.insert_or_assign(extra.flag, words);
   }
 

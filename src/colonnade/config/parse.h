@@ -8,6 +8,7 @@
 //   rules::require(run);                            // rules between settings
 #pragma once
 
+#include <algorithm>
 #include <map>
 #include <string>
 #include <vector>
@@ -19,9 +20,14 @@ namespace colonnade::config {
 
 /// A flag of one verb that is not a setting of the run, e.g. `generate --prompt TEXT`.
 struct VerbFlag {
-  std::string flag;  ///< "--prompt"; '_' and '-' are equivalent
-  int values = 1;    ///< number of values: 0, 1, or -1 for all up to the next flag
+  std::string flag;   ///< "--prompt"; '_' and '-' are equivalent
+  std::string value;  ///< placeholders of its values: "TEXT", "N M" for two; "": a switch
   std::string help;
+
+  /// Number of values.
+  [[nodiscard]] int values() const {
+    return value.empty() ? 0 : 1 + static_cast<int>(std::count(value.begin(), value.end(), ' '));
+  }
 };
 
 /// The flags of `extras`.
