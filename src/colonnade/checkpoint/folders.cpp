@@ -1,7 +1,6 @@
 // See folders.h.
 #include "colonnade/checkpoint/folders.h"
 
-#include <fcntl.h>
 #include <fmt/format.h>
 
 #include <cerrno>
@@ -13,6 +12,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
 #include "colonnade/base/log.h"
+#include "colonnade/checkpoint/publish.h"
 
 namespace colonnade::checkpoint {
 namespace {
@@ -20,17 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::string_view kPrefix = "step_";
-constexpr std::string_view kStaging = ".staging";  // being written
-constexpr std::string_view kRemoved = ".removed";  // being deleted
-
-fs::path with_ending(const fs::path& path, std::string_view ending) {
-  return path.string() + std::string(ending);
-}
-
-/// Swaps two folders atomically; false when the file system does not support it.
-bool exchange(const fs::path& a, const fs::path& b) {
-  return ::renameat2(AT_FDCWD, a.c_str(), AT_FDCWD, b.c_str(), RENAME_EXCHANGE) == 0;
-}
 
 }  // namespace
 
@@ -79,7 +68,8 @@ std::vector<fs::path> leftovers(const fs::path& checkpoints) {
   std::error_code missing;
   for (const auto& entry : fs::directory_iterator(checkpoints, missing)) {
     const fs::path name = entry.path().filename();
-    if ((name.extension() == kStaging || name.extension() == kRemoved) && step_of_name(name.stem().string()))
+    if ((name.extension() == kStagingSuffix || name.extension() == kRemovedSuffix) &&
+        step_of_name(name.stem().string()))
       found.push_back(entry.path());
   }
   return found;
@@ -100,33 +90,13 @@ void set_latest(const fs::path& checkpoints, std::int64_t step) {
 fs::path make_staging(const fs::path& checkpoints, std::int64_t step) {
   create_folders(checkpoints);
   for (const fs::path& leftover : leftovers(checkpoints)) fs::remove_all(leftover);
-  fs::path staging = with_ending(checkpoints / step_folder_name(step), kStaging);
+  fs::path staging = with_suffix(checkpoints / step_folder_name(step), kStagingSuffix);
   fs::create_directory(staging);
   return staging;
 }
 
-void publish(const fs::path& staging, const fs::path& final_name) {
-  sync_path(staging);
-  const fs::path parent = final_name.parent_path();
-  if (!fs::exists(final_name)) {
-    fs::rename(staging, final_name);  // atomic: both names are on one file system
-    sync_path(parent);
-    return;
-  }
-  const fs::path old = with_ending(final_name, kRemoved);
-  if (exchange(staging, final_name)) {
-    sync_path(parent);
-    fs::rename(staging, old);
-  } else {
-    fs::rename(final_name, old);
-    fs::rename(staging, final_name);
-    sync_path(parent);
-  }
-  fs::remove_all(old);
-}
-
 void remove_step(const fs::path& step_folder) {
-  const fs::path removed = with_ending(step_folder, kRemoved);
+  const fs::path removed = with_suffix(step_folder, kRemovedSuffix);
   fs::rename(step_folder, removed);
   fs::remove_all(removed);
 }

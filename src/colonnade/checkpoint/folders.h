@@ -1,4 +1,4 @@
-// The `checkpoints` folder of a run: names, publishing, leftovers, retention. No tensors.
+// The `checkpoints` folder of a run: names, leftovers, retention. No tensors.
 #pragma once
 
 #include <cstdint>
@@ -37,10 +37,6 @@ void set_latest(const std::filesystem::path& checkpoints, std::int64_t step);
 
 /// Creates the empty staging folder of a step, and removes leftovers first. Throws Error.
 std::filesystem::path make_staging(const std::filesystem::path& checkpoints, std::int64_t step);
-
-/// Moves a complete staging folder to its final name. After a crash at any point the folder there is absent,
-/// the previous one, or complete. Throws Error.
-void publish(const std::filesystem::path& staging, const std::filesystem::path& final_name);
 
 /// Removes a step folder so that no partial one remains under its name. Throws Error.
 void remove_step(const std::filesystem::path& step_folder);

@@ -142,7 +142,7 @@ struct Timeline {
   };
   std::vector<Span> spans;
   double makespan = 0;
-  double bubble_fraction = 0;  ///< idle share of ranks x makespan
+  double bubble_fraction = 0;  ///< idle share of ranks x makespan (bubble.h)
   /// Longest time of a rank from the start of its first span to the end of its last. Papers on zero-bubble
   /// schedules report it, since ranks may start the next step at different times.
   double longest_rank_time = 0;

@@ -1,6 +1,7 @@
 // Runs a schedule on the clock and records the timeline.
 #include <algorithm>
 
+#include "colonnade/schedule/bubble.h"
 #include "colonnade/schedule/program.h"
 #include "colonnade/schedule/schedule_clock.h"
 
@@ -15,18 +16,16 @@ Timeline simulate(const Schedule& schedule, const ActionCosts& costs) {
         ranks[static_cast<std::size_t>(rank)].push_back({rank, a, begin, end});
       });
   Timeline timeline;
-  double busy = 0;
   for (const auto& spans : ranks) {
     if (!spans.empty())
       timeline.longest_rank_time =
           std::max(timeline.longest_rank_time, spans.back().end - spans.front().begin);
     for (const auto& span : spans) {
       timeline.makespan = std::max(timeline.makespan, span.end);
-      busy += span.end - span.begin;
       timeline.spans.push_back(span);
     }
   }
-  if (timeline.makespan > 0) timeline.bubble_fraction = 1 - busy / (timeline.makespan * schedule.ranks);
+  timeline.bubble_fraction = bubble_fraction(timeline, schedule.ranks);
   return timeline;
 }
 

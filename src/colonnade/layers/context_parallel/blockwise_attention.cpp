@@ -6,7 +6,7 @@
 #include <optional>
 #include <vector>
 
-#include "colonnade/layers/context_parallel/order.h"
+#include "colonnade/layers/context_parallel/zigzag_order.h"
 #include "colonnade/layout/context_parallel.h"
 #include "colonnade/ops/attention.h"
 #include "colonnade/tensor/saved_value.h"

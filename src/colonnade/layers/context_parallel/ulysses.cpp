@@ -9,7 +9,7 @@
 #include <utility>
 
 #include "colonnade/base/error.h"
-#include "colonnade/layers/context_parallel/order.h"
+#include "colonnade/layers/context_parallel/zigzag_order.h"
 #include "colonnade/tensor/saved_value.h"
 
 namespace colonnade::layers {

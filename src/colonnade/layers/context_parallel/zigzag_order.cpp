@@ -1,5 +1,5 @@
-// See order.h.
-#include "colonnade/layers/context_parallel/order.h"
+// See zigzag_order.h.
+#include "colonnade/layers/context_parallel/zigzag_order.h"
 
 #include <ATen/ATen.h>
 

@@ -1,5 +1,5 @@
 // Reordering between rank order and sequence order: rank r of k holds chunks r and 2k-1-r of 2k
-// (layout/context_parallel.h).
+// (layout/zigzag_chunks.h).
 #pragma once
 
 #include <ATen/core/Tensor.h>
