@@ -22,7 +22,7 @@ config::Run complete(config::Run run, int world, int tensor, int pipeline) {
   p.sequence_parallel = tensor > 1;
   p.use_distributed_optimizer = p.overlap_grad_reduce = p.overlap_param_gather = true;
   run.training.device = "cuda";
-  run.model.params_dtype = config::ParamsDtype::kBfloat16;
+  run.model.params_dtype = config::Dtype::kBfloat16;
   run.model.hidden_dropout = run.model.attention_dropout = 0;
   return run;
 }
@@ -144,7 +144,7 @@ config::Model llama_like(std::int64_t layers, std::int64_t hidden, std::int64_t 
   m.add_bias_linear = false;
   m.untie_embeddings_and_output_weights = true;
   m.hidden_dropout = m.attention_dropout = 0;
-  m.params_dtype = config::ParamsDtype::kBfloat16;
+  m.params_dtype = config::Dtype::kBfloat16;
   return m;
 }
 

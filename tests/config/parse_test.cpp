@@ -38,7 +38,7 @@ TEST(ParseScript, Gpt3RunsUnchanged) {
   const config::Run r = run_of(kGpt3);
   EXPECT_EQ(r.model.num_layers, 96);
   EXPECT_EQ(r.model.hidden_size, 12288);
-  EXPECT_EQ(r.model.params_dtype, ParamsDtype::kFloat16);
+  EXPECT_EQ(r.model.params_dtype, Dtype::kFloat16);
   EXPECT_EQ(r.model.activation, Activation::kGeluTanh) << "biases with the fused kernel: tanh form";
   EXPECT_EQ(r.model.init_method_std, 0.006);
   EXPECT_EQ(r.training.global_batch_size, 1536);
@@ -83,7 +83,7 @@ TEST(ParseScript, Llama3WithQuotesAndUnderscoresRunsUnchanged) {
   EXPECT_EQ(r.model.normalization, Normalization::kRmsNorm);
   EXPECT_FALSE(r.model.add_bias_linear);
   EXPECT_TRUE(r.model.untie_embeddings_and_output_weights);
-  EXPECT_EQ(r.model.params_dtype, ParamsDtype::kBfloat16);
+  EXPECT_EQ(r.model.params_dtype, Dtype::kBfloat16);
   EXPECT_TRUE(r.parallel.sequence_parallel);
   EXPECT_TRUE(r.parallel.overlap_param_gather);
   EXPECT_EQ(r.training.train_samples, 1953125000);
@@ -176,18 +176,17 @@ class File {
 TEST(ParseShorthand, NegatedShorthandCancelsItsValueInAFile) {
   const File file("params_dtype: bf16\nactivation: swiglu\nposition_embedding_type: rope\n");
   const config::Run r = run_of("--config " + file.path() + " --no-bf16 --no-swiglu");
-  EXPECT_EQ(r.model.params_dtype, ParamsDtype::kFloat32);
+  EXPECT_EQ(r.model.params_dtype, Dtype::kFloat32);
   EXPECT_EQ(r.model.activation, Activation::kGeluTanh);
   EXPECT_EQ(r.model.position_embedding, PositionEmbedding::kRope);
   EXPECT_EQ(r.given.at("params_dtype"), "the command line");
-  EXPECT_EQ(run_of("--config " + file.path() + " --no-bf16 --fp16").model.params_dtype,
-            ParamsDtype::kFloat16);
-  EXPECT_EQ(run_of("--config " + file.path() + " --no-fp16").model.params_dtype, ParamsDtype::kBfloat16);
+  EXPECT_EQ(run_of("--config " + file.path() + " --no-bf16 --fp16").model.params_dtype, Dtype::kFloat16);
+  EXPECT_EQ(run_of("--config " + file.path() + " --no-fp16").model.params_dtype, Dtype::kBfloat16);
 }
 
 TEST(ParseShorthand, CommandLineOverridesAShorthandInAFile) {
   const File file("bf16: false\nswiglu: false\n");
-  EXPECT_EQ(run_of("--bf16 --config " + file.path()).model.params_dtype, ParamsDtype::kBfloat16);
+  EXPECT_EQ(run_of("--bf16 --config " + file.path()).model.params_dtype, Dtype::kBfloat16);
   EXPECT_EQ(run_of("--activation swiglu --config " + file.path()).model.activation, Activation::kSwiglu);
   const File contradiction("bf16: false\nparams_dtype: bf16\n");
   EXPECT_THAT(faults_of("--config " + contradiction.path()),

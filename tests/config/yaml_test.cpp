@@ -54,7 +54,7 @@ tokenizer_model: ~
   EXPECT_EQ(p.run.model.hidden_size, 64);
   EXPECT_EQ(p.run.model.norm_epsilon, 1e-6);
   EXPECT_FALSE(p.run.model.add_bias_linear);
-  EXPECT_EQ(p.run.model.params_dtype, ParamsDtype::kBfloat16);
+  EXPECT_EQ(p.run.model.params_dtype, Dtype::kBfloat16);
   EXPECT_EQ(p.run.model.activation, Activation::kSwiglu);
   EXPECT_EQ(p.run.model.window_size, 128);
   EXPECT_EQ(p.run.data.split, "99,1,0");
@@ -106,7 +106,7 @@ TEST_F(Yaml, CommandLineThenLaterFilesTakePrecedence) {
   EXPECT_EQ(q.run.training.seed, 3);
   EXPECT_EQ(q.run.model.activation, Activation::kSquaredRelu)
       << "a shorthand on the command line overrides YAML";
-  EXPECT_EQ(q.run.model.params_dtype, ParamsDtype::kFloat32);
+  EXPECT_EQ(q.run.model.params_dtype, Dtype::kFloat32);
 }
 
 TEST_F(Yaml, MalformedFilesGiveOneMessageWithTheLine) {

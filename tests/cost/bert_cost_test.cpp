@@ -31,7 +31,7 @@ config::Run bert(const config::Parallel& layout = test::layout(1, 1, 1)) {
   m.make_vocab_size_divisible_by = 1;
   m.max_position_embeddings = kLength;
   m.attention_dropout = m.hidden_dropout = 0;
-  m.params_dtype = config::ParamsDtype::kBfloat16;
+  m.params_dtype = config::Dtype::kBfloat16;
   m.bidirectional = m.lm_head_transform = m.bert_binary_head = true;
   m.num_tokentypes = 2;
   m.output_layer_bias = true;

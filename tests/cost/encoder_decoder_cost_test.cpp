@@ -33,7 +33,7 @@ config::Run t5(const config::Parallel& layout = test::layout(1, 1, 1), bool rela
   run.model.position_embedding =
       relative ? config::PositionEmbedding::kRelative : config::PositionEmbedding::kRope;
   run.model.attention_dropout = run.model.hidden_dropout = 0;
-  run.model.params_dtype = config::ParamsDtype::kBfloat16;
+  run.model.params_dtype = config::Dtype::kBfloat16;
   run.parallel = layout;
   run.training.seq_length = kEncoder;
   run.training.decoder_seq_length = kDecoder;

@@ -53,7 +53,7 @@ TEST(Memory, OptimizerStatesDependOnTheSettings) {
   EXPECT_EQ(bytes(), 4);
   run.optimizer.sgd_momentum = 0;
   EXPECT_EQ(bytes(), 0);
-  run.model.params_dtype = config::ParamsDtype::kBfloat16;
+  run.model.params_dtype = config::Dtype::kBfloat16;
   EXPECT_EQ(bytes(), 4);
 }
 

@@ -214,7 +214,7 @@ TEST(StepTime, Fp32SlowsMatmulsAndDoublesBytes) {
   h.fp32_flops = h.peak_flops / 8;
   h.sustained_share = 0.7;
   const double in_bf16 = estimate_step(run, h).compute;
-  run.model.params_dtype = config::ParamsDtype::kFloat32;
+  run.model.params_dtype = config::Dtype::kFloat32;
   const StepTime t = estimate_step(run, h);
   EXPECT_NEAR(t.compute, in_bf16 * 8 * 0.7, 1e-9 * t.compute) << "sustained_share does not apply to fp32";
   const double flops = training_flops(run.model, 2048, 16, 1);
@@ -224,7 +224,7 @@ TEST(StepTime, Fp32SlowsMatmulsAndDoublesBytes) {
   EXPECT_NEAR(estimate_step(run, h).optimizer, 8.03e9 * (8 + 8 + 16 + 4) / 1e12, 0.001)
       << "no separate main parameters";
   const double passes = estimate_step(run, h).compute;
-  run.model.params_dtype = config::ParamsDtype::kBfloat16;
+  run.model.params_dtype = config::Dtype::kBfloat16;
   EXPECT_GT(passes, 1.5 * estimate_step(run, h).compute);
 }
 

@@ -9,6 +9,7 @@
 #include "colonnade/comm/null_backend.h"
 #include "colonnade/layout/params/gpt.h"
 #include "support/device.h"
+#include "support/dtypes.h"
 #include "support/recording_backend.h"
 #include "support/split.h"
 
@@ -67,8 +68,9 @@ TEST(GradBuffers, AreAlignedAndInBackwardOrder) {
   for (const int replicas : {1, 3}) {
     comm::run_ranks(replicas, [&](comm::Communicators& ranks) {
       Toy toy;
-      GradBuffers buffers(toy.chunks, {.data = ranks.world()},
-                          {.bucket_elements = 100, .sharding = layout::Sharding::kOptimizer});
+      GradBuffers buffers(
+          toy.chunks, {.data = ranks.world()},
+          {.dtypes = test::kFloat64, .bucket_elements = 100, .sharding = layout::Sharding::kOptimizer});
       std::vector<std::string> order;
       std::int64_t end = 0;
       for (const auto& entry : buffers.entries()) {
@@ -90,7 +92,7 @@ TEST(GradBuffers, AreAlignedAndInBackwardOrder) {
 
 TEST(GradBuffers, HoldValuesAndGradientsAsViews) {
   Toy toy;
-  const GradBuffers buffers(toy.chunks, {}, {});
+  const GradBuffers buffers(toy.chunks, {}, {.dtypes = test::kFloat64});
   for (const auto& [p, begin] : buffers.entries()) {
     const Tensor flat = buffers.params().narrow(0, begin, p->value.numel());
     EXPECT_TRUE(at::equal(flat, test::full_value(p->spec).view(-1))) << p->spec.name;
@@ -134,7 +136,8 @@ TEST(GradBuffers, EveryModeGivesTheSumOverReplicas) {
       Toy toy;
       GradBuffers buffers(
           toy.chunks, {.data = ranks.world()},
-          {.bucket_elements = mode.bucket,
+          {.dtypes = test::kFloat64,
+           .bucket_elements = mode.bucket,
            .overlap_grad_reduce = mode.overlap,
            .sharding = mode.distributed ? layout::Sharding::kOptimizer : layout::Sharding::kNone});
       for (int step = 0; step < 2; ++step) {  // the second step starts from a used buffer
@@ -152,7 +155,7 @@ TEST(GradBuffers, ReduceDuringTheLastBackwardPass) {
   comm::run_ranks(2, [&](comm::Communicators& ranks) {
     Toy toy;
     GradBuffers buffers(toy.chunks, {.data = ranks.world()},
-                        {.bucket_elements = 100, .overlap_grad_reduce = true});
+                        {.dtypes = test::kFloat64, .bucket_elements = 100, .overlap_grad_reduce = true});
     buffers.start_step();
     backward(toy.chunks[0], ranks.rank(), 0);
     const Parameter& c = *toy.chunks[0][2];
@@ -177,8 +180,9 @@ TEST(GradBuffers, ShardsCoverEveryElementOnce) {
     std::vector<int> owners;
     comm::run_ranks(replicas, [&](comm::Communicators& ranks) {
       Toy toy;
-      const GradBuffers buffers(toy.chunks, {.data = ranks.world()},
-                                {.bucket_elements = 100, .sharding = layout::Sharding::kOptimizer});
+      const GradBuffers buffers(
+          toy.chunks, {.data = ranks.world()},
+          {.dtypes = test::kFloat64, .bucket_elements = 100, .sharding = layout::Sharding::kOptimizer});
       const std::lock_guard lock(mutex);
       owners.resize(static_cast<std::size_t>(buffers.params().numel()), 0);
       for (const OwnedShard& owned : buffers.owned())
@@ -194,7 +198,8 @@ TEST(GradBuffers, EveryReplicaGetsTheParametersOfTheOwners) {
     comm::run_ranks(test::thread_ranks(3), [&](comm::Communicators& ranks) {
       Toy toy;
       GradBuffers buffers(toy.chunks, {.data = ranks.world()},
-                          {.bucket_elements = 100,
+                          {.dtypes = test::kFloat64,
+                           .bucket_elements = 100,
                            .overlap_param_gather = overlap,
                            .sharding = layout::Sharding::kOptimizer});
       const Tensor numbers = at::arange(buffers.params().numel(), test::options(at::kDouble));
@@ -214,7 +219,8 @@ TEST(GradBuffers, EveryReplicaGetsTheParametersOfTheOwners) {
 struct Gathers {
   explicit Gathers(bool overlap)
       : buffers(toy.chunks, {.data = comm::Group(backend, "dp")},
-                {.bucket_elements = 100,
+                {.dtypes = test::kFloat64,
+                 .bucket_elements = 100,
                  .overlap_param_gather = overlap,
                  .sharding = layout::Sharding::kOptimizer}) {}
   std::vector<std::string> events() const { return std::exchange(backend->events, {}); }
@@ -262,7 +268,8 @@ TEST(GradBuffers, ReduceExpertsOverTheirOwnReplicas) {
       GradBuffers buffers(
           {{&dense, &experts}},
           {.data = ranks.group({layout::Axis::kDp}), .expert_data = ranks.group({layout::Axis::kEdp})},
-          {.sharding = distributed ? layout::Sharding::kOptimizer : layout::Sharding::kNone});
+          {.dtypes = test::kFloat64,
+           .sharding = distributed ? layout::Sharding::kOptimizer : layout::Sharding::kNone});
       const double own = std::pow(10, ranks.rank());
       for (Parameter* p : {&dense, &experts}) p->accumulate(at::full_like(p->value, own));
       buffers.finish();
@@ -289,7 +296,7 @@ TEST(GradBuffers, ExtraReductionsFollowThatOverTheReplicas) {
   spec.partial = {layout::Axis::kTp};
   Parameter norm(spec, {}, at::dtype(at::kDouble));
   GradBuffers buffers({{&norm}}, {.data = comm::Group(backend, "dp"), .tensor = comm::Group(backend, "tp")},
-                      {});
+                      {.dtypes = test::kFloat64});
   buffers.finish();
   const std::string bucket = "all_reduce gradient bucket 0 (norm ... norm)";
   EXPECT_THAT(backend->events,
@@ -315,7 +322,8 @@ TEST(GradBuffers, ReduceTiedEmbeddingsOverBothStages) {
             {{&table, &other}},
             {.data = ranks.group({layout::Axis::kDp, layout::Axis::kCp}),
              .stages = {{layout::HeldBy::kTiedEmbeddings, ranks.pipeline_group({0, 1}, "embedding")}}},
-            {.overlap_grad_reduce = overlap,
+            {.dtypes = test::kFloat64,
+             .overlap_grad_reduce = overlap,
              .sharding = distributed ? layout::Sharding::kOptimizer : layout::Sharding::kNone});
         buffers.mark_last_microbatch(0);
         backward({&table, &other}, ranks.rank(), 0);
@@ -357,7 +365,8 @@ TEST(PartialSums, AreReducedOverAllHolders) {
   comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
     const comm::Group tp = ranks.group({layout::Axis::kTp});
     const Layers layers(layers_of(2), parallel, tp);
-    GradBuffers buffers({layers.list}, {.tensor = tp}, {.overlap_grad_reduce = true});
+    GradBuffers buffers({layers.list}, {.tensor = tp},
+                        {.dtypes = test::kFloat64, .overlap_grad_reduce = true});
     buffers.mark_last_microbatch(0);
     backward(layers.list, tp.rank(), 0);
     buffers.finish();
@@ -382,7 +391,7 @@ TEST(PartialSums, TakeOneCallPerBucket) {
     comm::Communicators ranks(layout::Mesh(parallel), 0, comm::null_factory(log));
     const comm::Group tp = ranks.group({layout::Axis::kTp});
     const Layers layers(layers_of(groups), parallel, tp);
-    GradBuffers buffers({layers.list}, {.tensor = tp}, {.bucket_elements = bucket});
+    GradBuffers buffers({layers.list}, {.tensor = tp}, {.dtypes = test::kFloat64, .bucket_elements = bucket});
     buffers.finish();
     return log->table()[{"tp", "all_reduce"}];
   };
@@ -396,7 +405,7 @@ TEST(PartialSums, TakeOneCallPerBucket) {
 TEST(GradBuffers, RejectParametersOfTwoDtypes) {
   Parameter a(plain("a", {4}), {}, at::dtype(at::kDouble));
   Parameter b(plain("b", {4}), {}, at::dtype(at::kFloat));
-  EXPECT_THROW(GradBuffers({{&a, &b}}, {}, {}), Error);
+  EXPECT_THROW(GradBuffers({{&a, &b}}, {}, {.dtypes = test::kFloat64}), Error);
 }
 
 }  // namespace

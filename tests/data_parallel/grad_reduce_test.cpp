@@ -95,7 +95,7 @@ struct ReduceToy {
 
   /// Runs micro-batches with these gradients; returns this rank's shard of the sums.
   Tensor step(const Groups& groups, Options options, const std::vector<double>& gradients) {
-    options.grad_reduce.dtype = at::kBFloat16;
+    options.dtypes.gradient_wire = config::Dtype::kBfloat16;
     options.units = units_of({&stage});
     GradBuffers buffers({stage.parameters()}, groups, options);
     buffers.attach(stage);
@@ -123,11 +123,10 @@ TEST(GradReduce, SumsOverMicroBatchesInFp32) {
           for (const bool all_to_all : {false, true}) {
             ReduceToy toy;
             // bf16 cannot represent 512 + 1.
-            const Tensor own = toy.step({.data = {inner, outer}},
-                                        {.overlap_grad_reduce = overlap,
-                                         .sharding = sharding,
-                                         .grad_reduce = {.all_to_all = all_to_all}},
-                                        {512, 1, -512});
+            const Tensor own = toy.step(
+                {.data = {inner, outer}},
+                {.overlap_grad_reduce = overlap, .sharding = sharding, .reduce_by_all_to_all = all_to_all},
+                {512, 1, -512});
             EXPECT_TRUE((own == 4).all().item<bool>()) << own.max().item<double>();
           }
         });
@@ -143,7 +142,7 @@ TEST(GradReduce, SendsAllGradientsInBf16) {
       const auto [inner, outer] = ranks.inner_outer_groups({layout::Axis::kDp}, 2);
       ReduceToy toy;
       toy.step({.data = {inner, outer}},
-               {.sharding = sharding, .shard_outer = shard_outer, .grad_reduce = {.all_to_all = all_to_all}},
+               {.sharding = sharding, .shard_outer = shard_outer, .reduce_by_all_to_all = all_to_all},
                {1, 2});
       std::map<std::string, int> sums;
       for (const comm::LoggedCall& call : log->calls()) {
@@ -162,9 +161,10 @@ TEST(GradReduce, SendsOneCopyAtATime) {
   const auto backend = std::make_shared<test::RecordingBackend>(2);
   Parameter a({.name = "a", .shape = {100}}, {}, at::dtype(at::kFloat));
   Parameter b({.name = "b", .shape = {100}}, {}, at::dtype(at::kFloat));
-  GradBuffers buffers(
-      {{&a, &b}}, {.data = comm::Group(backend, "dp")},
-      {.bucket_elements = 1, .overlap_grad_reduce = true, .grad_reduce = {.dtype = at::kBFloat16}});
+  GradBuffers buffers({{&a, &b}}, {.data = comm::Group(backend, "dp")},
+                      {.dtypes = {.gradient_wire = config::Dtype::kBfloat16},
+                       .bucket_elements = 1,
+                       .overlap_grad_reduce = true});
   buffers.mark_last_microbatch(0);
   a.value.requires_grad_();
   b.value.requires_grad_();

@@ -7,6 +7,7 @@
 
 #include "colonnade/comm/null_backend.h"
 #include "colonnade/data_parallel/grad_buffers.h"
+#include "support/dtypes.h"
 #include "support/split.h"
 
 namespace colonnade::data_parallel {
@@ -74,7 +75,8 @@ std::string text(const Case& c) {
 }
 
 Options options(const Case& c, LevelToy& toy) {
-  return {.bucket_elements = c.bucket,
+  return {.dtypes = test::kFloat64,
+          .bucket_elements = c.bucket,
           .overlap_grad_reduce = c.overlap,
           .overlap_param_gather = c.overlap,
           .sharding = c.sharding,
@@ -215,10 +217,11 @@ TEST(OptimizerInstances, ExpertsHaveTheirOwnInstances) {
       comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
         Parameter dense({.name = "dense", .shape = {30}}, {}, at::dtype(at::kDouble));
         Parameter experts(spec, ranks.mesh().position(ranks.rank()), at::dtype(at::kDouble));
-        GradBuffers buffers({{&dense, &experts}},
-                            {.data = levels(ranks, layout::Axis::kDp, instances),
-                             .expert_data = levels(ranks, layout::Axis::kEdp, instances)},
-                            {.sharding = Sharding::kOptimizer, .shard_outer = shard_outer});
+        GradBuffers buffers(
+            {{&dense, &experts}},
+            {.data = levels(ranks, layout::Axis::kDp, instances),
+             .expert_data = levels(ranks, layout::Axis::kEdp, instances)},
+            {.dtypes = test::kFloat64, .sharding = Sharding::kOptimizer, .shard_outer = shard_outer});
         const double own = std::pow(10, ranks.rank());
         for (Parameter* p : {&dense, &experts}) p->accumulate(at::full_like(p->value, own));
         buffers.finish();

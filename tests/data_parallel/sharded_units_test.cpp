@@ -8,6 +8,7 @@
 #include "colonnade/data_parallel/grad_buffers.h"
 #include "colonnade/tensor/deferred_weight_grads.h"
 #include "support/device.h"
+#include "support/dtypes.h"
 #include "support/split.h"
 
 namespace colonnade::data_parallel {
@@ -83,7 +84,8 @@ struct UnitToy {
   Parameter* table = nullptr;
   [[nodiscard]] std::vector<std::vector<Parameter*>> chunks() const { return {stage.parameters()}; }
   [[nodiscard]] Options options(layout::Sharding sharding, bool overlap) {
-    return {.bucket_elements = 1 << 20,
+    return {.dtypes = test::kFloat64,
+            .bucket_elements = 1 << 20,
             .overlap_grad_reduce = overlap,
             .overlap_param_gather = overlap,
             .sharding = sharding,

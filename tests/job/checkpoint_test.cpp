@@ -235,7 +235,7 @@ TEST(Checkpoint, Bf16WeightsGiveEqualLossesInFloat64) {
           if (job.ranks.rank() == 0 && expected == 0) expected = loss;
           EXPECT_NEAR(loss, expected, 1e-9 * expected);
         },
-        at::kDouble);
+        test::kFloat64);
   }
   EXPECT_NEAR(in_bf16, expected, 0x1p-9 * expected);
 }

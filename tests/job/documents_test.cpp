@@ -78,9 +78,9 @@ pipeline::Steps with_loss_on(std::optional<std::int64_t> document, pipeline::Ste
   return steps;
 }
 
-/// Curve of `count` steps over the data, with a loss on all documents or on one; `type` as in Job.
+/// Curve of `count` steps over the data, with a loss on all documents or on one; `dtypes` as in Job.
 test::Curve train_on(const config::Run& run, int count, std::optional<std::int64_t> document = {},
-                     std::optional<at::ScalarType> type = {}) {
+                     const std::optional<config::Dtypes>& dtypes = {}) {
   const auto data = data::open_gpt_batches(run.data, run.training, {.vocab_size = 33, .eod = kEod});
   test::Curve curve;
   test::on_jobs(
@@ -100,7 +100,7 @@ test::Curve train_on(const config::Run& run, int count, std::optional<std::int64
             << "evaluation and training compute the same loss";
         if (job.ranks.rank() == 0) curve = mine;
       },
-      type);
+      dtypes);
   return curve;
 }
 
@@ -164,7 +164,7 @@ TEST(Documents, EodMaskLossRemovesTheLossAtEnds) {
 // learning rate, in fp32 up to 3e-5 of the loss.
 TEST(PerTokenLoss, IsTheMeanOverTheTokensOfTheGlobalBatch) {
   const auto curve_of = [](const config::Run& run, int count) {
-    return train_on(run, count, {}, at::kDouble);
+    return train_on(run, count, {}, test::kFloat64);
   };
   // Samples with 12, 6, 3 or 1 document ends: ranks have different numbers of loss tokens.
   Text text;

@@ -69,6 +69,7 @@ inline constexpr const char* kMtp =
 struct Rank {
   Rank(const config::Run& given, comm::Communicators& ranks) : run(given) {
     const auto options = at::dtype(at::kDouble);
+    const config::Dtypes dtypes = config::dtypes_of(run).in_float64();
     const layers::Context context = job::layer_context(run, ranks, options);
     std::vector<tensor::Stage*> list;
     const auto blocks = job::blocks_of(run, ranks.coord(layout::Axis::kPp));
@@ -76,7 +77,7 @@ struct Rank {
     for (const auto& stage : model.stages) list.push_back(stage.get());
     data = ranks.group({layout::Axis::kDp});
     cp = ranks.group({layout::Axis::kCp});
-    buffers = job::make_buffers(run, ranks, list, options);
+    buffers = job::make_buffers(run, ranks, list, dtypes, at::kCPU);
     executor = std::make_unique<pipeline::Executor>(
         cost::schedule_of(run), list, ranks.group({layout::Axis::kPp}),
         job::activation_of(run, blocks, context.sequence_part()), options);

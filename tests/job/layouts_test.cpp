@@ -157,7 +157,7 @@ std::vector<double> moe_losses(int world, const std::string& more) {
         const test::Curve mine = test::train(job, 3);
         if (job.ranks.rank() == 0) losses = mine.loss;
       },
-      at::kDouble);
+      test::kFloat64);
   return losses;
 }
 
@@ -179,7 +179,7 @@ std::map<std::string, std::vector<double>> tokens_per_expert(int world, const st
       test::settings(world, test::words(std::string(kSmallMoe) + kLlama + kUntied + more));
   std::map<std::string, std::vector<double>> counts;
   comm::run_ranks(run.parallel, [&](comm::Communicators& ranks) {
-    Job job(run, ranks, build_model, InitialValues::kRandom, at::kDouble);
+    Job job(run, ranks, build_model, InitialValues::kRandom, test::kFloat64);
     auto report = job.train_step(test::steps_after(job, 0), {.learning_rate = 1e-3, .weight_decay = 0.1});
     if (ranks.rank() == 0) counts = std::move(report.counts);
   });

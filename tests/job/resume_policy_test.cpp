@@ -188,11 +188,11 @@ TEST(ResumePolicy, PrecisionIsResumedOrGiven) {
   const auto state = state_of("--bf16");
   config::Run run = run_of("");
   EXPECT_THAT(faults_of(run, state), IsEmpty());
-  EXPECT_EQ(run.model.params_dtype, config::ParamsDtype::kBfloat16);
+  EXPECT_EQ(run.model.params_dtype, config::Dtype::kBfloat16);
   for (const char* flags : {"--no-bf16", "--params-dtype fp32"}) {
     run = run_of(flags);
     EXPECT_THAT(faults_of(run, state), IsEmpty());
-    EXPECT_EQ(run.model.params_dtype, config::ParamsDtype::kFloat32) << flags;
+    EXPECT_EQ(run.model.params_dtype, config::Dtype::kFloat32) << flags;
     EXPECT_THAT(changed_settings(run, state), ElementsAre(HasSubstr("--params-dtype: was bf16")));
   }
 }

@@ -18,6 +18,7 @@
 #include "colonnade/job/model.h"
 #include "colonnade/job/token_steps.h"
 #include "colonnade/rules/rules.h"
+#include "support/dtypes.h"
 
 namespace colonnade::test {
 
@@ -141,11 +142,11 @@ inline Curve train(job::Job& job, int count) {
   return curve;
 }
 
-/// Runs `body` with a fresh job on every rank; `type` as in Job.
+/// Runs `body` with a fresh job on every rank; `dtypes` as in Job.
 inline void on_jobs(const config::Run& run, const std::function<void(job::Job&)>& body,
-                    std::optional<at::ScalarType> type = {}) {
+                    const std::optional<config::Dtypes>& dtypes = {}) {
   comm::run_ranks(run.parallel, [&](comm::Communicators& ranks) {
-    job::Job job(run, ranks, job::build_model, job::InitialValues::kRandom, type);
+    job::Job job(run, ranks, job::build_model, job::InitialValues::kRandom, dtypes);
     body(job);
   });
 }
@@ -153,8 +154,8 @@ inline void on_jobs(const config::Run& run, const std::function<void(job::Job&)>
 /// Bound on the relative difference of the losses of two layouts with the same weights: that of fp32 runs, or
 /// one rounding of the 16-bit dtype of activations.
 inline double loss_bound(const config::Run& run) {
-  const at::ScalarType type = job::tensor_options(run).dtype().toScalarType();
-  return type == at::kBFloat16 ? 0x1p-9 : type == at::kHalf ? 0x1p-12 : 2e-5;
+  const config::Dtype dtype = config::dtypes_of(run).activation;
+  return dtype == config::Dtype::kBfloat16 ? 0x1p-9 : dtype == config::Dtype::kFloat16 ? 0x1p-12 : 2e-5;
 }
 
 /// Curve of `count` steps from the initial weights, equal on all ranks.

@@ -156,7 +156,8 @@ TEST(Optimizer, TiedTablesCountOnce) {
     table.is_tied_copy = stage == 1;
     data_parallel::GradBuffers buffers(
         {{&table, &other}},
-        {.stages = {{layout::HeldBy::kTiedEmbeddings, ranks.pipeline_group({0, 1}, "embedding")}}}, {});
+        {.stages = {{layout::HeldBy::kTiedEmbeddings, ranks.pipeline_group({0, 1}, "embedding")}}},
+        {.dtypes = test::kFloat64});
     Optimizer optimizer(adam(), buffers, ranks.world(), false);
     table.accumulate(at::full({4, 3}, stage == 0 ? 1.0 : 2.0, at::kDouble));  // sum 3
     other.accumulate(at::full({10}, 2.0, at::kDouble));
@@ -182,7 +183,8 @@ TEST(Optimizer, ExpertsCountOnce) {
       data_parallel::GradBuffers buffers(
           {{&dense, &experts}},
           {.data = ranks.group({layout::Axis::kDp}), .expert_data = ranks.group({layout::Axis::kEdp})},
-          {.sharding = distributed ? layout::Sharding::kOptimizer : layout::Sharding::kNone});
+          {.dtypes = test::kFloat64,
+           .sharding = distributed ? layout::Sharding::kOptimizer : layout::Sharding::kNone});
       Optimizer optimizer(adam(), buffers, ranks.world(), false);
       for (Parameter* p : {&dense, &experts}) p->accumulate(at::ones_like(p->value));
       buffers.finish();
@@ -204,7 +206,7 @@ TEST(Optimizer, SupportsStagesWithoutParameters) {
       const auto specs = empty ? std::vector<layout::ParamSpec>{} : two_specs();
       Toy toy(specs, {}, ranks.group({layout::Axis::kDp}),
               {.sharding = distributed ? layout::Sharding::kOptimizer : layout::Sharding::kNone,
-               .empty = test::options(at::kDouble)});
+               .device = test::device()});
       Optimizer optimizer(adam(), *toy.buffers, ranks.world(), false);
       give_gradients(toy, 1, 0.5);  // two replicas
       const auto result = optimizer.step({.learning_rate = 0.01, .count_zeros = true});
@@ -212,6 +214,22 @@ TEST(Optimizer, SupportsStagesWithoutParameters) {
       EXPECT_GT(optimizer.params_norm(), 0);
       EXPECT_EQ(toy.buffers->params().numel() == 0, empty);
     });
+}
+
+TEST(Optimizer, SegmentsHaveTheDtypesOfTheirRoles) {
+  for (const auto type : {at::kDouble, at::kFloat, at::kBFloat16, at::kHalf}) {
+    Toy toy(two_specs(), {}, {}, {}, type);
+    Optimizer optimizer(adam(), *toy.buffers, {}, false);
+    const at::ScalarType wide = type == at::kDouble ? at::kDouble : at::kFloat;
+    for (const Segment& s : optimizer.segments()) {
+      EXPECT_EQ(s.model.scalar_type(), type);
+      EXPECT_EQ(s.grad.scalar_type(), wide);
+      EXPECT_EQ(s.main.scalar_type(), wide);
+      EXPECT_EQ(s.has_main_copy(), type != wide);
+      ASSERT_EQ(s.states.size(), 2U);
+      for (const Tensor& state : s.states) EXPECT_EQ(state.scalar_type(), wide);
+    }
+  }
 }
 
 TEST(Optimizer, DynamicLossScaleSkipsAndHalves) {

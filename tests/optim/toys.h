@@ -12,6 +12,7 @@
 #include "colonnade/layout/optimizer_groups.h"
 #include "colonnade/layout/params/gpt.h"
 #include "support/device.h"
+#include "support/dtypes.h"
 #include "support/split.h"
 
 namespace colonnade::optim::toys {
@@ -32,6 +33,7 @@ struct Toy {
       list.push_back(all.back().get());
     }
     test::randomize(list);
+    options.dtypes = test::dtypes(type);
     buffers = std::make_unique<data_parallel::GradBuffers>(std::vector<std::vector<Parameter*>>{list},
                                                            data_parallel::Groups{.data = data, .tensor = tp},
                                                            options);

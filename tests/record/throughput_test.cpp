@@ -14,14 +14,14 @@ TEST(Throughput, MatchesHandComputedValues) {
 }
 
 TEST(Throughput, PeakDependsOnDeviceAndDtype) {
-  using config::ParamsDtype;
-  EXPECT_EQ(*peak_tflops("NVIDIA H200", ParamsDtype::kBfloat16), 989);
-  EXPECT_EQ(*peak_tflops("NVIDIA H100 80GB HBM3", ParamsDtype::kFloat16), 989);
-  EXPECT_EQ(*peak_tflops("NVIDIA A100-SXM4-80GB", ParamsDtype::kBfloat16), 312);
-  EXPECT_EQ(*peak_tflops("NVIDIA A100-SXM4-80GB", ParamsDtype::kFloat32), 19.5);
-  EXPECT_EQ(*peak_tflops("NVIDIA H200 NVL", ParamsDtype::kBfloat16), 835);
-  EXPECT_FALSE(peak_tflops("NVIDIA H200 MIG 1g.18gb", ParamsDtype::kBfloat16));
-  EXPECT_FALSE(peak_tflops("NVIDIA T400", ParamsDtype::kBfloat16));
+  using config::Dtype;
+  EXPECT_EQ(*peak_tflops("NVIDIA H200", Dtype::kBfloat16), 989);
+  EXPECT_EQ(*peak_tflops("NVIDIA H100 80GB HBM3", Dtype::kFloat16), 989);
+  EXPECT_EQ(*peak_tflops("NVIDIA A100-SXM4-80GB", Dtype::kBfloat16), 312);
+  EXPECT_EQ(*peak_tflops("NVIDIA A100-SXM4-80GB", Dtype::kFloat32), 19.5);
+  EXPECT_EQ(*peak_tflops("NVIDIA H200 NVL", Dtype::kBfloat16), 835);
+  EXPECT_FALSE(peak_tflops("NVIDIA H200 MIG 1g.18gb", Dtype::kBfloat16));
+  EXPECT_FALSE(peak_tflops("NVIDIA T400", Dtype::kBfloat16));
 }
 
 TEST(Throughput, StepWithoutTimeGivesZero) {

@@ -21,7 +21,7 @@ inline config::Model llama3_8b() {
   m.activation = config::Activation::kSwiglu;
   m.add_bias_linear = false;
   m.untie_embeddings_and_output_weights = true;
-  m.params_dtype = config::ParamsDtype::kBfloat16;
+  m.params_dtype = config::Dtype::kBfloat16;
   m.hidden_dropout = 0;
   m.attention_dropout = 0;
   return m;

@@ -37,7 +37,7 @@ const std::vector<std::string>& enum_names<TokenDispatcher>();
 template <>
 const std::vector<std::string>& enum_names<TokenDropPolicy>();
 template <>
-const std::vector<std::string>& enum_names<ParamsDtype>();
+const std::vector<std::string>& enum_names<Dtype>();
 template <>
 const std::vector<std::string>& enum_names<OptimizerKind>();
 template <>

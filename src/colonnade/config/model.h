@@ -5,6 +5,7 @@
 #include <optional>
 #include <string>
 
+#include "colonnade/config/dtypes.h"
 #include "colonnade/config/latent_attention.h"
 #include "colonnade/config/moe.h"
 
@@ -15,7 +16,6 @@ enum class RopeType { kRope, kYarn };
 enum class Normalization { kLayerNorm, kRmsNorm };
 enum class Activation { kGeluErf, kGeluTanh, kSquaredRelu, kSwiglu, kGeglu, kGegluTanh, kQuickGeglu };
 enum class SoftmaxType { kVanilla, kOffByOne, kLearnable };
-enum class ParamsDtype { kFloat32, kBfloat16, kFloat16 };
 
 /// Architecture of a model: a single stack (GPT, BERT), or encoder and decoder if encoder_num_layers > 0
 /// (T5). After `config::derive` every optional with a default is set.
@@ -91,8 +91,8 @@ struct Model {
   double hidden_dropout = 0.1;     ///< --hidden-dropout
   double attention_dropout = 0.1;  ///< --attention-dropout
   double init_method_std = 0.02;   ///< --init-method-std; output layers std / sqrt(2 * num_layers)
-  std::optional<double> embedding_init_method_std;   ///< --embedding-init-method-std
-  ParamsDtype params_dtype = ParamsDtype::kFloat32;  ///< --bf16, --fp16
+  std::optional<double> embedding_init_method_std;  ///< --embedding-init-method-std
+  Dtype params_dtype = Dtype::kFloat32;             ///< --bf16, --fp16; see dtypes_of()
 
   [[nodiscard]] bool has_encoder() const { return encoder_num_layers > 0; }
   /// Layers of encoder and decoder; global layer indices count the encoder's first.

@@ -117,8 +117,9 @@ const Names& enum_names<TokenDropPolicy>() {
   return names;
 }
 template <>
-const Names& enum_names<ParamsDtype>() {
-  static const Names names{"fp32", "bf16", "fp16"};
+const Names& enum_names<Dtype>() {
+  static const Names names{std::string(name(Dtype::kFloat32)), std::string(name(Dtype::kBfloat16)),
+                           std::string(name(Dtype::kFloat16))};
   return names;
 }
 template <>

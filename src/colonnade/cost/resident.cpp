@@ -26,7 +26,7 @@ int num_units(const config::Run& run, const layout::StageBlocks& stage) {
 
 /// Bytes of optimizer state per updated element.
 std::int64_t optimizer_bytes(const config::Run& run) {
-  const bool main_copy = run.model.params_dtype != config::ParamsDtype::kFloat32;
+  const bool main_copy = run.model.params_dtype != config::Dtype::kFloat32;
   const auto states = config::optimizer_states(run.optimizer.optimizer, run.optimizer);
   return kFp32 * (std::ssize(states) + (main_copy ? 1 : 0));
 }

@@ -22,7 +22,7 @@ class Roofline {
         groups_(groups),
         ring_(groups.tensor),
         element_(static_cast<double>(element_size(run.model))),
-        all_fp32_(run.model.params_dtype == config::ParamsDtype::kFloat32),
+        all_fp32_(run.model.params_dtype == config::Dtype::kFloat32),
         sequence_parallel_(run.parallel.sequence_parallel) {}
 
   [[nodiscard]] StageTime time(const RepeatedBlock& block) const {

@@ -24,7 +24,7 @@ using layout::BlockKind;
 
 constexpr double kFp32 = 4;
 
-bool in_fp32(const config::Model& m) { return m.params_dtype == config::ParamsDtype::kFloat32; }
+bool in_fp32(const config::Model& m) { return m.params_dtype == config::Dtype::kFloat32; }
 
 /// Estimate of one run.
 class Estimator {

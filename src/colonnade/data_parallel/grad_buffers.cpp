@@ -1,8 +1,11 @@
 // See grad_buffers.h.
 #include "colonnade/data_parallel/grad_buffers.h"
 
+#include <ATen/ops/zeros.h>
+
 #include "colonnade/base/error.h"
 #include "colonnade/data_parallel/partial_sums.h"
+#include "colonnade/tensor/dtypes.h"
 
 namespace colonnade::data_parallel {
 namespace {
@@ -84,10 +87,9 @@ void GradBuffers::allocate_buffers() {
     params += stored_numel(bucket, bucket.shards_params);
     grads += stored_numel(bucket, bucket.shards_grads);
   }
-  params_ =
-      at::zeros({params}, entries_.empty() ? options_.empty : entries_.front().parameter->value.options());
-  const auto type = params_.scalar_type();
-  grads_ = at::zeros({grads}, params_.options().dtype(type == at::kDouble ? at::kDouble : at::kFloat));
+  const at::Device device = entries_.empty() ? options_.device : entries_.front().parameter->value.device();
+  params_ = at::zeros({params}, tensor::options(dtypes().parameter, device));
+  grads_ = at::zeros({grads}, tensor::options(dtypes().main_gradient, device));
   params = grads = 0;
   for (Bucket& bucket : buckets_) {
     const comm::Group& inner = groups_.replicas(bucket.flat.param_group).inner;
@@ -155,9 +157,23 @@ void GradBuffers::on_ready(std::size_t index) {
 
 /// Reductions of copies in another dtype run one at a time, which bounds the memory of copies.
 void GradBuffers::wait_for_previous_copy(std::size_t index) {
-  if (!options_.grad_reduce.dtype) return;
+  if (!dtypes().rounds_gradients()) return;
   if (copy_in_flight_) buckets_[*copy_in_flight_].reduced.wait();
   copy_in_flight_ = index;
+}
+
+comm::Work GradBuffers::reduce(const comm::Group& group, const at::Tensor& all, const at::Tensor& needed,
+                               const std::string& name) const {
+  return reduce_over(group, all, needed,
+                     {tensor::scalar_type(dtypes().gradient_wire), options_.reduce_by_all_to_all}, name);
+}
+
+comm::Work GradBuffers::gather(const comm::Group& group, const at::Tensor& all, const at::Tensor& part,
+                               const std::string& name) const {
+  COL_CHECK(dtypes().parameter_wire == dtypes().parameter,
+            "{}: parameters must be gathered in their own dtype, {}; got {}", name,
+            config::name(dtypes().parameter), config::name(dtypes().parameter_wire));
+  return group.all_gather(all, part, name);
 }
 
 void GradBuffers::launch(std::size_t index) {
@@ -166,16 +182,16 @@ void GradBuffers::launch(std::size_t index) {
     if (!parameter->has_grad()) parameter->main_grad_for_add();  // unused parameter: zero gradient
   bucket.launched = true;
   wait_for_previous_copy(index);
-  bucket.reduced = reduce_over(groups_.replicas(bucket.flat.param_group).inner, bucket.stored_grads,
-                               bucket.shard.grads, options_.grad_reduce, bucket.name);
+  bucket.reduced = reduce(groups_.replicas(bucket.flat.param_group).inner, bucket.stored_grads,
+                          bucket.shard.grads, bucket.name);
 }
 
 /// Reduces a bucket's inner sums over the outer group.
 void GradBuffers::reduce_outer(std::size_t index) {
   Bucket& bucket = buckets_[index];
   wait_for_previous_copy(index);
-  bucket.reduced = reduce_over(groups_.replicas(bucket.flat.param_group).outer, bucket.shard.grads,
-                               owned_[index].grads, options_.grad_reduce, bucket.name + " / outer");
+  bucket.reduced = reduce(groups_.replicas(bucket.flat.param_group).outer, bucket.shard.grads,
+                          owned_[index].grads, bucket.name + " / outer");
 }
 
 /// Extra reduction of this rank's shard over further axes; its peers there hold the same shard.
@@ -231,14 +247,14 @@ void GradBuffers::gather_params() {
   for (std::size_t b = buckets_.size(); b-- > 0;) {
     Bucket& bucket = buckets_[b];
     bucket.params.release();  // stale values
-    bucket.gathered = update_group(bucket.flat.param_group)
-                          .all_gather(bucket.shard.params, owned_[b].params, bucket.name + " / outer");
+    bucket.gathered = gather(update_group(bucket.flat.param_group), bucket.shard.params, owned_[b].params,
+                             bucket.name + " / outer");
   }
   for (auto bucket = buckets_.rbegin(); bucket != buckets_.rend(); ++bucket) {
     if (distributed(bucket->flat.param_group) && !bucket->shards_params) {
       bucket->gathered.wait();
-      bucket->gathered = groups_.replicas(bucket->flat.param_group)
-                             .inner.all_gather(bucket->stored_params, bucket->shard.params, bucket->name);
+      bucket->gathered = gather(groups_.replicas(bucket->flat.param_group).inner, bucket->stored_params,
+                                bucket->shard.params, bucket->name);
     }
     if (!options_.overlap_param_gather) bucket->gathered.wait();
   }

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "colonnade/comm/group.h"
+#include "colonnade/config/dtypes.h"
 #include "colonnade/data_parallel/grad_reduce.h"
 #include "colonnade/data_parallel/unsharded_buffer.h"
 #include "colonnade/layout/buckets.h"
@@ -31,6 +32,7 @@ struct Units {
 Units units_of(const std::vector<tensor::Stage*>& stages);
 
 struct Options {
+  config::Dtypes dtypes = {};  ///< used: parameter, main_gradient, gradient_wire, parameter_wire
   std::int64_t bucket_elements = 40'000'000;                 ///< minimum size at which a bucket is closed
   std::int64_t bucket_alignment = layout::kBucketAlignment;  ///< bucket lengths are multiples of it
   bool overlap_grad_reduce = false;   ///< reduce a bucket as soon as its last gradient is ready
@@ -40,12 +42,12 @@ struct Options {
   bool reshard_after_forward = true;  ///< free unsharded parameters between forward and backward
   /// --outer-dp-sharding-strategy optim: optimizer instances share the update of their shards.
   bool shard_outer = false;
-  GradReduce grad_reduce = {};  ///< dtype and algorithm of the reduction over data-parallel replicas
+  bool reduce_by_all_to_all = false;  ///< GradReduce::all_to_all, of reductions over data-parallel replicas
   /// Layout-independent summation order over micro-batches and replicas; needs kGradients or above.
   bool deterministic = false;
   bool defers_weight_grads = false;  ///< some backward passes defer weight gradients (zero-bubble schedules)
   Units units = {};                  ///< needed from kGradients up; numbered in forward order
-  at::TensorOptions empty = {};      ///< dtype and device of a rank without parameters
+  at::Device device = at::kCPU;      ///< of a rank without parameters
 };
 
 /// Data-parallel replicas on two levels (--num-distributed-optimizer-instances): `inner` ranks of one
@@ -89,23 +91,25 @@ struct LocalSlice {
 /// Adopts all parameters of a rank: values and gradients become views of flat buffers with the same layout
 /// (layout::lay_out). The buffers of a pipeline stage without parameters are empty.
 ///
-/// With R inner replicas and n elements of element size e in a bucket, by sharding (ZeRO 0 to 3):
+/// With R inner replicas and n elements in a bucket, of which a parameter has e bytes, a main gradient g and
+/// a gradient on the wire w, by sharding (ZeRO 0 to 3):
 ///
 ///                  bytes held between uses      bytes sent per step with M micro-batches, ring algorithms
-///     kNone        n e + 4 n                    2 x 4 n (R-1)/R
-///     kOptimizer   n e + 4 n                    (4 n + n e) (R-1)/R
-///     kGradients   n e + 4 n/R                  (4 n M + n e) (R-1)/R
-///     kParameters  n e/R + 4 n/R                (4 n + 2 n e) M (R-1)/R
+///     kNone        n e + n g                    2 n w (R-1)/R
+///     kOptimizer   n e + n g                    (n w + n e) (R-1)/R
+///     kGradients   n e + n g/R                  (n w M + n e) (R-1)/R
+///     kParameters  n e/R + n g/R                (n w + 2 n e) M (R-1)/R
 ///
 /// With N optimizer instances the rank's shard of the sums, n/R elements (n with kNone), is all-reduced over
-/// the outer group once a step, after the inner reductions: 2 x 4 n/R (N-1)/N sent. With shard_outer each
-/// instance keeps and updates 1/N of it: 4 n/R (N-1)/N sent, and n e/R (N-1)/N for the parameter all-gather,
+/// the outer group once a step, after the inner reductions: 2 n w/R (N-1)/N sent. With shard_outer each
+/// instance keeps and updates 1/N of it: n w/R (N-1)/N sent, and n e/R (N-1)/N for the parameter all-gather,
 /// which starts with the outer group. Source: Megatron's partial distributed optimizer and hybrid FSDP; Zhao
 /// et al. 2023, section 3.2.2.
 ///
-/// With grad_reduce.dtype bf16 the factor 4 of bytes sent becomes 2: a copy rounded once before each
-/// reduction is sent, and the result is added in fp32. Extra reductions and sums over micro-batches stay in
-/// fp32. Where buckets are reduced once a step, only one copy exists at a time. Not with deterministic.
+/// If the dtypes of main gradients and of the wire differ, a copy rounded once before each reduction is sent,
+/// and the result is added in the dtype of main gradients. Extra reductions and sums over micro-batches stay
+/// in the latter. Where buckets are reduced once a step, only one copy exists at a time. Not with
+/// deterministic.
 ///
 /// From kGradients up a bucket belongs to one unit (a block). Unsharded gradients exist from the begin of the
 /// unit's backward pass until its last gradient; then they are reduce-scattered and added to the rank's
@@ -142,7 +146,7 @@ struct LocalSlice {
 /// micro-batch.
 class GradBuffers {
  public:
-  /// `chunks[c]`: parameters of model chunk c in forward order.
+  /// `chunks[c]`: parameters of model chunk c in forward order, all in options.dtypes.parameter.
   GradBuffers(const std::vector<std::vector<tensor::Parameter*>>& chunks, Groups groups, Options options);
 
   /// Resets all gradients.
@@ -169,10 +173,11 @@ class GradBuffers {
   void wait_for(const std::vector<tensor::Parameter*>& parameters);
   void wait_for(const tensor::Parameter& parameter);
 
-  /// Flat buffers between steps: values in the parameters' dtype, gradients in fp32 (or float64).
+  /// Flat buffers between steps: values in dtypes().parameter, gradients in dtypes().main_gradient.
   [[nodiscard]] const at::Tensor& params() const { return params_; }
   [[nodiscard]] const at::Tensor& grads() const { return grads_; }
   [[nodiscard]] const std::vector<OwnedShard>& owned() const { return owned_; }
+  [[nodiscard]] const config::Dtypes& dtypes() const { return options_.dtypes; }
   [[nodiscard]] const Groups& groups() const { return groups_; }
   [[nodiscard]] bool deterministic() const { return options_.deterministic; }
   /// Whether the replicas of a family share the update of its parameters.
@@ -226,6 +231,12 @@ class GradBuffers {
   void move_parameters(const Bucket& bucket, const at::Tensor& params, const at::Tensor& grads);
   void on_ready(std::size_t bucket);
   void launch(std::size_t bucket);
+  /// reduce_over() with dtype and algorithm of the options.
+  [[nodiscard]] comm::Work reduce(const comm::Group& group, const at::Tensor& all, const at::Tensor& needed,
+                                  const std::string& name) const;
+  /// All-gathers `part` of the parameters into `all`, in dtypes().parameter_wire.
+  [[nodiscard]] comm::Work gather(const comm::Group& group, const at::Tensor& all, const at::Tensor& part,
+                                  const std::string& name) const;
   void reduce_outer(std::size_t bucket);
   void wait_for_previous_copy(std::size_t bucket);
   void reduce_extra(std::size_t bucket);

@@ -13,10 +13,10 @@ comm::Work reduce_over(const comm::Group& group, const at::Tensor& all, const at
   if (group.size() == 1) return {};
   const at::NoGradGuard no_grad;
   const bool all_reduces = needed.numel() == all.numel();
-  if (!grad_reduce.dtype || *grad_reduce.dtype == needed.scalar_type())
+  if (grad_reduce.dtype == needed.scalar_type())
     return all_reduces ? group.all_reduce(all, what) : group.reduce_scatter(needed, all, what);
   const bool all_to_all = grad_reduce.all_to_all && !all_reduces;
-  const at::Tensor sent = all.to(*grad_reduce.dtype);
+  const at::Tensor sent = all.to(grad_reduce.dtype);
   const at::Tensor received =
       all_reduces ? sent : at::empty(all_to_all ? all.sizes() : needed.sizes(), sent.options());
   const auto work = std::make_shared<comm::Work>(all_reduces  ? group.all_reduce(sent, what)

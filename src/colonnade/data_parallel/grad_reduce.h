@@ -3,7 +3,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <optional>
 #include <string_view>
 
 #include "colonnade/comm/group.h"
@@ -12,7 +11,7 @@ namespace colonnade::data_parallel {
 
 /// Communication dtype and algorithm of gradient reductions.
 struct GradReduce {
-  std::optional<at::ScalarType> dtype = {};  ///< dtype sent; unset: that of the sums
+  at::ScalarType dtype = at::kFloat;  ///< dtype sent (config::Dtypes::gradient_wire)
   /// Reduce-scatter in another dtype as an all-to-all, with the sum in the dtype of the sums, so that only
   /// addends are rounded (--ddp-reduce-scatter-with-fp32-accumulation).
   bool all_to_all = false;

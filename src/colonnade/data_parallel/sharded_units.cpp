@@ -6,6 +6,7 @@
 
 #include "colonnade/data_parallel/grad_buffers.h"
 #include "colonnade/data_parallel/partial_sums.h"
+#include "colonnade/tensor/dtypes.h"
 
 namespace colonnade::data_parallel {
 namespace {
@@ -92,9 +93,8 @@ void GradBuffers::start_gather(int unit) {
     if (!bucket.shards_params || bucket.params.has_storage() || bucket.incoming.defined()) continue;
     bucket.gathered.wait();  // the outer gather of its shard
     bucket.incoming = bucket.params.empty();
-    bucket.gathered =
-        groups_.replicas(bucket.flat.param_group)
-            .inner.all_gather(bucket.incoming, bucket.shard.params, bucket.name + " / parameters");
+    bucket.gathered = gather(groups_.replicas(bucket.flat.param_group).inner, bucket.incoming,
+                             bucket.shard.params, bucket.name + " / parameters");
   }
 }
 
@@ -177,12 +177,12 @@ void GradBuffers::start_scatter(std::size_t index) {
     pending_->work = replicas.all_to_all(pending_->part, bucket.grads.tensor(), bucket.name);
   } else {
     at::Tensor all = bucket.grads.tensor();
-    if (options_.grad_reduce.dtype) {
-      all = all.to(*options_.grad_reduce.dtype);
+    if (dtypes().rounds_gradients()) {
+      all = all.to(tensor::scalar_type(dtypes().gradient_wire));
       bucket.grads.release();
     }
     pending_.emplace(PendingScatter{index, bucket.reader, at::empty_like(bucket.shard.grads), {}});
-    pending_->work = reduce_over(replicas, all, pending_->part, options_.grad_reduce, bucket.name);
+    pending_->work = reduce(replicas, all, pending_->part, bucket.name);
   }
   if (!options_.overlap_grad_reduce) finish_scatter();
 }

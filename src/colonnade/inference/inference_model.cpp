@@ -11,6 +11,7 @@
 #include "colonnade/job/folder_tensors.h"
 #include "colonnade/job/job.h"
 #include "colonnade/models/hf/names.h"
+#include "colonnade/tensor/dtypes.h"
 
 namespace colonnade::inference {
 namespace {
@@ -40,7 +41,7 @@ InferenceModel::InferenceModel(config::Run run, comm::Communicators ranks,
       ranks_(std::move(ranks)),
       pp_(ranks_.group({Axis::kPp})),
       placement_(layout::placement_of(layout::split_stages(run_.model, run_.parallel), run_.parallel)),
-      options_(job::tensor_options(run_)) {
+      options_(tensor::options(config::dtypes_of(run_).activation, job::device_of(run_))) {
   progress().set_phase("weights");
   if (run_.parallel.context_parallel_size > 1 && ranks_.rank() == 0)
     log::info(
@@ -50,7 +51,8 @@ InferenceModel::InferenceModel(config::Run run, comm::Communicators ranks,
   run_.parallel.sequence_parallel = false;
   run_.parallel.context_parallel_size = 1;  // context ranks act as replicas
   run_.parallel.hybrid_context_parallel = false;
-  layers::Context context = job::layer_context(run_, ranks_, options_);
+  layers::Context context =
+      job::layer_context(run_, ranks_, tensor::options(config::dtypes_of(run_).parameter, options_.device()));
   context.random_init = false;
   model_ = job::build_model({run_, ranks_, job::blocks_of(run_, pp_.rank()), std::move(context)});
   read_weights(model_, run_.model, source, /*reports=*/ranks_.rank() == 0);

@@ -43,6 +43,7 @@ class InferenceModel {
   [[nodiscard]] const config::Run& run() const { return run_; }
   [[nodiscard]] const job::Model& model() const { return model_; }
   [[nodiscard]] comm::Communicators& ranks() { return ranks_; }
+  /// dtype and device of activations.
   [[nodiscard]] const at::TensorOptions& options() const { return options_; }
 
  private:

@@ -10,9 +10,10 @@ namespace colonnade::job {
 namespace {
 
 data_parallel::Options buffer_options(const config::Run& run, int replicas,
-                                      const std::vector<tensor::Stage*>& stages,
-                                      const at::TensorOptions& tensors) {
-  data_parallel::Options options{.units = data_parallel::units_of(stages), .empty = tensors};
+                                      const std::vector<tensor::Stage*>& stages, const config::Dtypes& dtypes,
+                                      const at::Device& device) {
+  data_parallel::Options options{
+      .dtypes = dtypes, .units = data_parallel::units_of(stages), .device = device};
   const config::Parallel& p = run.parallel;
   options.overlap_grad_reduce = p.overlap_grad_reduce;
   options.overlap_param_gather = p.overlap_param_gather;
@@ -21,8 +22,7 @@ data_parallel::Options buffer_options(const config::Run& run, int replicas,
   options.reshard_after_forward = p.torch_fsdp2_reshard_after_forward;
   options.defers_weight_grads = schedule::splits_backward(p);
   options.shard_outer = p.outer_dp_sharding_strategy == "optim";
-  if (p.grad_reduce_in_bf16) options.grad_reduce.dtype = at::kBFloat16;
-  options.grad_reduce.all_to_all = p.ddp_reduce_scatter_with_fp32_accumulation;
+  options.reduce_by_all_to_all = p.ddp_reduce_scatter_with_fp32_accumulation;
   std::int64_t parameters = 0;
   for (const tensor::Stage* stage : stages)
     for (const tensor::Parameter* parameter : stage->trained_parameters())
@@ -53,7 +53,8 @@ data_parallel::ReplicaGroups expert_replicas(comm::Communicators& ranks, const c
 
 std::unique_ptr<data_parallel::GradBuffers> make_buffers(const config::Run& run, comm::Communicators& ranks,
                                                          const std::vector<tensor::Stage*>& stages,
-                                                         const at::TensorOptions& tensors) {
+                                                         const config::Dtypes& dtypes,
+                                                         const at::Device& device) {
   std::vector<std::vector<tensor::Parameter*>> chunks;
   for (tensor::Stage* stage : stages) chunks.push_back(stage->trained_parameters());
   auto buffers = std::make_unique<data_parallel::GradBuffers>(
@@ -61,7 +62,8 @@ std::unique_ptr<data_parallel::GradBuffers> make_buffers(const config::Run& run,
       data_parallel::Groups{replica_levels(ranks, run, layout::ParamGroup::kDense),
                             ranks.group({layout::Axis::kTp}), stage_groups(run, ranks),
                             expert_replicas(ranks, run, chunks)},
-      buffer_options(run, ranks.mesh().size(layout::data_axes(layout::ParamGroup::kDense)), stages, tensors));
+      buffer_options(run, ranks.mesh().size(layout::data_axes(layout::ParamGroup::kDense)), stages, dtypes,
+                     device));
   for (tensor::Stage* stage : stages) buffers->attach(*stage);
   return buffers;
 }

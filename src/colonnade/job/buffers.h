@@ -11,11 +11,12 @@
 
 namespace colonnade::job {
 
-/// Buffers of the trained parameters of `stages`, whose blocks notify them from now on. `tensors`: dtype and
-/// device on a rank without parameters. Creates the process groups of all replicas and stages; collective.
+/// Buffers of the trained parameters of `stages`, whose blocks notify them from now on. `device`: that of a
+/// rank without parameters. Creates the process groups of all replicas and stages; collective.
 std::unique_ptr<data_parallel::GradBuffers> make_buffers(const config::Run& run, comm::Communicators& ranks,
                                                          const std::vector<tensor::Stage*>& stages,
-                                                         const at::TensorOptions& tensors);
+                                                         const config::Dtypes& dtypes,
+                                                         const at::Device& device);
 
 /// Executor callbacks that drive the gradient buffers.
 pipeline::GradientEvents gradient_events(data_parallel::GradBuffers& buffers);

@@ -34,10 +34,11 @@ void append(std::vector<Slice>& all, std::vector<Slice> more) {
   all.insert(all.end(), std::make_move_iterator(more.begin()), std::make_move_iterator(more.end()));
 }
 
-/// Name of the fp32 main values of a 16-bit parameter in a checkpoint.
+/// Name of main parameters in a checkpoint, which has them if they are not the parameters themselves.
 std::string main_name(const optim::Segment& s) { return "optimizer.fp32_param." + s.parameter->spec.name; }
 
-/// The optimizer's tensors of one segment, by their names in a checkpoint.
+/// The optimizer's tensors of one segment, by their names in a checkpoint. Each is stored in the dtype of its
+/// role: states in Dtypes::optimizer_state, main values in main_parameter.
 std::vector<std::pair<std::string, at::Tensor>> states_of(const optim::Segment& s) {
   std::vector<std::pair<std::string, at::Tensor>> states;
   const std::string& name = s.parameter->spec.name;
@@ -61,7 +62,7 @@ std::optional<models::hf::Naming> naming_of(const Job& job) {
   return job.model.from_settings ? models::hf::naming_of(job.run.model) : std::nullopt;
 }
 
-/// Slices of every parameter's local values: the full tensor or this rank's shard.
+/// Slices of every parameter's local values, in Dtypes::parameter: the full tensor or this rank's shard.
 std::vector<Slice> model_slices(Job& job) {
   const auto naming = naming_of(job);
   std::vector<Slice> slices;
@@ -115,13 +116,14 @@ void read_state(const checkpoint::CheckpointReader& source, const std::string& n
     source.read_into(slice);
 }
 
-/// Reads a 16-bit run's main values from the weights of an fp32 checkpoint, which stores no separate ones.
-/// False when the checkpoint's weights are 16-bit.
+/// Reads main values from the weights of a checkpoint that stores no separate ones, such as that of an fp32
+/// run. False when its weights are narrower than main values.
 bool read_main_from_weights(const checkpoint::CheckpointReader& source, const Job& job,
                             const optim::Segment& s) {
   const auto naming = naming_of(job);
   for (const Slice& slice : convert::model_slices(*s.parameter, s.begin, s.main, naming, /*owner=*/true)) {
-    if (c10::elementSize(source.info(slice.name).dtype) < 4) return false;
+    if (c10::elementSize(source.info(slice.name).dtype) < c10::elementSize(slice.data.scalar_type()))
+      return false;
     source.read_into(slice);
   }
   return true;

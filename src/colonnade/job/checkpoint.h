@@ -14,10 +14,11 @@ namespace colonnade::job {
 
 /// This rank's share of a checkpoint of the job. Tensors are views of live memory: save before the next step.
 /// Model tensors have Hugging Face names where the family has some; optimizer state is named
-/// optimizer.{<state of its update rule>, fp32_param}.<our name>. `more` is merged into the state: the
-/// training loop adds "lr_schedule", "tokenizer" (tokenizer_state) and "data" (data_state). The tokenizer's
-/// bos and eos ids also go into config.json, unless `files` has others. `files` are written to the step
-/// folder; the map of copied tokenizer files is stored in the state as "tokenizer_files".
+/// optimizer.{<state of its update rule>, fp32_param}.<our name>. Model tensors are stored in
+/// Dtypes::parameter, states in optimizer_state, fp32_param in main_parameter. `more` is merged into the
+/// state: the training loop adds "lr_schedule", "tokenizer" (tokenizer_state) and "data" (data_state). The
+/// tokenizer's bos and eos ids also go into config.json, unless `files` has others. `files` are written to
+/// the step folder; the map of copied tokenizer files is stored in the state as "tokenizer_files".
 checkpoint::Snapshot snapshot(Job& job, const nlohmann::json& more = nlohmann::json::object(),
                               const StepFiles& files = {});
 

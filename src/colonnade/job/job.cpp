@@ -16,6 +16,7 @@
 #include "colonnade/job/buffers.h"
 #include "colonnade/job/start.h"
 #include "colonnade/tensor/counting_allocator.h"
+#include "colonnade/tensor/dtypes.h"
 
 namespace colonnade::job {
 namespace {
@@ -49,21 +50,19 @@ void synchronize(const at::Device& device) {
 
 }  // namespace
 
-at::TensorOptions tensor_options(const config::Run& run) {
-  const auto dtype = run.model.params_dtype == config::ParamsDtype::kBfloat16  ? at::kBFloat16
-                     : run.model.params_dtype == config::ParamsDtype::kFloat16 ? at::kHalf
-                                                                               : at::kFloat;
-  const at::Device device = run.training.device == "cuda" ? c10::impl::VirtualGuardImpl(at::kCUDA).getDevice()
-                                                          : at::Device(run.training.device);
-  return at::TensorOptions().dtype(dtype).device(device);
+at::Device device_of(const config::Run& run) {
+  return run.training.device == "cuda" ? c10::impl::VirtualGuardImpl(at::kCUDA).getDevice()
+                                       : at::Device(run.training.device);
 }
 
 Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder& builder,
-         InitialValues values, std::optional<at::ScalarType> type)
-    : run(std::move(given)), ranks(std::move(given_ranks)), options_(tensor_options(run)) {
-  if (type) options_ = options_.dtype(*type);
+         InitialValues values, const std::optional<config::Dtypes>& dtypes)
+    : run(std::move(given)),
+      ranks(std::move(given_ranks)),
+      dtypes_(dtypes.value_or(config::dtypes_of(run))),
+      options_(tensor::options(dtypes_.activation, device_of(run))) {
   if (options_.device().is_cuda()) require_deterministic_kernels();
-  layers::Context context = layer_context(run, ranks, options_);
+  layers::Context context = layer_context(run, ranks, tensor::options(dtypes_.parameter, options_.device()));
   context.random_init = values == InitialValues::kRandom;
   context.deferred_init = true;
   const layout::SequenceShard part = context.sequence_part();
@@ -72,9 +71,9 @@ Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder&
 
   std::vector<tensor::Stage*> stages;
   for (const auto& stage : model.stages) stages.push_back(stage.get());
-  buffers_ = make_buffers(run, ranks, stages, options_);
-  optimizer_ = std::make_unique<optim::Optimizer>(run.optimizer, *buffers_, ranks.world(),
-                                                  run.model.params_dtype == config::ParamsDtype::kFloat16);
+  buffers_ = make_buffers(run, ranks, stages, dtypes_, options_.device());
+  optimizer_ =
+      std::make_unique<optim::Optimizer>(run.optimizer, *buffers_, ranks.world(), dtypes_.needs_loss_scale());
 
   executor_ = std::make_unique<pipeline::Executor>(cost::schedule_of(run), stages, ranks.group({Axis::kPp}),
                                                    activation_of(run, blocks, part), options_);

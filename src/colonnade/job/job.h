@@ -5,8 +5,7 @@
 //   job::StepReport report = job.train_step(steps, {.learning_rate = 1e-3, .weight_decay = 0.1});
 //
 // NeMo's names: MegatronStrategy is Job, MegatronParallel is pipeline::Executor with pipeline::Steps
-// (data step, forward step, loss reduction), MegatronMixedPrecision is config::Model::params_dtype
-// with the fp32 main parameters of optim::Optimizer.
+// (data step, forward step, loss reduction), MegatronMixedPrecision is config::Dtypes.
 #pragma once
 
 #include <map>
@@ -65,11 +64,10 @@ enum class InitialValues {
 class Job {
  public:
   /// Builds this rank's shard of the model. `run` is complete (config::derive) and checked (rules::check);
-  /// `type`, the dtype of parameters and activations where it is not the settings', is float64 for
-  /// comparisons. Collective. On CUDA it makes LibTorch's nondeterministic kernels errors in the whole
-  /// process.
+  /// `dtypes` replace the settings' (config::dtypes_of), for comparisons in float64. Collective. On CUDA it
+  /// makes LibTorch's nondeterministic kernels errors in the whole process.
   Job(config::Run run, comm::Communicators ranks, const ModelBuilder& builder = build_model,
-      InitialValues values = InitialValues::kRandom, std::optional<at::ScalarType> type = {});
+      InitialValues values = InitialValues::kRandom, const std::optional<config::Dtypes>& dtypes = {});
   Job(const Job&) = delete;  ///< its stages hold pointers into it
   Job& operator=(const Job&) = delete;
 
@@ -98,6 +96,8 @@ class Job {
   [[nodiscard]] optim::Optimizer& optimizer() { return *optimizer_; }
   [[nodiscard]] data_parallel::GradBuffers& buffers() { return *buffers_; }
   [[nodiscard]] pipeline::Executor& executor() { return *executor_; }
+  [[nodiscard]] const config::Dtypes& dtypes() const { return dtypes_; }
+  /// dtype and device of activations.
   [[nodiscard]] const at::TensorOptions& options() const { return options_; }
 
  private:
@@ -121,6 +121,7 @@ class Job {
   [[nodiscard]] double tokens_of(const std::map<std::string, Sum>& sums) const;
   void check_finite(const StepReport& report) const;
 
+  config::Dtypes dtypes_;
   at::TensorOptions options_;
   std::unique_ptr<data_parallel::GradBuffers> buffers_;
   std::unique_ptr<optim::Optimizer> optimizer_;
@@ -131,7 +132,7 @@ class Job {
 /// Name of the all-reduce of the losses.
 inline constexpr std::string_view kLossSums = "losses";
 
-/// dtype and device of a run's parameters; on CUDA the current device, set by job::start.
-at::TensorOptions tensor_options(const config::Run& run);
+/// Device of a run's tensors; on CUDA the current one, set by job::start.
+at::Device device_of(const config::Run& run);
 
 }  // namespace colonnade::job

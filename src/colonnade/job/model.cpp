@@ -65,11 +65,11 @@ layers::ContextParallelGroups context_ranks(const config::Parallel& parallel, co
 }  // namespace
 
 layers::Context layer_context(const config::Run& run, comm::Communicators& ranks,
-                              const at::TensorOptions& options) {
+                              const at::TensorOptions& parameters) {
   using layout::Axis;
   layers::Context context{.tp = ranks.group({Axis::kTp}),
                           .sequence_parallel = run.parallel.sequence_parallel,
-                          .options = options,
+                          .options = parameters,
                           .seed = static_cast<std::uint64_t>(run.training.seed),
                           .recompute = run.recompute};
   context.cp = context_ranks(run.parallel, ranks);

@@ -23,9 +23,10 @@ std::vector<layout::StageBlocks> blocks_of(const config::Run& run, int pp_rank);
 pipeline::Activation activation_of(const config::Run& run, const std::vector<layout::StageBlocks>& blocks,
                                    const layout::SequenceShard& part);
 
-/// Process groups and options of this rank's layers; parameters are initialized from the seed.
+/// Process groups and options of this rank's layers; parameters are initialized from the seed. `parameters`:
+/// their dtype and device.
 layers::Context layer_context(const config::Run& run, comm::Communicators& ranks,
-                              const at::TensorOptions& options);
+                              const at::TensorOptions& parameters);
 
 /// Groups of the pipeline stages that hold copies of the same parameters (layout::holders). Collective.
 std::map<layout::HeldBy, comm::Group> stage_groups(const config::Run& run, comm::Communicators& ranks);

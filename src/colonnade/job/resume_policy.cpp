@@ -84,7 +84,7 @@ bool must_stay(const ResumedSetting& row, const config::Run& run) {
   return !row.may_change && (row.applies == nullptr || row.applies(run));
 }
 
-bool has_fp16(const config::Run& run) { return run.model.params_dtype == config::ParamsDtype::kFloat16; }
+bool has_fp16(const config::Run& run) { return config::dtypes_of(run).needs_loss_scale(); }
 
 /// Whether micro-batches with different numbers of loss tokens have equal weights.
 bool weighs_microbatches(const config::Run& run) {

@@ -27,7 +27,7 @@ struct Context {
   comm::Group tp;                  ///< ranks that share each layer's weights
   ContextParallelGroups cp;        ///< ranks that share each sequence
   bool sequence_parallel = false;  ///< activations between layers are [s / tp, b, h]
-  at::TensorOptions options;       ///< dtype and device of parameters and activations
+  at::TensorOptions options;       ///< dtype and device of parameters; layers compute in that of their input
   std::uint64_t seed = 1234;       ///< seed of initial values and dropout
   config::Recompute recompute;     ///< activations to recompute in the backward pass
   comm::Group experts;             ///< ep x etp ranks that share the experts, etp fastest

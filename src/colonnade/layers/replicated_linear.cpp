@@ -4,6 +4,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/ops/column_sum.h"
 #include "colonnade/ops/linear.h"
+#include "colonnade/tensor/dtypes.h"
 #include "colonnade/tensor/saved_value.h"
 
 namespace colonnade::layers {
@@ -70,7 +71,7 @@ at::Tensor ReplicatedLinear::forward(const at::Tensor& x) const {
 }
 
 at::Tensor fp32_linear(const at::Tensor& x, tensor::Parameter& weight, tensor::Parameter* bias) {
-  return forward_in_dtype(x, weight, bias, x.scalar_type() == at::kDouble ? at::kDouble : at::kFloat);
+  return forward_in_dtype(x, weight, bias, tensor::acc_type(x.scalar_type()));
 }
 
 }  // namespace colonnade::layers

@@ -5,6 +5,7 @@
 #include "colonnade/ops/column_sum.h"
 #include "colonnade/ops/linear.h"
 #include "colonnade/ops/vocab_loss.h"
+#include "colonnade/tensor/dtypes.h"
 #include "colonnade/tensor/saved_value.h"
 
 namespace colonnade::layers {
@@ -100,8 +101,7 @@ at::Tensor vocab_logits(const at::Tensor& x, const OutputLayer& output, const co
   const at::Tensor full = sequence_parallel ? gather_sequence(x, tp, "logits / activations") : x;
   const at::Tensor local =
       ops::linear_forward(ops::as_rows(full), output.weight->value.detach(), output.bias_value());
-  at::Tensor vocab_major = local.t().to(at::kFloat).contiguous();
-  if (local.scalar_type() == at::kDouble) vocab_major = local.t().contiguous();
+  at::Tensor vocab_major = local.t().to(tensor::acc_type(local.scalar_type())).contiguous();
   if (const double cap = output.softcap; cap > 0) vocab_major.div_(cap).tanh_().mul_(cap);
   if (tp.size() > 1) {
     at::Tensor all = at::empty({vocab_major.size(0) * tp.size(), vocab_major.size(1)}, vocab_major.options());

@@ -6,6 +6,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/kernels/types.h"
+#include "colonnade/tensor/dtypes.h"
 
 namespace colonnade::ops {
 
@@ -26,8 +27,7 @@ void with_float_type(at::ScalarType type, const F& f) {
   }
 }
 
-/// Accumulation dtype for `type`, matching kernels::Acc.
-inline at::ScalarType acc_type(at::ScalarType type) { return type == at::kDouble ? at::kDouble : at::kFloat; }
+using tensor::acc_type;
 
 /// Data pointer of `tensor` as T; null if undefined or on meta.
 template <typename T>

@@ -11,6 +11,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/ops/optimizer.h"
 #include "colonnade/optim/exact_squares.h"
+#include "colonnade/tensor/dtypes.h"
 #include "colonnade/tensor/metric_sum.h"
 
 namespace colonnade::optim {
@@ -54,6 +55,7 @@ const UpdateRule& Optimizer::rule_of(const layout::OptimizerGroup& group) {
 
 void Optimizer::make_segments() {
   const at::NoGradGuard no_grad;
+  const config::Dtypes& dtypes = buffers_->dtypes();
   for (const auto& [parameter, offset] : buffers_->entries()) {
     const std::int64_t end = offset + parameter->value.numel();
     const layout::OptimizerGroup& group = groups_[layout::first_match(groups_, parameter->spec)];
@@ -66,9 +68,10 @@ void Optimizer::make_segments() {
       s.grad = owned.grads.narrow(0, from - owned.begin, to - from);
       count_elements(s);
       if (group.frozen) continue;
-      s.main = s.model.scalar_type() == s.grad.scalar_type() ? s.model : s.model.to(s.grad.scalar_type());
+      s.main = dtypes.has_main_copy() ? s.model.to(tensor::scalar_type(dtypes.main_parameter)) : s.model;
       s.rule = &rule_of(group);
-      s.states = s.rule->initial_states(s.grad);
+      s.states =
+          s.rule->initial_states(s.model.numel(), tensor::options(dtypes.optimizer_state, s.model.device()));
       segments_.push_back(std::move(s));
     }
   }
@@ -152,7 +155,7 @@ double Optimizer::params_norm() {
   const at::NoGradGuard no_grad;
   double squares = 0;
   for (const NormElements& c : counted_)  // casts one at a time: slow, but only for logging
-    squares += ops::sum_squares({c.model.to(buffers_->grads().scalar_type())});
+    squares += ops::sum_squares({c.model.to(tensor::scalar_type(buffers_->dtypes().main_parameter))});
   return std::sqrt(sum_over_ranks({squares}, "gradient norm")[0]);
 }
 

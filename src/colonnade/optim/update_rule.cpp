@@ -9,10 +9,10 @@
 
 namespace colonnade::optim {
 
-std::vector<at::Tensor> UpdateRule::initial_states(const at::Tensor& grad) const {
+std::vector<at::Tensor> UpdateRule::initial_states(std::int64_t numel,
+                                                   const at::TensorOptions& options) const {
   std::vector<at::Tensor> states;
-  for (std::size_t i = 0; i < states_.size(); ++i)
-    states.push_back(at::zeros({grad.numel()}, grad.options()));
+  for (std::size_t i = 0; i < states_.size(); ++i) states.push_back(at::zeros({numel}, options));
   return states;
 }
 

@@ -19,16 +19,16 @@ namespace colonnade::optim {
 class UpdateRule;
 
 /// Shard of one parameter that this rank updates, with its optimizer states. Tensors are flat, of equal
-/// length, fp32 (float64 for float64 parameters).
+/// length; their dtypes are fields of the buffers' config::Dtypes.
 struct Segment {
   tensor::Parameter* parameter;
   std::int64_t begin;  ///< first element within the parameter's local part
-  at::Tensor main;     ///< main parameter that is updated; `model` itself unless that is bf16 or fp16
-  at::Tensor model;    ///< the parameter's own elements
-  at::Tensor grad;
+  at::Tensor main;     ///< main_parameter, which is updated; `model` itself without Dtypes::has_main_copy()
+  at::Tensor model;    ///< parameter: its own elements
+  at::Tensor grad;     ///< main_gradient
   const layout::OptimizerGroup* group;
   const UpdateRule* rule;          ///< of the group
-  std::vector<at::Tensor> states;  ///< one for each of rule->states()
+  std::vector<at::Tensor> states;  ///< optimizer_state: one for each of rule->states()
 
   [[nodiscard]] bool has_main_copy() const { return !main.is_same(model); }
   /// Destination of the rounded new values: `model`, undefined if the main parameters are the model's.
@@ -53,8 +53,9 @@ class UpdateRule {
 
   /// Names of the states in checkpoints.
   [[nodiscard]] std::span<const std::string_view> states() const { return states_; }
-  /// States before the first update: zeros in the dtype of the gradient.
-  [[nodiscard]] std::vector<at::Tensor> initial_states(const at::Tensor& grad) const;
+  /// States of `numel` elements before the first update: zeros.
+  [[nodiscard]] std::vector<at::Tensor> initial_states(std::int64_t numel,
+                                                       const at::TensorOptions& options) const;
 
   /// Writes new values into `main`, `states` and the rounded copies of segments with this rule, in one pass
   /// over memory. No communication.

@@ -105,7 +105,7 @@ void Recorder::step(const StepRecord& record, const PhaseTimes& phases, std::int
   StepLineOptions options;
   options.last_iteration = last_iteration;
   options.seconds_left = time_left_->seconds();
-  options.show_loss_scale = run_.model.params_dtype == config::ParamsDtype::kFloat16;
+  options.show_loss_scale = config::dtypes_of(run_).needs_loss_scale();
   options.color = stdout_has_color();
   print_flushed(step_line(record, options) + "\n");
 }

@@ -19,11 +19,11 @@ constexpr Gpu kGpus[] = {{"A100", 312, 19.5},   {"H100 PCIe", 756, 51}, {"H100 8
 
 }  // namespace
 
-std::optional<double> peak_tflops(std::string_view device_name, config::ParamsDtype dtype) {
+std::optional<double> peak_tflops(std::string_view device_name, config::Dtype dtype) {
   if (device_name.find(" MIG ") != std::string_view::npos) return std::nullopt;  // a slice of a GPU
   for (const Gpu& gpu : kGpus)
     if (device_name.find(gpu.name) != std::string_view::npos)
-      return dtype == config::ParamsDtype::kFloat32 ? gpu.full : gpu.half;
+      return dtype == config::Dtype::kFloat32 ? gpu.full : gpu.half;
   return std::nullopt;
 }
 

@@ -5,7 +5,7 @@
 #include <optional>
 #include <string_view>
 
-#include "colonnade/config/model.h"
+#include "colonnade/config/dtypes.h"
 
 namespace colonnade::record {
 
@@ -18,8 +18,8 @@ double tflops_per_device(double flops_per_batch, double step_ms, int devices);
 
 /// Dense matmul TFLOP/s of a GPU of this name (kernels/device.h) in NVIDIA's data sheets: tensor cores for
 /// 16-bit dtypes, CUDA cores for fp32, which LibTorch multiplies in full precision. Empty for a GPU that is
-/// not in the table.
-std::optional<double> peak_tflops(std::string_view device_name, config::ParamsDtype dtype);
+/// not in the table. `dtype`: that of activations.
+std::optional<double> peak_tflops(std::string_view device_name, config::Dtype dtype);
 
 /// MFU: share of the device's peak in the matmul dtype; empty when the peak is unknown (CPU).
 std::optional<double> model_flops_utilization(double tflops_per_device, std::optional<double> peak_tflops);

@@ -305,9 +305,7 @@ constexpr NoEffectCase kNoEffectCases[] = {
     {kDynamicLossScale, "with a constant --loss-scale",
      [](const Run& r) { return r.optimizer.loss_scale.has_value(); }},
     {kDynamicLossScale, "without --fp16",
-     [](const Run& r) {
-       return r.model.params_dtype != config::ParamsDtype::kFloat16 && !r.optimizer.loss_scale;
-     }},
+     [](const Run& r) { return !config::dtypes_of(r).needs_loss_scale() && !r.optimizer.loss_scale; }},
     {{"tokenizer_model", "vocab_file", "merge_file"},
      "with --tokenizer-type NullTokenizer",
      has_null_tokenizer},

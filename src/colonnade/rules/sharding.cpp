@@ -98,7 +98,7 @@ Broken instances_divisible(const Run& r) {
 Broken bf16_gradients(const Run& r) {
   const auto& p = r.parallel;
   if (!p.grad_reduce_in_bf16) return std::nullopt;
-  if (r.model.params_dtype == config::ParamsDtype::kBfloat16) return std::nullopt;
+  if (config::dtypes_of(r).parameter == config::Dtype::kBfloat16) return std::nullopt;
   return Finding{"--grad-reduce-in-bf16",
                  "requires --bf16",
                  "none",

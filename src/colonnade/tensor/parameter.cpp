@@ -11,6 +11,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/tensor/deferred_weight_grads.h"
+#include "colonnade/tensor/dtypes.h"
 #include "colonnade/tensor/fill.h"
 #include "colonnade/tensor/storage.h"
 
@@ -31,14 +32,6 @@ class GradHook final : public torch::autograd::FunctionPostHook {
   Parameter* parameter_;
 };
 
-namespace {
-
-at::ScalarType grad_type(const at::Tensor& value) {
-  return value.scalar_type() == at::kDouble ? at::kDouble : at::kFloat;
-}
-
-}  // namespace
-
 at::Tensor box_view(const at::Tensor& tensor, const std::vector<std::int64_t>& offset,
                     const std::vector<std::int64_t>& length) {
   at::Tensor box = tensor;
@@ -51,8 +44,7 @@ Parameter::Parameter(layout::ParamSpec given, const layout::Position& position,
                      const at::TensorOptions& options)
     : spec(std::move(given)), shard(layout::shard(spec, position)) {
   if (!spec.trained) {
-    const bool wide = at::typeMetaToScalarType(options.dtype()) == at::kDouble;
-    value = at::empty(shard.shape, options.dtype(wide ? at::kDouble : at::kFloat));
+    value = at::empty(shard.shape, options.dtype(acc_type(at::typeMetaToScalarType(options.dtype()))));
     return;
   }
   value = at::empty(shard.shape, options).set_requires_grad(true);
@@ -114,7 +106,8 @@ void Parameter::move_grad_to(at::Tensor storage) {
 }
 
 void Parameter::allocate_grad() {
-  if (!main_grad.defined()) main_grad = at::empty(shard.shape, value.options().dtype(grad_type(value)));
+  if (!main_grad.defined())
+    main_grad = at::empty(shard.shape, value.options().dtype(acc_type(value.scalar_type())));
 }
 
 void Parameter::accumulate(const at::Tensor& grad) {

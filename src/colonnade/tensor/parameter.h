@@ -1,4 +1,4 @@
-// A parameter at run time: the local tensor, its fp32 gradient accumulator, and the spec from which
+// A parameter at run time: the local tensor, its gradient accumulator, and the spec from which
 // everything else is derived.
 #pragma once
 
@@ -25,13 +25,13 @@ at::Tensor box_view(const at::Tensor& tensor, const std::vector<std::int64_t>& o
                     const std::vector<std::int64_t>& length);
 
 /// Owned by its block; data parallelism and the optimizer hold pointers to it, so it is not movable. `value`
-/// requires grad if trained. `main_grad` has the shape of `value` in fp32 (float64 for float64 parameters);
-/// the first gradient allocates it unless data_parallel::GradBuffers has already made it a view into a
-/// bucket.
+/// requires grad if trained; an untrained one is a state in acc_type() of the parameters' dtype. `main_grad`
+/// has the shape of `value`. data_parallel::GradBuffers makes it a view into a bucket, in the main gradients'
+/// dtype; without buffers the first gradient allocates it in acc_type() of the value's dtype.
 class Parameter {
  public:
-  /// Allocates the shard of the rank at `position`; values are undefined until initialize(), and always on
-  /// meta.
+  /// Allocates the shard of the rank at `position`; `options`: dtype and device of parameters. Values are
+  /// undefined until initialize(), and always on meta.
   Parameter(layout::ParamSpec spec, const layout::Position& position, const at::TensorOptions& options);
   ~Parameter();
   Parameter(const Parameter&) = delete;

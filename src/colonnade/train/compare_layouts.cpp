@@ -43,7 +43,7 @@ struct Bounds {
 
 Bounds bounds_of(const config::Run& run, Precision precision) {
   if (precision == Precision::kFloat64) return {1e-9, 1e-9, 1e-9};
-  if (run.model.params_dtype == config::ParamsDtype::kFloat32) return {};
+  if (config::dtypes_of(run).parameter == config::Dtype::kFloat32) return {};
   return {2e-3, 1e-2, 1e-1};
 }
 
@@ -347,11 +347,8 @@ TrainedLayout train_layout(const LayoutRun& layout, const data::Batches& samples
                            Precision precision) {
   config::Run run = layout.run;
   run.training.device = "cpu";
-  std::optional<at::ScalarType> type;
-  if (precision == Precision::kFloat64) {
-    type = at::kDouble;
-    run.model.params_dtype = config::ParamsDtype::kFloat32;  // no loss scale
-  }
+  const config::Dtypes settings = config::dtypes_of(run);
+  const config::Dtypes dtypes = precision == Precision::kFloat64 ? settings.in_float64() : settings;
   const LrPlan lr = make_lr_plan(run.schedule, run.training, run.optimizer);
   const std::size_t most_skipped = 100;  // enough for a scale of 2^32 to fall to 1 three times
   std::vector<StepResults> all;
@@ -362,7 +359,7 @@ TrainedLayout train_layout(const LayoutRun& layout, const data::Batches& samples
         const auto& factory = threads.factory();
         const comm::Communicators ranks(threads.mesh(), threads.rank(),
                                         layout.wrap_factory ? layout.wrap_factory(factory) : factory);
-        job::Job job(run, ranks, layout.builder, job::InitialValues::kRandom, type);
+        job::Job job(run, ranks, layout.builder, job::InitialValues::kRandom, dtypes);
         std::optional<job::TokenStream> stream(std::in_place, samples, job, 0);
         std::int64_t consumed = 0;
         int done = 0;

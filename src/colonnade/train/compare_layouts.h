@@ -50,7 +50,7 @@ struct LayoutRun {
   std::function<std::shared_ptr<comm::GroupFactory>(std::shared_ptr<comm::GroupFactory>)> wrap_factory = {};
 };
 
-/// dtype of parameters and activations.
+/// Dtypes of the settings, or config::Dtypes::in_float64().
 enum class Precision { kFromSettings, kFloat64 };
 
 struct StepResults;

@@ -128,7 +128,7 @@ Loop::Loop(job::StartedRun started, StopSignals& stop, Clock::time_point begin)
               : make_lr_plan(job_.run.schedule, job_.run.training, job_.run.optimizer)) {
   if (device().is_cuda())
     peak_tflops_ =
-        record::peak_tflops(kernels::cuda::device_name(device().index()), job_.run.model.params_dtype);
+        record::peak_tflops(kernels::cuda::device_name(device().index()), job_.dtypes().activation);
   fault::point("model-built");
   if (job_.ranks.rank() == 0) launch::announce_run({folder_.root, ""});
   if (start_) job_.counters = start_->counters;

@@ -16,7 +16,7 @@ std::int64_t weight_gradient_bytes(const Sizes& z, std::int64_t elements) {
 }
 
 std::int64_t expert_gradient_bytes(const config::Run& run, const Sizes& z) {
-  const bool at_once = run.training.device == "cuda" && z.m.params_dtype == config::ParamsDtype::kBfloat16;
+  const bool at_once = run.training.device == "cuda" && z.m.params_dtype == config::Dtype::kBfloat16;
   return weight_gradient_bytes(z,
                                (at_once ? z.m.moe.num_experts / z.ep : 1) * z.m.hidden_size * z.expert_ffn);
 }

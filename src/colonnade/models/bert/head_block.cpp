@@ -5,6 +5,7 @@
 #include "colonnade/layout/params/gpt.h"
 #include "colonnade/models/gpt/final_states.h"
 #include "colonnade/ops/activation.h"
+#include "colonnade/tensor/dtypes.h"
 
 namespace colonnade::models::bert {
 
@@ -35,9 +36,8 @@ at::Tensor HeadBlock::mlm_transform(const at::Tensor& h) const {
 at::Tensor HeadBlock::sentence_order_loss(const at::Tensor& h, const tensor::Pass& pass) const {
   const at::Tensor first = layers::first_token(h, tp_, sequence_parallel_);
   const at::Tensor logits = binary_->head.forward(binary_->pooler.forward(first).tanh());
-  const bool wide = logits.scalar_type() == at::kDouble;
-  return at::cross_entropy_loss(wide ? logits : logits.to(at::kFloat), pass.batch.at(tensor::Field::kSwapped),
-                                {}, at::Reduction::None);
+  return at::cross_entropy_loss(logits.to(tensor::acc_type(logits.scalar_type())),
+                                pass.batch.at(tensor::Field::kSwapped), {}, at::Reduction::None);
 }
 
 at::Tensor HeadBlock::forward(const at::Tensor& x, const tensor::Pass& pass) {

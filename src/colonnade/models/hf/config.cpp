@@ -15,11 +15,11 @@ namespace {
 
 using nlohmann::json;
 
-std::string dtype_name(config::ParamsDtype dtype) {
+std::string dtype_name(config::Dtype dtype) {
   switch (dtype) {
-    case config::ParamsDtype::kBfloat16:
+    case config::Dtype::kBfloat16:
       return "bfloat16";
-    case config::ParamsDtype::kFloat16:
+    case config::Dtype::kFloat16:
       return "float16";
     default:
       return "float32";

@@ -1,0 +1,29 @@
+// See dtypes.h.
+#include "colonnade/config/dtypes.h"
+
+#include "colonnade/config/run.h"
+
+namespace colonnade::config {
+
+std::string_view name(Dtype dtype) {
+  switch (dtype) {
+    case Dtype::kBfloat16:
+      return "bf16";
+    case Dtype::kFloat16:
+      return "fp16";
+    case Dtype::kFloat64:
+      return "fp64";
+    case Dtype::kFloat32:
+      break;
+  }
+  return "fp32";
+}
+
+Dtypes dtypes_of(const Run& run) {
+  Dtypes dtypes;
+  dtypes.parameter = dtypes.activation = dtypes.parameter_wire = run.model.params_dtype;
+  if (run.parallel.grad_reduce_in_bf16) dtypes.gradient_wire = Dtype::kBfloat16;
+  return dtypes;
+}
+
+}  // namespace colonnade::config
