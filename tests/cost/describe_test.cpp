@@ -131,7 +131,9 @@ TEST(Describe, ReportsTheCostOfDeterministicMode) {
   run.parallel.deterministic_mode = false;
   run.parallel.use_distributed_optimizer = true;
   const double values = static_cast<double>(plan_memory(run)[0].parameters) / 2;
-  const double more = 3 * values * 4 / static_cast<double>(element_size(run.model));
+  const config::Dtypes dtypes = config::dtypes_of(run);
+  const double more = 3 * values * static_cast<double>(config::bytes(dtypes.gradient_wire)) /
+                      static_cast<double>(config::bytes(dtypes.parameter));
   EXPECT_NEAR(sent - plan_traffic(run)[0].data, more, 1e-3 * more);  // bucket boundaries and padding differ
   run.parallel.deterministic_mode = true;
   EXPECT_THAT(describe(run),

@@ -10,10 +10,6 @@ namespace colonnade::cost {
 
 using layout::BlockKind;
 
-std::int64_t element_size(const config::Model& model) {
-  return model.params_dtype == config::Dtype::kFloat32 ? 4 : 2;
-}
-
 std::int64_t stage_activations(const config::Run& run, const layout::StageBlocks& stage) {
   const Sequences s(run);
   std::int64_t saved = 0, first = stage.layers().first;

@@ -11,7 +11,7 @@
 namespace colonnade::cost {
 
 /// Bytes that one virtual stage saves between a micro-batch's forward and backward pass, with t tensor
-/// ranks, n = s*b tokens, r = n/t with sequence parallelism and n without, element size e:
+/// ranks, n = s*b tokens, r = n/t with sequence parallelism and n without, e bytes per activation:
 ///   each layer  r h e 4 (inputs and outputs of two norms) + statistics, 4 r (LayerNorm 8 r) per norm
 ///               + n e (q + 2 kv)/t (before q/k norms another (q + kv)/t with their statistics)
 ///               + n e q/t 2 (attention output, in the kernel's layout and as [s, b, h]; once where the two
@@ -77,15 +77,15 @@ struct UnitBytes {
 };
 
 /// Peak workspace of a backward pass on top of all saved activations: gradients alive at once in the head, or
-/// in a layer after the head's memory is freed, gathered sequences, and with 16-bit parameters the weight
-/// gradient before it is added to the fp32 one; a recomputed span of layers. `delay_wgrad`: the pass delays
-/// the weight gradients, and so did the later layers. `units`: by block; empty: nothing is sharded.
+/// in a layer after the head's memory is freed, gathered sequences, and with 16-bit activations the weight
+/// gradient before it is added to the main gradient; a recomputed span of layers. `delay_wgrad`: the pass
+/// delays the weight gradients, and so did the later layers. `units`: by block; empty: nothing is sharded.
 std::int64_t stage_workspace(const config::Run& run, const layout::StageBlocks& stage, bool delay_wgrad,
                              const std::vector<UnitBytes>& units = {});
 
 /// Peak workspace of the delayed weight-gradient pass on top of the saved inputs. It runs block by block, the
-/// last one first, and frees a block's inputs once its gradients are computed; with 16-bit parameters it
-/// holds the largest gradient before that is added to the fp32 one.
+/// last one first, and frees a block's inputs once its gradients are computed; with 16-bit activations it
+/// holds the largest gradient before that is added to the main gradient.
 std::int64_t stage_wgrad_workspace(const config::Run& run, const layout::StageBlocks& stage,
                                    const std::vector<UnitBytes>& units = {});
 
@@ -99,8 +99,5 @@ std::int64_t stage_evaluation(const config::Run& run, const layout::StageBlocks&
 
 /// Bytes of a pipeline message of one micro-batch. `states`: StageBlocks::states_out; 1 in an evaluation.
 std::int64_t message_bytes(const config::Run& run, std::int64_t states);
-
-/// Bytes per element of parameters and activations.
-std::int64_t element_size(const config::Model& model);
 
 }  // namespace colonnade::cost

@@ -8,8 +8,6 @@
 namespace colonnade::cost {
 namespace {
 
-constexpr double kFp32 = 4;
-
 bool has_relative_bias(const config::Model& m) {
   return m.position_embedding == config::PositionEmbedding::kRelative;
 }

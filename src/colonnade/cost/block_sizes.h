@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "colonnade/cost/activations.h"
+#include "colonnade/cost/activations/sizes.h"
 #include "colonnade/cost/block_cost.h"
 
 namespace colonnade::cost {
@@ -12,13 +13,14 @@ namespace colonnade::cost {
 struct BlockSizes {
   explicit BlockSizes(const config::Run& run)
       : m(run.model),
+        dtypes(config::dtypes_of(run)),
         t(run.parallel.tensor_model_parallel_size),
         seq_length(static_cast<double>(run.training.seq_length)),
         n(static_cast<double>(run.training.micro_batch_size) * seq_length /
           run.parallel.context_parallel_size),
         sequence_parallel(run.parallel.sequence_parallel && t > 1),
         r(sequence_parallel ? n / t : n),
-        e(static_cast<double>(element_size(m))),
+        e(static_cast<double>(config::bytes(dtypes.activation))),
         h(static_cast<double>(m.hidden_size)),
         heads(static_cast<double>(m.num_attention_heads) / t),
         q(heads * static_cast<double>(m.kv_channels)),
@@ -30,6 +32,7 @@ struct BlockSizes {
         hidden(r * h * e) {}
 
   const config::Model& m;
+  config::Dtypes dtypes;
   double t, seq_length;  ///< tensor ranks; tokens of a full sequence
   double n;              ///< tokens of a context rank
   bool sequence_parallel;

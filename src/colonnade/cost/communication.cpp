@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "colonnade/cost/activations.h"
+#include "colonnade/cost/activations/sizes.h"
 #include "colonnade/cost/block_cost.h"
 #include "colonnade/cost/flops.h"
 #include "colonnade/cost/memory.h"
@@ -20,16 +21,19 @@ namespace {
 
 using layout::BlockKind;
 
-constexpr double kFp32 = 4;
-
 /// Bytes sent per rank by an all-gather or reduce-scatter of `bytes` over `ranks`.
 double ring_bytes(double bytes, int ranks) { return bytes * (ranks - 1) / ranks; }
+
+/// Bytes of one element of an activation.
+double activation_element(const config::Run& run) {
+  return static_cast<double>(config::bytes(config::dtypes_of(run).activation));
+}
 
 /// Bytes of one hidden state between layers.
 double activation_bytes(const config::Run& run) {
   const double rows = static_cast<double>(run.training.micro_batch_size * run.training.seq_length) /
                       run.parallel.context_parallel_size;
-  return rows * static_cast<double>(run.model.hidden_size) * static_cast<double>(element_size(run.model));
+  return rows * static_cast<double>(run.model.hidden_size) * activation_element(run);
 }
 
 /// Input of the tensor-parallel region of attention, relative to a hidden state: gathered in each direction,
@@ -106,8 +110,8 @@ LayerRegions regions_of(const config::Model& m, std::int64_t layer, double encod
 double encoder_tensor_bytes(const config::Run& run, const std::vector<layout::StageBlocks>& stages, int tp,
                             bool sequence_parallel) {
   const SampleLength length = sample_length(run);
-  const auto row =
-      static_cast<double>(run.training.micro_batch_size * run.model.hidden_size * element_size(run.model));
+  const double row =
+      static_cast<double>(run.training.micro_batch_size * run.model.hidden_size) * activation_element(run);
   const double decoder = row * static_cast<double>(length.tokens);
   const double encoder = row * static_cast<double>(length.encoder);
   double bytes = 0;
@@ -159,7 +163,7 @@ ContextBytes context_bytes(const config::Run& run, std::int64_t layer) {
   const int tp = run.parallel.tensor_model_parallel_size;
   const double tokens = static_cast<double>(run.training.micro_batch_size * run.training.seq_length) /
                         run.parallel.context_parallel_size;
-  const auto element = static_cast<double>(element_size(m));
+  const double element = activation_element(run);
   const std::int64_t groups = std::max<std::int64_t>(1, m.num_query_groups / tp);
   // Channels per local token; key heads shared by several ranks are sent to each of them.
   const std::int64_t heads = m.num_attention_heads / tp;
@@ -171,7 +175,7 @@ ContextBytes context_bytes(const config::Run& run, std::int64_t layer) {
   const double exchange = qkv_exchange + ring_bytes(tokens * element * q, kind.heads);
   const double keys = 2 * tokens * kv, hops = kind.ring - 1;
   const double ring = kind.ring > 1 ? keys * element * hops : 0;
-  const double gradients = kind.ring > 1 ? keys * 4 * (kind.gathers ? hops : kind.ring) : 0;
+  const double gradients = kind.ring > 1 ? keys * kFp32 * (kind.gathers ? hops : kind.ring) : 0;
   return {exchange + ring, exchange + ring + gradients, qkv_exchange};
 }
 
@@ -213,8 +217,9 @@ void add_data(const config::Run& run, const StageMemory& memory, const layout::M
               const schedule::Program& program, StageTraffic& traffic) {
   const layout::Sharding sharding = layout::sharding_of(run.parallel);
   const layout::ReplicaLevels levels = layout::replica_levels(run.parallel, mesh);
-  const auto element = static_cast<double>(element_size(run.model));
-  const auto gradient = static_cast<double>(layout::grad_reduce_element_bytes(run.parallel));
+  const config::Dtypes dtypes = config::dtypes_of(run);
+  const auto parameter = static_cast<double>(config::bytes(dtypes.parameter_wire));
+  const auto gradient = static_cast<double>(config::bytes(dtypes.gradient_wire));
   const auto experts = static_cast<double>(memory.expert_elements);
   const bool shards_gradients = sharding >= layout::Sharding::kGradients,
              shards_params = sharding == layout::Sharding::kParameters;
@@ -231,10 +236,10 @@ void add_data(const config::Run& run, const StageMemory& memory, const layout::M
         ring_bytes(((elements + extra_table) * scatters + split_table) * gradient, inner) +
         (sharding == layout::Sharding::kNone
              ? ring_bytes(elements * gradient, inner)
-             : ring_bytes((elements + (shards_params ? extra_table : 0)) * element, inner) * gathers);
+             : ring_bytes((elements + (shards_params ? extra_table : 0)) * parameter, inner) * gathers);
     const double part = sharding == layout::Sharding::kNone ? elements : elements / inner;
     traffic.outer_data += ring_bytes(part * gradient, outer) +
-                          ring_bytes(part * (levels.outer_sharded ? element : gradient), outer);
+                          ring_bytes(part * (levels.outer_sharded ? parameter : gradient), outer);
   };
   add(layout::ParamGroup::kDense, static_cast<double>(memory.elements) - experts, extra, split);
   add(layout::ParamGroup::kExpert, experts, 0, 0);
@@ -247,6 +252,7 @@ double shared_param_bytes(const config::Run& run, const StageMemory& memory, con
   const layout::ReplicaLevels levels = layout::replica_levels(run.parallel, mesh);
   const double parts = (sharding >= layout::Sharding::kOptimizer ? levels.inner.dense : 1) *
                        (levels.outer_sharded ? levels.outer.dense : 1);
+  const auto gradient = static_cast<double>(config::bytes(config::dtypes_of(run).main_gradient));
   const auto stages = layout::split_stages(run.model, run.parallel);
   double bytes = 0;
   for (const auto& [held_by, elements] : {std::pair(layout::HeldBy::kTiedEmbeddings, memory.tied_elements),
@@ -254,7 +260,7 @@ double shared_param_bytes(const config::Run& run, const StageMemory& memory, con
                                           std::pair(layout::HeldBy::kDecoder, memory.decoder_elements)}) {
     const std::vector<int> ranks = layout::holders(run.model, run.parallel, stages, held_by);
     if (std::ranges::find(ranks, rank) == ranks.end()) continue;
-    bytes += 2 * ring_bytes(static_cast<double>(elements) / parts * kFp32, static_cast<int>(ranks.size()));
+    bytes += 2 * ring_bytes(static_cast<double>(elements) / parts * gradient, static_cast<int>(ranks.size()));
   }
   return bytes;
 }

@@ -26,7 +26,7 @@ struct StageTraffic {
   /// all-gathers tokens and reduce-scatters outputs, after the exchange of routing counts or indices
   /// (see moe_cost()). Rows are spread evenly.
   double experts = 0;
-  /// Gradients in fp32, or as --grad-reduce-in-bf16 says, all-reduced over data-parallel replicas; with the
+  /// Gradients, in the dtype of their wire, all-reduced over data-parallel replicas; with the
   /// distributed optimizer reduce-scattered, and parameters all-gathered. Sharded gradients are
   /// reduce-scattered once per micro-batch, and sharded parameters all-gathered twice.
   double data = 0;
@@ -34,7 +34,7 @@ struct StageTraffic {
   /// the traffic within one. The rank's gradient shard is all-reduced once per step, or with
   /// --outer-dp-sharding-strategy optim reduce-scattered, and its parameter shard all-gathered.
   double outer_data = 0;
-  /// fp32 gradients of parameters shared by several stages, for the shard that this rank updates: tied
+  /// Main gradients of parameters shared by several stages, for the shard that this rank updates: tied
   /// embeddings of both ends and relative-position tables, all-reduced once per step.
   double shared_embeddings = 0;
 };

@@ -24,11 +24,11 @@ struct StageMemory {
   std::int64_t extra_tied_elements = 0;     ///< the same for each further block of this rank that reads it
   std::int64_t encoder_elements = 0;        ///< flat-buffer elements of the encoder's relative-position table
   std::int64_t decoder_elements = 0;        ///< the same for the decoder
-  std::int64_t parameters = 0;  ///< bytes of the flat buffer in params_dtype, padding included; with sharded
-                                ///< parameters only this rank's shards
-  std::int64_t gradients = 0;   ///< the same for fp32 gradients
-  std::int64_t optimizer = 0;   ///< fp32 main parameters under 16-bit ones, and moments; with the distributed
-                                ///< optimizer only this rank's shard
+  std::int64_t parameters = 0;              ///< bytes of their flat buffer, padding included; with sharded
+                                            ///< parameters only this rank's shards
+  std::int64_t gradients = 0;               ///< the same for main gradients
+  std::int64_t optimizer = 0;      ///< main parameters if stored, and moments; with the distributed optimizer
+                                   ///< only this rank's shard
   std::int64_t rotary_tables = 0;  ///< rotary embeddings: cosines and sines
   std::int64_t activations = 0;    ///< peak of saved activations, and of micro-batches in forward
   std::int64_t gathered = 0;       ///< sharded parameters that stay gathered from forward to backward

@@ -9,8 +9,6 @@
 namespace colonnade::cost {
 namespace {
 
-constexpr double kFp32 = 4, kInt64 = 8;
-
 struct MoeSizes {
   MoeSizes(const config::Run& run, const BlockSizes& z)
       : topk(static_cast<double>(run.model.moe.router_topk)),

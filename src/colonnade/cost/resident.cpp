@@ -4,6 +4,7 @@
 #include <set>
 
 #include "colonnade/config/optimizers.h"
+#include "colonnade/cost/activations/sizes.h"
 #include "colonnade/cost/flat_layout.h"
 #include "colonnade/cost/memory.h"
 #include "colonnade/layout/buckets.h"
@@ -18,17 +19,15 @@ namespace {
 
 using layout::BlockKind;
 
-constexpr std::int64_t kFp32 = 4;
-
 int num_units(const config::Run& run, const layout::StageBlocks& stage) {
   return for_each_stage_param(run, stage, {}, [](const layout::ParamSpec&, int) {});
 }
 
 /// Bytes of optimizer state per updated element.
-std::int64_t optimizer_bytes(const config::Run& run) {
-  const bool main_copy = run.model.params_dtype != config::Dtype::kFloat32;
+std::int64_t optimizer_bytes(const config::Run& run, const config::Dtypes& dtypes) {
   const auto states = config::optimizer_states(run.optimizer.optimizer, run.optimizer);
-  return kFp32 * (std::ssize(states) + (main_copy ? 1 : 0));
+  return std::ssize(states) * config::bytes(dtypes.optimizer_state) +
+         (dtypes.has_main_copy() ? config::bytes(dtypes.main_parameter) : 0);
 }
 
 /// Cosines and sines of the rotary embeddings, for each base that a layer of these stages uses.
@@ -47,14 +46,15 @@ std::int64_t rotary_table_bytes(const config::Run& run, const std::vector<layout
   return static_cast<std::int64_t>(bases.size()) * length * m.rotary_channels() * kFp32;
 }
 
-/// Copies of `length` gradients in the reduction dtype, and of the received shards of `parts` ranks; an
+/// Copies of `length` gradients in the dtype of the wire, and of the received shards of `parts` ranks; an
 /// all-reduce (`parts` 1) receives in place.
-std::int64_t reduce_copies(const config::Parallel& p, std::int64_t length, int parts) {
-  if (!p.grad_reduce_in_bf16) return 0;
+std::int64_t reduce_copies(const config::Parallel& p, const config::Dtypes& dtypes, std::int64_t length,
+                           int parts) {
+  if (!dtypes.rounds_gradients()) return 0;
   const std::int64_t received = parts == 1                                    ? 0
                                 : p.ddp_reduce_scatter_with_fp32_accumulation ? length
                                                                               : length / parts;
-  return (length + received) * layout::grad_reduce_element_bytes(p);
+  return (length + received) * config::bytes(dtypes.gradient_wire);
 }
 
 /// Adds up the buckets of one stage's FSDP units: unsharded parameters, unsharded gradients, delayed weight
@@ -62,9 +62,12 @@ std::int64_t reduce_copies(const config::Parallel& p, std::int64_t length, int p
 /// complete.
 class UnitAccumulator {
  public:
-  UnitAccumulator(const config::Run& run, int units)
+  UnitAccumulator(const config::Run& run, const config::Dtypes& dtypes, int units)
       : p_(run.parallel),
-        element_(layout::sharding_of(p_) == layout::Sharding::kParameters ? element_size(run.model) : 0),
+        dtypes_(dtypes),
+        parameter_(layout::sharding_of(p_) == layout::Sharding::kParameters ? config::bytes(dtypes.parameter)
+                                                                            : 0),
+        gradient_(config::bytes(dtypes.main_gradient)),
         keeps_params_(!p_.torch_fsdp2_reshard_after_forward),
         has_shared_experts_(run.model.moe.num_experts > 0 &&
                             run.model.moe.shared_expert_intermediate_size > 0),
@@ -78,20 +81,21 @@ class UnitAccumulator {
     if (replicas == 1 && !deterministic) return;
     Unit& u = units_[static_cast<std::size_t>(unit)];
     const std::int64_t length = bucket.end - bucket.begin, part = length / replicas;
-    if (replicas > 1) u.params += length * element_;
-    u.shard += part * kFp32;
-    const std::int64_t copies = reduce_copies(p_, length, replicas);  // replace the gradients
-    const std::int64_t received = (!deterministic ? part : replicas > 1 ? length + part : length) * kFp32;
+    if (replicas > 1) u.params += length * parameter_;
+    u.shard += part * gradient_;
+    const std::int64_t copies = reduce_copies(p_, dtypes_, length, replicas);  // replace the gradients
+    const std::int64_t received = (!deterministic ? part : replicas > 1 ? length + part : length) * gradient_;
     // Gradients are freed once copied, before any shard is received.
-    const std::int64_t sent = copies > 0 ? length * layout::grad_reduce_element_bytes(p_) : 0;
+    const std::int64_t sent = copies > 0 ? length * config::bytes(dtypes_.gradient_wire) : 0;
     u.buckets.push_back(
         {.order = shared_with_earlier ? kLast : order_of(bucket),
          .delays_wgrad = delays_wgrad,
-         .unsharded = length * kFp32,
-         .in_flight = (copies > 0 ? copies : length * kFp32) + (deterministic ? length : part) * kFp32,
-         .received = copies > 0 ? std::max(sent, copies + received - length * kFp32) : received});
+         .unsharded = length * gradient_,
+         .in_flight =
+             (copies > 0 ? copies : length * gradient_) + (deterministic ? length : part) * gradient_,
+         .received = copies > 0 ? std::max(sent, copies + received - length * gradient_) : received});
     if (bucket.param_group == layout::ParamGroup::kDense && replicas > 1 && !keeps_params_)
-      u.dense_params += length * element_;
+      u.dense_params += length * parameter_;
     const auto added = u.buckets.end() - 1;
     std::rotate(std::upper_bound(u.buckets.begin(), added, added->order,
                                  [](int order, const Bucket& other) { return order < other.order; }),
@@ -192,14 +196,15 @@ class UnitAccumulator {
   }
 
   const config::Parallel& p_;
-  std::int64_t element_;
+  config::Dtypes dtypes_;
+  std::int64_t parameter_, gradient_;  ///< bytes of an unsharded parameter, and of a main gradient
   bool keeps_params_, has_shared_experts_;
   std::vector<Unit> units_;
 };
 
 /// UnitBytes by stage and block. An embedding that several blocks read counts for each.
-std::vector<std::vector<UnitBytes>> unit_bytes(const config::Run& run, const layout::FlatLayout& layout,
-                                               const StageMemory& memory,
+std::vector<std::vector<UnitBytes>> unit_bytes(const config::Run& run, const config::Dtypes& dtypes,
+                                               const layout::FlatLayout& layout, const StageMemory& memory,
                                                const layout::ReplicaCounts& replicas) {
   const layout::FirstReaders readers = layout::first_readers(run.model, memory.stages);
   std::vector<std::vector<UnitBytes>> all;
@@ -208,7 +213,7 @@ std::vector<std::vector<UnitBytes>> unit_bytes(const config::Run& run, const lay
     const int count = num_units(run, stage);
     const bool is_reread = layout::reuses_word_embeddings(run.model, stage, readers);
     const bool reads_in_head = stage.has(BlockKind::kHead) && !run.model.untie_embeddings_and_output_weights;
-    UnitAccumulator units(run, count);
+    UnitAccumulator units(run, dtypes, count);
     for (const layout::FlatBucket& bucket : layout.buckets) {
       const bool is_embedding = bucket.held_by == layout::HeldBy::kTiedEmbeddings;
       const auto add = [&](int unit, bool shared_with_earlier) {
@@ -230,8 +235,8 @@ std::vector<std::vector<UnitBytes>> unit_bytes(const config::Run& run, const lay
 struct ReduceCopies {
   std::int64_t within_instance = 0, between_instances = 0;
 };
-ReduceCopies largest_reduce_copies(const config::Run& run, const layout::FlatLayout& layout,
-                                   const layout::ReplicaLevels& levels) {
+ReduceCopies largest_reduce_copies(const config::Run& run, const config::Dtypes& dtypes,
+                                   const layout::FlatLayout& layout, const layout::ReplicaLevels& levels) {
   const layout::Sharding sharding = layout::sharding_of(run.parallel);
   ReduceCopies most;
   for (const layout::FlatBucket& bucket : layout.buckets) {
@@ -239,11 +244,12 @@ ReduceCopies largest_reduce_copies(const config::Run& run, const layout::FlatLay
     const int inner = levels.inner.of(bucket.param_group), outer = levels.outer.of(bucket.param_group);
     const int parts = sharding >= layout::Sharding::kOptimizer ? inner : 1;
     if (inner > 1 && sharding < layout::Sharding::kGradients)  // else it is part of its unit
-      most.within_instance = std::max(most.within_instance, reduce_copies(run.parallel, length, parts));
+      most.within_instance =
+          std::max(most.within_instance, reduce_copies(run.parallel, dtypes, length, parts));
     if (outer > 1)
       most.between_instances =
           std::max(most.between_instances,
-                   reduce_copies(run.parallel, length / parts, levels.outer_sharded ? outer : 1));
+                   reduce_copies(run.parallel, dtypes, length / parts, levels.outer_sharded ? outer : 1));
   }
   return most;
 }
@@ -287,25 +293,28 @@ void count_resident(const config::Run& run, const layout::Mesh& mesh, StageMemor
   const auto sharded_over = [&](layout::Sharding least, const layout::ReplicaCounts& shards) {
     return sharding >= least ? shards : layout::ReplicaCounts();
   };
-  const std::int64_t element = element_size(run.model);
+  const config::Dtypes dtypes = config::dtypes_of(run);
+  const std::int64_t parameter = config::bytes(dtypes.parameter);
+  const std::int64_t gradient = config::bytes(dtypes.main_gradient);
   const layout::ReplicaCounts param_shards = sharded_over(layout::Sharding::kParameters, levels.inner);
-  memory.parameters = layout::resident_elements(layout, param_shards) * element;
+  memory.parameters = layout::resident_elements(layout, param_shards) * parameter;
   memory.gradients =
-      layout::resident_elements(layout, sharded_over(layout::Sharding::kGradients, levels.inner)) * kFp32;
+      layout::resident_elements(layout, sharded_over(layout::Sharding::kGradients, levels.inner)) * gradient;
   memory.optimizer =
       layout::largest_shard(layout, sharded_over(layout::Sharding::kOptimizer, levels.shard_counts())) *
-      optimizer_bytes(run);
+      optimizer_bytes(run, dtypes);
   for (const layout::FlatBucket& bucket : layout.buckets) {
     const std::int64_t length = bucket.end - bucket.begin;
-    const std::int64_t params = param_shards.of(bucket.param_group) > 1 ? length * element : 0;
+    const std::int64_t params = param_shards.of(bucket.param_group) > 1 ? length * parameter : 0;
     const bool shards_gradients =
         sharding >= layout::Sharding::kGradients &&
         (levels.inner.of(bucket.param_group) > 1 || run.parallel.deterministic_mode);
-    memory.init_bucket = std::max(memory.init_bucket, params + (shards_gradients ? length * kFp32 : 0));
+    memory.init_bucket = std::max(memory.init_bucket, params + (shards_gradients ? length * gradient : 0));
     if (!run.parallel.torch_fsdp2_reshard_after_forward) memory.gathered += params;
   }
-  if (sharding >= layout::Sharding::kGradients) memory.units = unit_bytes(run, layout, memory, levels.inner);
-  const ReduceCopies copies = largest_reduce_copies(run, layout, levels);
+  if (sharding >= layout::Sharding::kGradients)
+    memory.units = unit_bytes(run, dtypes, layout, memory, levels.inner);
+  const ReduceCopies copies = largest_reduce_copies(run, dtypes, layout, levels);
   memory.reduce_copies = std::max(copies.within_instance, copies.between_instances);
   if (run.parallel.overlap_grad_reduce && copies.within_instance > 0 && memory.units.empty())
     memory.units = units_with_copies(run, memory, copies.within_instance);

@@ -3,13 +3,12 @@
 
 #include <algorithm>
 
-#include "colonnade/cost/activations.h"
+#include "colonnade/cost/activations/sizes.h"
 #include "colonnade/cost/block_cost.h"
 
 namespace colonnade::cost {
 namespace {
 
-constexpr double kFp32 = 4;
 constexpr double kAttentionBackward = 2.5;  // recomputed scores, and four matmuls for the two of forward
 
 /// Times of the block costs of one run.
@@ -21,8 +20,11 @@ class Roofline {
         execution_(execution),
         groups_(groups),
         ring_(groups.tensor),
-        element_(static_cast<double>(element_size(run.model))),
-        all_fp32_(run.model.params_dtype == config::Dtype::kFloat32),
+        dtypes_(config::dtypes_of(run)),
+        activation_(static_cast<double>(config::bytes(dtypes_.activation))),
+        parameter_(static_cast<double>(config::bytes(dtypes_.parameter))),
+        main_gradient_(static_cast<double>(config::bytes(dtypes_.main_gradient))),
+        all_fp32_(dtypes_.activation == config::Dtype::kFloat32),
         sequence_parallel_(run.parallel.sequence_parallel) {}
 
   [[nodiscard]] StageTime time(const RepeatedBlock& block) const {
@@ -116,7 +118,7 @@ class Roofline {
     const bool fp32 = all_fp32_ || p.kind == MatmulKind::kFp32;
     const double speed = fp32 ? hw_.fp32_flops * hw_.matmul_curve.back().share
                               : hw_.peak_flops * hw_.sustained_share * hw_.matmul_share(p.m, p.n, p.k);
-    const double bytes = (fp32 ? kFp32 : element_) * p.m * (p.k + p.n) + weight_bytes;
+    const double bytes = (fp32 ? kFp32 : activation_) * p.m * (p.k + p.n) + weight_bytes;
     const double one =
         std::max(2 * p.m * p.n * p.k / speed, bytes / (hw_.memory_bandwidth * hw_.memory_share));
     return p.count * one + hw_.kernel_seconds;
@@ -132,10 +134,10 @@ class Roofline {
   // Without sequence parallelism activations are all-reduced, which takes as long as a reduce-scatter and an
   // all-gather. Returns the time of the forward matmul, which equals that of the input gradient.
   double add(const Matmul& p, StageTime& t) const {
-    const double once = matmul(p, element_ * p.n * p.k);
-    // Weight gradients are read and written in fp32; those of experts are computed in 16 bits first.
+    const double once = matmul(p, parameter_ * p.n * p.k);
+    // Main gradients are read and written; those of experts are computed in the activations' dtype first.
     const bool grouped = p.kind == MatmulKind::kGrouped;
-    const double weight = matmul(p, (2 * kFp32 + (grouped ? 2 * element_ : 0)) * p.n * p.k);
+    const double weight = matmul(p, (2 * main_gradient_ + (grouped ? 2 * activation_ : 0)) * p.n * p.k);
     t.forward.compute += once;
     t.backward.compute += once + weight;
     t.weight += weight;
@@ -156,8 +158,9 @@ class Roofline {
   const Execution& execution_;
   const CommGroups& groups_;
   const Ring& ring_;
-  double element_;
-  bool all_fp32_;  ///< fp32 training
+  config::Dtypes dtypes_;
+  double activation_, parameter_, main_gradient_;  ///< bytes per element
+  bool all_fp32_;                                  ///< matmuls of activations in fp32
   bool sequence_parallel_;
 };
 

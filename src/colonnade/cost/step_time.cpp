@@ -22,10 +22,6 @@ namespace {
 
 using layout::BlockKind;
 
-constexpr double kFp32 = 4;
-
-bool in_fp32(const config::Model& m) { return m.params_dtype == config::Dtype::kFloat32; }
-
 /// Estimate of one run.
 class Estimator {
  public:
@@ -47,8 +43,9 @@ class Estimator {
         levels_(layout::replica_levels(run.parallel, mesh_)),
         data_(rings(layout::ParamGroup::kDense)),
         expert_data_(rings(layout::ParamGroup::kExpert)),
-        gradient_(static_cast<double>(layout::grad_reduce_element_bytes(run.parallel))),
-        element_(static_cast<double>(element_size(run.model))) {}
+        dtypes_(config::dtypes_of(run)),
+        gradient_(static_cast<double>(config::bytes(dtypes_.gradient_wire))),
+        parameter_(static_cast<double>(config::bytes(dtypes_.parameter_wire))) {}
 
   StepTime estimate() {
     for (const layout::StageBlocks& stage : stages_) elements_.push_back(elements_of(stage));
@@ -71,7 +68,8 @@ class Estimator {
         sequences * static_cast<double>(sample_length(run_).all()) / t.step / devices;
     const double flops = training_flops(run_.model, sample_length(run_), static_cast<std::int64_t>(sequences),
                                         mesh_.size(layout::Axis::kTp));
-    t.mfu = flops / t.step / devices / (in_fp32(run_.model) ? hw_.fp32_flops : hw_.peak_flops);
+    t.mfu = flops / t.step / devices /
+            (dtypes_.activation == config::Dtype::kFloat32 ? hw_.fp32_flops : hw_.peak_flops);
     return t;
   }
 
@@ -143,7 +141,7 @@ class Estimator {
   /// All-reduce of the gradient shards between instances after the backward passes, or with sharding across
   /// instances reduce-scatter and parameter all-gather; for the rank with most elements.
   [[nodiscard]] double inter_instance_seconds() const {
-    const double bytes = gradient_ + (levels_.outer_sharded ? element_ : gradient_);
+    const double bytes = gradient_ + (levels_.outer_sharded ? parameter_ : gradient_);
     double most = 0;
     for (int rank = 0; rank < ranks_; ++rank) {
       const Elements held = elements_on(rank);
@@ -215,7 +213,7 @@ class Estimator {
       double end = 0;
       for (int chunk = 0; chunk < chunks_; ++chunk) {
         const Elements& elements = elements_[stage(rank, chunk)];
-        const double seconds = data_seconds(elements, element_);
+        const double seconds = data_seconds(elements, parameter_);
         end += seconds;
         if (!run_.parallel.overlap_param_gather) continue;
         const double forward = times_[stage(rank, chunk)].forward.total();
@@ -243,7 +241,7 @@ class Estimator {
       for (int chunk = 0; chunk < chunks_; ++chunk) {
         Elements elements = elements_[stage(rank, chunk)];
         elements += regathered_[stage(rank, chunk)];
-        const double gather = shards_params ? data_seconds(elements, element_) : 0;
+        const double gather = shards_params ? data_seconds(elements, parameter_) : 0;
         const double scatter = scatter_seconds(elements);
         const StageTime& t = times_[stage(rank, chunk)];
         const auto blocks = static_cast<double>(stages_[stage(rank, chunk)].layers().size() + 2);
@@ -275,9 +273,12 @@ class Estimator {
           std::max(updated, sharded ? held.dense / parts.dense + held.expert / parts.expert : held.all());
     }
     const auto states = static_cast<double>(config::traits_of(run_.optimizer.optimizer).states.size());
-    const double copied = in_fp32(run_.model) ? 0 : element_;  // fp32: the main parameters are the model's
-    const double per_element = 2 * kFp32 + 2 * kFp32 + 2 * states * kFp32 + copied;
-    const double zeroed = (shards_gradients() ? updated : most) * kFp32;
+    const auto gradient = static_cast<double>(config::bytes(dtypes_.main_gradient));
+    const auto main = static_cast<double>(config::bytes(dtypes_.main_parameter));
+    const auto state = static_cast<double>(config::bytes(dtypes_.optimizer_state));
+    const double copied = dtypes_.has_main_copy() ? static_cast<double>(config::bytes(dtypes_.parameter)) : 0;
+    const double per_element = 2 * gradient + 2 * main + 2 * states * state + copied;
+    const double zeroed = (shards_gradients() ? updated : most) * gradient;
     return (updated * per_element + zeroed) / (hw_.memory_bandwidth * hw_.memory_share);
   }
 
@@ -294,8 +295,9 @@ class Estimator {
   int microbatches_;
   layout::Sharding sharding_;
   layout::ReplicaLevels levels_;
-  Rings data_, expert_data_;          ///< replicas of dense and expert parameters
-  double gradient_, element_;         ///< bytes per element: gradient in the reduction dtype, and parameter
+  Rings data_, expert_data_;  ///< replicas of dense and expert parameters
+  config::Dtypes dtypes_;
+  double gradient_, parameter_;       ///< bytes per element on the wire: of a gradient, and of a parameter
   std::vector<Elements> elements_;    ///< by virtual stage
   std::vector<Elements> regathered_;  ///< by virtual stage: tied embeddings gathered a further time
 };

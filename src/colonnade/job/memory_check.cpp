@@ -36,7 +36,7 @@ double weight_bytes(const config::Run& run) {
   }
   for (const layout::BlockId& block : layout::model_blocks(m))
     if (block.kind != layout::BlockKind::kLayer) all += num_elements(run, block);
-  return all * static_cast<double>(cost::element_size(m));
+  return all * static_cast<double>(config::bytes(config::dtypes_of(run).parameter));
 }
 
 /// Lower bound of one micro-batch's activations: the input of a layer and, with attention dropout and without
@@ -48,7 +48,8 @@ double activation_bytes(const config::Run& run) {
   const bool full_sequence = run.parallel.context_parallel_size == 1;
   if (run.model.attention_dropout > 0 && full_sequence && !run.training.skip_train)
     row += 2 * s * real(run.model.num_attention_heads);
-  return real(run.training.micro_batch_size) * s * row * real(cost::element_size(run.model));
+  return real(run.training.micro_batch_size) * s * row *
+         real(config::bytes(config::dtypes_of(run).activation));
 }
 
 /// Peak bytes per rank, averaged over all ranks.

@@ -167,10 +167,6 @@ Sharding sharding_of(const config::Parallel& p) {
   return strategy == "optim" ? Sharding::kOptimizer : Sharding::kNone;
 }
 
-std::int64_t grad_reduce_element_bytes(const config::Parallel& parallel) {
-  return parallel.grad_reduce_in_bf16 ? 2 : 4;
-}
-
 int pending_partial_sums(int microbatches) { return std::popcount(static_cast<unsigned>(microbatches)); }
 
 std::int64_t bucket_elements(const config::Parallel& parallel, int replicas, std::int64_t parameters) {

@@ -106,9 +106,6 @@ std::int64_t resident_elements(const FlatLayout& layout, const ReplicaCounts& sh
 /// Sharding of the settings; at least gradients with --deterministic-mode.
 Sharding sharding_of(const config::Parallel& parallel);
 
-/// Bytes per element in gradient reductions over data-parallel ranks.
-std::int64_t grad_reduce_element_bytes(const config::Parallel& parallel);
-
 /// Pending partial sums after `microbatches` of a pairwise tree sum (2i with 2i + 1, then pairs of pairs):
 /// the set bits of the number.
 int pending_partial_sums(int microbatches);

@@ -146,7 +146,7 @@ void moe_backward(PeakTracker& tracker, const config::Run& run, const Sizes& z,
   if (shared) tracker.release(z.hidden);  // two gradients of one input are summed
   tracker.release_output_gradient(shared);
   tracker.release(routing_activations(z));
-  tracker.transient(z.hidden + (z.e == kFp32 ? 0 : z.r * z.m.hidden_size * kFp32));
+  tracker.transient(z.hidden + (z.in_fp32() ? 0 : z.r * z.m.hidden_size * kFp32));
   if (delay_wgrad) tracker.allocate(router_wgrad_saved(z));
 }
 

@@ -12,11 +12,11 @@ namespace colonnade::cost {
 using layout::BlockKind;
 
 std::int64_t weight_gradient_bytes(const Sizes& z, std::int64_t elements) {
-  return z.e == kFp32 ? 0 : elements * z.e;
+  return z.dtypes.activation == z.dtypes.main_gradient ? 0 : elements * z.e;
 }
 
 std::int64_t expert_gradient_bytes(const config::Run& run, const Sizes& z) {
-  const bool at_once = run.training.device == "cuda" && z.m.params_dtype == config::Dtype::kBfloat16;
+  const bool at_once = run.training.device == "cuda" && z.dtypes.activation == config::Dtype::kBfloat16;
   return weight_gradient_bytes(z,
                                (at_once ? z.m.moe.num_experts / z.ep : 1) * z.m.hidden_size * z.expert_ffn);
 }
@@ -45,9 +45,9 @@ std::int64_t cross_attention_wgrad_saved(const Sequences& s, std::int64_t layer)
 /// gather it.
 std::int64_t router_wgrad_saved(const Sizes& z) {
   const bool jitter = z.m.moe.input_jitter_eps > 0;
-  const bool one_input = z.shared_ffn > 0 && !z.sequence_parallel && z.e == kFp32 && !jitter;
+  const bool one_input = z.shared_ffn > 0 && !z.sequence_parallel && z.in_fp32() && !jitter;
   const std::int64_t router = z.r * kFp32 * (z.m.moe.num_experts + (one_input ? 0 : z.m.hidden_size));
-  const bool gate_converts = z.e != kFp32 || (jitter && z.sequence_parallel);
+  const bool gate_converts = !z.in_fp32() || (jitter && z.sequence_parallel);
   return router +
          (z.m.moe.shared_expert_gate ? z.r * kFp32 * (1 + (gate_converts ? z.m.hidden_size : 0)) : 0);
 }

@@ -6,7 +6,7 @@
 
 namespace colonnade::cost {
 
-/// Gradient of a weight with `elements`, before its accumulation in fp32; 0 with fp32 parameters.
+/// Gradient of a weight with `elements`, before its accumulation; 0 if that needs no conversion.
 std::int64_t weight_gradient_bytes(const Sizes& z, std::int64_t elements);
 /// Gradient of fc2 of one expert; on CUDA in bf16 of all local experts, which one kernel computes.
 std::int64_t expert_gradient_bytes(const config::Run& run, const Sizes& z);

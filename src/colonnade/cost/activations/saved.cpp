@@ -46,7 +46,7 @@ std::int64_t latent_activations(const Sizes& z, std::int64_t width) {
 
 /// The shared-expert gate in fp32 and in the activations' dtype, and the output it scales.
 std::int64_t shared_gate_activations(const Sizes& z) {
-  return z.m.moe.shared_expert_gate ? z.hidden + z.r * (kFp32 + (z.e == kFp32 ? 0 : z.e)) : 0;
+  return z.m.moe.shared_expert_gate ? z.hidden + z.r * (kFp32 + (z.in_fp32() ? 0 : z.e)) : 0;
 }
 
 /// Queries, keys and values of the local tokens.

@@ -14,6 +14,7 @@ namespace colonnade::cost {
 
 Sizes::Sizes(const config::Run& run)
     : m(run.model),
+      dtypes(config::dtypes_of(run)),
       tp(run.parallel.tensor_model_parallel_size),
       sequence_parallel(run.parallel.sequence_parallel && tp > 1),
       b(run.training.micro_batch_size),
@@ -23,7 +24,7 @@ Sizes::Sizes(const config::Run& run)
       s(seq_length / cp),
       n(b * s),
       r(sequence_parallel ? n / tp : n),
-      e(element_size(m)),
+      e(config::bytes(dtypes.activation)),
       heads(m.num_attention_heads / tp),
       groups(std::max<std::int64_t>(1, m.num_query_groups / tp)),
       q(heads * m.kv_channels),
@@ -91,7 +92,8 @@ namespace {
 /// head sizes.
 bool has_kv_block_kernel(const config::Run& run, const Sizes& z, std::int64_t layer) {
   if (run.training.device != "cuda") return true;
-  return z.e == 2 && z.cp_head_dim % 8 == 0 && z.cp_head_dim <= 256 && !run.data.reset_attention_mask &&
+  return config::bytes(z.dtypes.activation) == 2 && z.cp_head_dim % 8 == 0 && z.cp_head_dim <= 256 &&
+         !run.data.reset_attention_mask &&
          !window_masks(layout::attention_window(z.m, layer), static_cast<double>(z.seq_length));
 }
 
@@ -111,7 +113,7 @@ std::int64_t block_scores(const config::Run& run, const Sizes& z, std::int64_t l
   const auto bytes = [&](std::int64_t of, std::int64_t halves) {
     return (2 * tensors + halves) * std::min(of * pairs, layout::kMaxScoreElements) / 2 * kFp32;
   };
-  const std::int64_t converted = z.e == kFp32 ? 0 : 2 * z.n * exchanged_kv_channels(z, context) * kFp32;
+  const std::int64_t converted = z.in_fp32() ? 0 : 2 * z.n * exchanged_kv_channels(z, context) * kFp32;
   return std::max(bytes(own, drops ? 1 : 0), bytes(gathered, 0)) +
          (backward ? 2 : 1) * (context.gathers ? others : 1) * converted;
 }

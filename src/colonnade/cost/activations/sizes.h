@@ -1,5 +1,5 @@
 // Sizes shared by all activation formulas. Letters: n tokens, r tokens between tensor-parallel regions, e
-// element size.
+// bytes per activation.
 #pragma once
 
 #include <algorithm>
@@ -12,7 +12,9 @@
 
 namespace colonnade::cost {
 
-inline constexpr std::int64_t kFp32 = 4;
+/// Bytes of statistics, accumulators and router scores, which are fp32 whatever the dtypes of the run's
+/// roles.
+inline constexpr std::int64_t kFp32 = config::bytes(config::Dtype::kFloat32);
 inline constexpr std::int64_t kInt64 = 8;
 
 /// Sizes of one micro-batch on one rank.
@@ -26,7 +28,11 @@ struct Sizes {
     return layer_kinds_[std::min(static_cast<std::size_t>(layer), layer_kinds_.size() - 1)].is_moe();
   }
 
+  /// Whether activations are fp32, so that fp32 computations use them without a converted copy.
+  [[nodiscard]] bool in_fp32() const { return dtypes.activation == config::Dtype::kFloat32; }
+
   const config::Model& m;
+  config::Dtypes dtypes;
   std::int64_t tp;
   bool sequence_parallel;
   std::int64_t b;
