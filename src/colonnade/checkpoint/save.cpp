@@ -9,6 +9,7 @@
 #include "colonnade/base/files.h"
 #include "colonnade/base/log.h"
 #include "colonnade/checkpoint/manifest.h"
+#include "colonnade/checkpoint/publish.h"
 #include "colonnade/checkpoint/safetensors.h"
 #include "colonnade/checkpoint/save_files.h"
 #include "colonnade/checkpoint/save_plan.h"
