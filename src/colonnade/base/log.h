@@ -11,7 +11,7 @@ namespace colonnade::log {
 
 enum class Level { kInfo, kWarning, kError };
 
-/// Prefixes all further lines of this process with "[rank N] "; -1 (the default): no prefix.
+/// Prefixes all later lines of this process with "[rank N] "; -1 (the default): no prefix.
 void set_rank(int rank);
 
 /// Lowest level that is printed. Default: kInfo.

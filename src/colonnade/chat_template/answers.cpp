@@ -11,7 +11,7 @@ using Roles = std::vector<std::string>;
 using LongestFirst = std::set<std::string, std::greater<>>;  // a prefix follows the longer string
 
 constexpr std::string_view kBlanks = " \t\r\n";
-constexpr std::size_t kMaxRendered = 64;  // answers of a conversation that are located by further renderings
+constexpr std::size_t kMaxRendered = 64;  // answers of a conversation that are located by more renderings
 
 /// The location of an assistant message in the text.
 struct Turn {

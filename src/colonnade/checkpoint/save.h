@@ -24,7 +24,7 @@ struct Snapshot {
   std::vector<Slice> optimizer;  ///< our names ("optimizer.STATE.NAME"); each rank writes its own chunks
   nlohmann::json state;          ///< schedule, counters, seed, settings, of rank 0
   nlohmann::json hf_config;      ///< config.json of the step folder, rank 0's; null: none
-  /// Contents of further small files of the step folder by plain name, of rank 0. None has the name or
+  /// Contents of other small files of the step folder by plain name, of rank 0. None has the name or
   /// extension of a checkpoint's own files.
   std::map<std::string, std::string> files;
 };

@@ -66,7 +66,7 @@ struct Dtypes {
 
   /// The same run in float64. A rounded copy of gradients remains rounded: it is part of the algorithm.
   [[nodiscard]] constexpr Dtypes in_float64() const {
-    constexpr Dtype wide = Dtype::kFloat64;
+    const Dtype wide = Dtype::kFloat64;
     return {wide, wide, wide, wide, wide, rounds_gradients() ? gradient_wire : wide, wide};
   }
 

@@ -13,7 +13,7 @@ namespace {
 constexpr std::size_t kTextColumn = 38;
 constexpr std::size_t kWidth = 110;
 constexpr std::size_t kIndent = 2;         // of rows and examples
-constexpr std::size_t kHangingIndent = 6;  // of the further lines of a usage or an example
+constexpr std::size_t kHangingIndent = 6;  // of the other lines of a usage or an example
 
 /// `text` in lines of up to kWidth characters; all but the first begin at column `indent`. The first word
 /// stands at column `column`.

@@ -55,7 +55,7 @@ struct Parallel {
   /// --num-distributed-optimizer-instances: groups of data-parallel ranks, each with a full copy of the
   /// sharded state
   int num_distributed_optimizer_instances = 1;
-  /// --outer-dp-sharding-strategy no_shard|optim: further sharding over the instances
+  /// --outer-dp-sharding-strategy no_shard|optim: sharding over the instances too
   std::string outer_dp_sharding_strategy = "no_shard";
   bool grad_reduce_in_bf16 =
       false;  ///< --grad-reduce-in-bf16: bf16 gradient reduction; accumulation stays fp32

@@ -38,7 +38,7 @@ struct Parsed {
   Run run;
   std::map<std::string, Words> extras;  ///< given verb flags
   std::vector<std::string> faults;      ///< "<thing> <rule>; got <values>; <fix>"; empty: valid
-  bool is_incomplete = false;           ///< unreadable YAML file or unknown model family: skip further checks
+  bool is_incomplete = false;           ///< unreadable YAML file or unknown model family: skip other checks
 };
 
 /// Whether `key` was given on the command line rather than in a file.

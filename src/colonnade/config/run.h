@@ -28,7 +28,7 @@ struct Run {
   /// Source of each given setting by key: "the command line", "run.yaml:3". A checkpoint or a Hugging Face
   /// config.json fills the others (config::fill).
   std::map<std::string, std::string> given;
-  /// Keys with invalid words: already reported, their fields have the default, and further errors about them
+  /// Keys with invalid words: already reported, their fields have the default, and more errors about them
   /// are suppressed.
   std::set<std::string> invalid_keys;
   /// Keys of given no-op flags; config::derive() turns them into notes.

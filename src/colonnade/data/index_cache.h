@@ -17,7 +17,7 @@ struct CacheKey {
   std::string kind;           ///< follows the hash in file names, such as "GPTDataset-train"
   std::string description;    ///< determines the arrays; its MD5 starts the file names
   std::string fingerprint;    ///< of the data files; an entry with another one is validated or rebuilt
-  std::string settings = {};  ///< further inputs of the arrays; appended to the fingerprint
+  std::string settings = {};  ///< other inputs of the arrays; appended to the fingerprint
   std::filesystem::file_time_type changed =
       std::filesystem::file_time_type::min();  ///< data's last write time
   /// Throws DataError for arrays that do not match data and settings. If empty, only entries with an equal

@@ -194,7 +194,7 @@ void GradBuffers::reduce_outer(std::size_t index) {
                           owned_[index].grads, bucket.name + " / outer");
 }
 
-/// Extra reduction of this rank's shard over further axes; its peers there hold the same shard.
+/// Extra reduction of this rank's shard over other axes; its peers there hold the same shard.
 void GradBuffers::reduce_extra(std::size_t index) {
   const Bucket& bucket = buckets_[index];
   const std::string name = bucket.name + " / partial";

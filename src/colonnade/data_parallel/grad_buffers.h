@@ -138,7 +138,7 @@ struct LocalSlice {
 /// if each had a copy. The order differs from that without deterministic.
 ///
 /// Gradients are sums of what the ranks accumulated; the caller folds the weight 1 / (micro-batches *
-/// replicas) into the loss. Parameters whose gradients are partial over further axes (ParamSpec::partial:
+/// replicas) into the loss. Parameters whose gradients are partial over other axes (ParamSpec::partial:
 /// norms with sequence parallelism, key-value heads held by several ranks, tied embeddings) lie in buckets of
 /// their own, which get an extra reduction over those axes after that over the replicas, one call per bucket:
 /// all holders receive one result, so copies stay bitwise equal. Key-value heads shared by several ranks are

@@ -13,7 +13,7 @@
 
 namespace colonnade::record {
 
-/// One step. The keys are these names, in this order, followed by further losses.
+/// One step. The keys are these names, in this order, followed by other losses.
 struct StepRecord {
   std::int64_t iteration = 0;         ///< 1 for the first step of the run
   std::int64_t consumed_samples = 0;  ///< after the step, skipped ones included

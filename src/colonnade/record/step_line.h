@@ -19,7 +19,7 @@ struct StepLineOptions {
 /// " step     12/  1000 | loss 6.1234 | grad norm  0.913 | lr 3.00e-04 | 12.3k tok/s |   45.6 ms |
 ///   0.12 TFLOP/s | mem  1.23 GB (rank 3) | left 0:12:30"
 /// on one line, without its newline; columns stay aligned from step to step. All values are global. TFLOP/s
-/// is per device, followed by the share of the peak where that is known. At the end are further losses, the
+/// is per device, followed by the share of the peak where that is known. At the end are other losses, the
 /// largest expert imbalance and share of dropped tokens over layers, and "skipped".
 std::string step_line(const StepRecord& record, const StepLineOptions& options);
 

@@ -54,7 +54,7 @@ class EventFile {
 };
 
 /// Writes a step under Megatron's tags: "lm loss", "learning-rate", "grad-norm", "loss-scale", "batch-size",
-/// each also as "... vs samples"; "throughput" (TFLOP/s per device); further losses under their names; where
+/// each also as "... vs samples"; "throughput" (TFLOP/s per device); other losses under their names; where
 /// enabled "num-zeros", "iteration-time" (seconds), write_time of the step's phases and
 /// "mem-max-allocated-bytes". "skipped-iterations" is 1 for a skipped step.
 void write_step(EventFile& file, const StepRecord& record, const PhaseTimes& phases, std::int64_t batch_size,

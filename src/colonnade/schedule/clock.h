@@ -46,7 +46,7 @@ class ScheduleCache {
   std::map<std::pair<std::string, std::array<int, 5>>, CheckedSchedule> known_;
 };
 
-/// Number of micro-batches (at most `microbatches`) after which each further group takes the same time and
+/// Number of micro-batches (at most `microbatches`) after which each additional group takes the same time and
 /// memory: enough to fill the pipeline four times.
 int steady_state_microbatches(const config::Parallel& parallel, int chunks, int microbatches);
 

@@ -23,7 +23,7 @@ struct SftPlan {
   std::uint32_t seed = 0;
 };
 
-/// The conversations of each sample. Every epoch reshuffles the conversations with further draws of
+/// The conversations of each sample. Every epoch reshuffles the conversations with additional draws of
 /// RandomState(seed) and starts new samples, so the number of requested samples does not change the first
 /// ones. With packing a conversation is added to the fullest of the 32 newest samples that has space for it,
 /// or starts a new one.
