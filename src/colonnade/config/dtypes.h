@@ -66,8 +66,8 @@ struct Dtypes {
 
   /// The same run in float64. A rounded copy of gradients remains rounded: it is part of the algorithm.
   [[nodiscard]] constexpr Dtypes in_float64() const {
-    const Dtype wide = Dtype::kFloat64;
-    return {wide, wide, wide, wide, wide, rounds_gradients() ? gradient_wire : wide, wide};
+    constexpr Dtype kWide = Dtype::kFloat64;
+    return {kWide, kWide, kWide, kWide, kWide, rounds_gradients() ? gradient_wire : kWide, kWide};
   }
 
   friend bool operator==(const Dtypes&, const Dtypes&) = default;

@@ -7,6 +7,7 @@ namespace colonnade::layout {
 namespace {
 
 void append(std::vector<BlockId>& blocks, BlockKind kind, const IndexRange& indices) {
+  blocks.reserve(blocks.size() + static_cast<std::size_t>(indices.size()));
   for (const std::int64_t index : indices) blocks.push_back({kind, index});
 }
 
@@ -21,15 +22,16 @@ std::vector<BlockId> model_blocks(const config::Model& model) {
   return blocks;
 }
 
+// Binary searches, since the search for layouts asks millions of times: a stage is a run of model_blocks(),
+// whose kinds ascend.
 bool StageBlocks::has(BlockKind kind) const {
-  return std::any_of(blocks.begin(), blocks.end(), [kind](const BlockId& id) { return id.kind == kind; });
+  return std::ranges::binary_search(blocks, kind, {}, &BlockId::kind);
 }
 
 IndexRange StageBlocks::layers() const {
-  const auto is_layer = [](const BlockId& id) { return id.kind == BlockKind::kLayer; };
-  const auto first = std::find_if(blocks.begin(), blocks.end(), is_layer);
-  if (first == blocks.end()) return {};
-  const auto last = std::find_if_not(first, blocks.end(), is_layer);
+  const auto first = std::ranges::lower_bound(blocks, BlockKind::kLayer, {}, &BlockId::kind);
+  const auto last = std::ranges::upper_bound(blocks, BlockKind::kLayer, {}, &BlockId::kind);
+  if (first == last) return {};
   return {first->index, first->index + (last - first)};
 }
 

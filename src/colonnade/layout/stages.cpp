@@ -112,16 +112,13 @@ std::vector<std::int64_t> uneven_counts(const Model& model, const Parallel& p, i
 }
 
 std::vector<StageBlocks> from_counts(const Model& model, const std::vector<std::int64_t>& counts) {
-  std::vector<StageBlocks> stages;
-  std::int64_t layer = 0;
-  for (const std::int64_t count : counts) {
-    stages.push_back(stage_of_layers({layer, layer + count}));
-    layer += count;
-  }
-  for (const BlockId& block : model_blocks(model)) {
-    if (block.kind == BlockKind::kLayer) continue;
-    auto& blocks = (block.kind == BlockKind::kEmbedding ? stages.front() : stages.back()).blocks;
-    blocks.insert(block.kind == BlockKind::kEmbedding ? blocks.begin() : blocks.end(), block);
+  const std::vector<BlockId> all = model_blocks(model);
+  std::vector<StageBlocks> stages(counts.size());
+  auto next = all.begin();
+  for (std::size_t i = 0; i < counts.size(); ++i) {
+    const auto end = i + 1 == counts.size() ? all.end() : next + counts[i] + (i == 0 ? 1 : 0);  // embedding
+    stages[i].blocks.assign(next, end);
+    next = end;
   }
   return stages;
 }
