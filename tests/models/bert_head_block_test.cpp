@@ -38,7 +38,8 @@ tensor::Batch batch_of() {
 test::MakeBlock head(const config::Model& model) {
   return [=](const config::Parallel& parallel,
              const layers::Context& context) -> std::unique_ptr<tensor::Block> {
-    return std::make_unique<HeadBlock>(model, parallel, context, nullptr);
+    return std::make_unique<HeadBlock>(model, parallel, context,
+                                       std::make_unique<gpt::FinalStates>(model, parallel, context), nullptr);
   };
 }
 

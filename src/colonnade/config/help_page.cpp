@@ -38,7 +38,7 @@ std::string wrapped(const std::string& text, std::size_t column, std::size_t ind
 
 std::string name_of(const HelpRow& row) { return row.value.empty() ? row.flag : row.flag + " " + row.value; }
 
-/// Column of the texts: two spaces behind the longest name that leaves a space before kTextColumn.
+/// Column of the texts: two spaces after the longest name that leaves a space before kTextColumn.
 std::size_t text_column(const std::vector<HelpSection>& sections) {
   std::size_t longest = 0;
   for (const HelpSection& section : sections)

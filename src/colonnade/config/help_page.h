@@ -24,7 +24,7 @@ struct HelpRow {
   std::string flag;                     ///< "--samples"; also a positional argument or a verb
   std::string value;                    ///< placeholder of its value: "N", "TEXT ..."; "" for a switch
   std::string text;                     ///< meaning
-  std::vector<std::string> notes = {};  ///< default and limits, printed in brackets behind the text
+  std::vector<std::string> notes = {};  ///< default and limits, printed in brackets after the text
 };
 
 struct HelpSection {
@@ -34,7 +34,7 @@ struct HelpSection {
 
 /// Empty members are not printed.
 struct HelpPage {
-  std::string usage;                       ///< command line behind "usage: "
+  std::string usage;                       ///< command line after "usage: "
   std::string about;                       ///< what the verb does; a line break begins a new paragraph
   std::vector<std::string> examples = {};  ///< command lines
   std::vector<HelpSection> sections = {};

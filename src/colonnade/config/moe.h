@@ -15,7 +15,7 @@ enum class TokenDropPolicy { kProbs, kPosition };
 /// Ignored if num_experts is 0.
 struct Moe {
   std::int64_t num_experts = 0;      ///< --num-experts; 0: every MLP is dense
-  std::string layer_freq = "1";      ///< --moe-layer-freq; see config::layers_of_kind
+  std::string layer_freq = "1";      ///< --moe-layer-freq; see config::expand_layer_freq
   std::int64_t ffn_hidden_size = 0;  ///< --moe-ffn-hidden-size, per expert; 0: --ffn-hidden-size
   std::int64_t shared_expert_intermediate_size = 0;  ///< total FFN size of the shared experts; 0: none
   bool shared_expert_gate = false;                   ///< shared expert output times sigmoid(x . gate)

@@ -13,7 +13,7 @@ namespace colonnade::config {
 /// Key of a setting that only some optimizers read.
 struct OptimizerSetting {
   std::string_view key;
-  /// What it decides about saved states: a resumed run must keep it. "": it may change, and steps differ.
+  /// Part of the saved states that depends on it, so that a resumed run must keep it; "": none.
   std::string_view decides = "";
 };
 

@@ -82,6 +82,12 @@ std::int64_t GradBuffers::stored_numel(const Bucket& bucket, bool sharded) const
 /// Allocates the flat buffers; values and gradients of parameters become views of them or of
 /// UnshardedBuffers.
 void GradBuffers::allocate_buffers() {
+  for (const Entry& entry : entries_)
+    COL_CHECK(
+        entry.parameter->value.scalar_type() == tensor::scalar_type(dtypes().parameter),
+        "{} must have the dtype of the run's parameters, {}; got {}; make it with layers::Context::make",
+        entry.parameter->spec.name, config::name(dtypes().parameter),
+        c10::toString(entry.parameter->value.scalar_type()));
   std::int64_t params = 0, grads = 0;
   for (const Bucket& bucket : buckets_) {
     params += stored_numel(bucket, bucket.shards_params);
@@ -170,9 +176,10 @@ comm::Work GradBuffers::reduce(const comm::Group& group, const at::Tensor& all, 
 
 comm::Work GradBuffers::gather(const comm::Group& group, const at::Tensor& all, const at::Tensor& part,
                                const std::string& name) const {
-  COL_CHECK(dtypes().parameter_wire == dtypes().parameter,
-            "{}: parameters must be gathered in their own dtype, {}; got {}", name,
-            config::name(dtypes().parameter), config::name(dtypes().parameter_wire));
+  COL_CHECK(
+      dtypes().parameter_wire == dtypes().parameter,
+      "{}: parameters must be gathered in their own dtype, {}; got {}; set Dtypes::parameter_wire to it",
+      name, config::name(dtypes().parameter), config::name(dtypes().parameter_wire));
   return group.all_gather(all, part, name);
 }
 

@@ -23,7 +23,8 @@ struct BlockId {
   bool operator==(const BlockId&) const = default;
 };
 
-/// Indices [first, last); `for (const std::int64_t i : range)` visits them in order.
+/// Indices [first, last); `for (const std::int64_t i : range)` visits them in order. (Clang 14 cannot read
+/// the views of the standard library.)
 struct IndexRange {
   std::int64_t first = 0, last = 0;
   struct Iterator {

@@ -43,7 +43,8 @@ std::vector<OptimizerGroup> optimizer_groups(const config::Optimizer& settings,
 std::size_t first_match(const std::vector<OptimizerGroup>& groups, const ParamSpec& spec) {
   const auto found =
       std::ranges::find_if(groups, [&](const OptimizerGroup& group) { return matches(group, spec); });
-  COL_CHECK(found != groups.end(), "{} must match one of the optimizer groups; got {}, none of which matches",
+  COL_CHECK(found != groups.end(),
+            "{} must match one of the optimizer groups; got {}, none of which matches; end them with `*`",
             spec.name, groups.size());
   return static_cast<std::size_t>(found - groups.begin());
 }

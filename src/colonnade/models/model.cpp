@@ -112,7 +112,8 @@ class Builder {
   }
 
   std::unique_ptr<tensor::Block> head(std::unique_ptr<gpt::FinalStates> states) {
-    if (model_.bidirectional) return std::make_unique<bert::HeadBlock>(model_, parallel_, context_, word_);
+    if (model_.bidirectional)
+      return std::make_unique<bert::HeadBlock>(model_, parallel_, context_, std::move(states), word_);
     auto head = std::make_unique<gpt::HeadBlock>(model_, parallel_, context_, std::move(states), word_);
     if (!model_.has_encoder()) return head;
     return std::make_unique<t5::HeadBlock>(context_, std::move(head));

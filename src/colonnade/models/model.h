@@ -15,9 +15,10 @@ namespace colonnade::models {
 /// and each block id gives one block, except that recomputed layers are joined and the final norm, the MTP
 /// layers and the head of one stage are one block. Rotary tables have `max_sequence` positions or more.
 ///
-/// Batch fields read: kTokens, and kLabels and kSamples if needed; of a GPT kPositionIds and kAttentionMask,
-/// of a BERT kPadding, kTokenTypes and with a binary head kSwapped, of a T5 kEncoderTokens and
-/// kEncoderPadding (tensor/batch.h).
+/// Batch fields read (tensor/batch.h): kTokens, and kLabels and kSamples if needed;
+///   GPT   kPositionIds, kAttentionMask
+///   BERT  kPadding, kTokenTypes, with a binary head kSwapped
+///   T5    kEncoderTokens, kEncoderPadding
 /// Activations between stages are [s, b, h] (t5/blocks.h: of T5); in training, stages after the MTP layers
 /// pass 1 + D of them concatenated (layout::StageBlocks::states_out). The last stage returns loss [b, s]
 /// (Output::kLoss) or logits [b, s, vocabulary] (Output::kLogits); bert::HeadBlock documents BERT's.

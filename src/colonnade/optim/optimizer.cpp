@@ -42,7 +42,7 @@ void Optimizer::require_matches(std::size_t num_overrides) {
     if (counts[i] == 0) unmatched.push_back(groups_[i].names);
   if (!unmatched.empty())
     throw ConfigError(fmt::format(
-        "optimizer group {}: its pattern must match a parameter of the model; got none; correct or remove it",
+        "pattern of optimizer group {} must match a parameter of the model; got no match; correct or remove it",
         fmt::join(unmatched, ", ")));
 }
 

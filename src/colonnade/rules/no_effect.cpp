@@ -59,7 +59,7 @@ bool has_context_parallel(const Run& r) {
   return r.parallel.context_parallel_size > 1 || r.parallel.hybrid_context_parallel;
 }
 
-/// Of model and data; the notes list them before the settings of optimizers.
+/// Prerequisites of model and data settings, listed before those of optimizers.
 constexpr Prerequisite kModelPrerequisites[] = {
     {{"rope_scaling_factor", "rope_low_freq_factor", "rope_high_freq_factor",
       "rope_original_max_position_embeddings"},
@@ -118,7 +118,7 @@ constexpr Prerequisite kModelPrerequisites[] = {
      }},
 };
 
-/// Of schedules, layout and data.
+/// Prerequisites of schedule, layout and data settings.
 constexpr Prerequisite kRunPrerequisites[] = {
     {{"lr_warmup_init"}, "lr_warmup_iters", "--lr-warmup-iters", has_warmup},
     {{"microbatch_group_size_per_virtual_pipeline_stage"},

@@ -3,17 +3,15 @@
 
 #include "colonnade/layers/mappings.h"
 #include "colonnade/layout/params/gpt.h"
-#include "colonnade/models/gpt/final_states.h"
 #include "colonnade/ops/activation.h"
 #include "colonnade/tensor/dtypes.h"
 
 namespace colonnade::models::bert {
 
 HeadBlock::HeadBlock(const config::Model& model, const config::Parallel& parallel,
-                     const layers::Context& context, tensor::Parameter* word)
-    : norm_(layout::final_norm_params(model, parallel), model, context),
-      tp_(context.tp),
-      sequence_parallel_(context.sequence_parallel) {
+                     const layers::Context& context, std::unique_ptr<gpt::FinalStates> states,
+                     tensor::Parameter* word)
+    : states_(std::move(states)), tp_(context.tp), sequence_parallel_(context.sequence_parallel) {
   const layout::HeadParams params = layout::head_params(model, parallel);
   if (params.transform)
     transform_ = std::make_unique<Transform>(Transform{.dense = {params.transform->dense, context},
@@ -42,7 +40,7 @@ at::Tensor HeadBlock::sentence_order_loss(const at::Tensor& h, const tensor::Pas
 
 at::Tensor HeadBlock::forward(const at::Tensor& x, const tensor::Pass& pass) {
   const layers::OutputLayer output{output_weight_ ? output_weight_.get() : word_table_, output_bias_.get()};
-  const at::Tensor h = norm_.forward(x);
+  const at::Tensor h = states_->norm(x);
   if (pass.output == tensor::Output::kLogits)
     return layers::vocab_logits(mlm_transform(h), output, tp_, sequence_parallel_);
   const at::Tensor order = binary_ ? sentence_order_loss(h, pass) : at::Tensor();
@@ -53,7 +51,7 @@ at::Tensor HeadBlock::forward(const at::Tensor& x, const tensor::Pass& pass) {
 
 std::vector<tensor::Parameter*> HeadBlock::parameters() {
   std::vector<tensor::Parameter*> all;
-  layers::collect(all, {norm_.weight.get(), norm_.bias.get()});
+  states_->add_parameters(all);
   if (transform_) {
     transform_->dense.add_parameters(all);
     layers::collect(all, {transform_->norm.weight.get(), transform_->norm.bias.get()});

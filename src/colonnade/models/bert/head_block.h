@@ -7,6 +7,7 @@
 #include "colonnade/layers/norm.h"
 #include "colonnade/layers/replicated_linear.h"
 #include "colonnade/layers/vocab_loss.h"
+#include "colonnade/models/gpt/final_states.h"
 #include "colonnade/tensor/block.h"
 
 namespace colonnade::models::bert {
@@ -20,9 +21,9 @@ namespace colonnade::models::bert {
 /// Source: Megatron's core/models/bert; Devlin et al. 2018; Lan et al. 2019 (order of sentences).
 class HeadBlock final : public tensor::Block {
  public:
-  /// `word`: word embedding table on this rank; null: a tied head holds a copy.
+  /// `states`: final norm. `word`: word embedding table on this rank; null: a tied head holds a copy.
   HeadBlock(const config::Model& model, const config::Parallel& parallel, const layers::Context& context,
-            tensor::Parameter* word);
+            std::unique_ptr<gpt::FinalStates> states, tensor::Parameter* word);
   at::Tensor forward(const at::Tensor& x, const tensor::Pass& pass) override;
   std::vector<tensor::Parameter*> parameters() override;
   std::vector<tensor::Parameter*> shared_parameters() override;
@@ -39,7 +40,7 @@ class HeadBlock final : public tensor::Block {
   [[nodiscard]] at::Tensor sentence_order_loss(const at::Tensor& h, const tensor::Pass& pass) const;
   [[nodiscard]] at::Tensor mlm_transform(const at::Tensor& h) const;
 
-  layers::Norm norm_;
+  std::unique_ptr<gpt::FinalStates> states_;
   std::unique_ptr<Transform> transform_;
   std::unique_ptr<tensor::Parameter> output_weight_;  ///< null: tied to the word embeddings
   std::unique_ptr<tensor::Parameter> output_bias_;
