@@ -82,12 +82,6 @@ std::int64_t GradBuffers::stored_numel(const Bucket& bucket, bool sharded) const
 /// Allocates the flat buffers; values and gradients of parameters become views of them or of
 /// UnshardedBuffers.
 void GradBuffers::allocate_buffers() {
-  for (const Entry& entry : entries_)
-    COL_CHECK(
-        entry.parameter->value.scalar_type() == tensor::scalar_type(dtypes().parameter),
-        "{} must have the dtype of the run's parameters, {}; got {}; make it with layers::Context::make",
-        entry.parameter->spec.name, config::name(dtypes().parameter),
-        c10::toString(entry.parameter->value.scalar_type()));
   std::int64_t params = 0, grads = 0;
   for (const Bucket& bucket : buckets_) {
     params += stored_numel(bucket, bucket.shards_params);
@@ -125,9 +119,10 @@ void GradBuffers::allocate_buffers() {
 void GradBuffers::move_parameters(const Bucket& bucket, const at::Tensor& params, const at::Tensor& grads) {
   for (std::size_t i = bucket.flat.first; i < bucket.flat.last; ++i) {
     tensor::Parameter& p = *entries_[i].parameter;
-    COL_CHECK(p.value.scalar_type() == params.scalar_type(),
-              "parameter {}: all parameters of a rank must have one dtype; got {} and {}", p.spec.name,
-              c10::toString(p.value.scalar_type()), c10::toString(params.scalar_type()));
+    COL_CHECK(
+        p.value.scalar_type() == params.scalar_type(),
+        "{} must have the dtype of the run's parameters, {}; got {}; make it with layers::Context::make",
+        p.spec.name, config::name(dtypes().parameter), c10::toString(p.value.scalar_type()));
     const std::int64_t begin = entries_[i].begin - bucket.flat.begin, n = p.value.numel();
     p.move_value_to(params.narrow(0, begin, n));
     p.move_grad_to(grads.narrow(0, begin, n));
