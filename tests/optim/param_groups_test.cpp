@@ -132,8 +132,8 @@ TEST(ParamGroups, UnmatchedPatternIsAnErrorOnAllRanks) {
     Toy toy({{.name = fmt::format("stage{}.weight", stage), .shape = {4, 3}}}, {}, {});
     EXPECT_NO_THROW(Optimizer(adam(), *toy.buffers, ranks.world(), false, {{.names = "stage1.*"}}));
     try {
-      Optimizer(adam(), *toy.buffers, ranks.world(), false,
-                {{.names = "stage0.*"}, {.names = "vision.*", .frozen = true}});
+      const Optimizer unmatched(adam(), *toy.buffers, ranks.world(), false,
+                                {{.names = "stage0.*"}, {.names = "vision.*", .frozen = true}});
       ADD_FAILURE() << "no error";
     } catch (const ConfigError& e) {
       EXPECT_THAT(std::string(e.what()),

@@ -58,12 +58,16 @@ struct SgdSpan {
   void* copy = nullptr;
   CopyType copy_type = CopyType::kNone;
 };
+template <typename T>
+using AdamSpans = std::vector<AdamSpan<T>>;
+template <typename T>
+using SgdSpans = std::vector<SgdSpan<T>>;
 
 namespace cpu {
 template <typename T>
-void adam(const std::vector<AdamSpan<T>>& spans, const AdamStep& step);
+void adam(const AdamSpans<T>& spans, const AdamStep& step);
 template <typename T>
-void sgd(const std::vector<SgdSpan<T>>& spans, const SgdStep& step);
+void sgd(const SgdSpans<T>& spans, const SgdStep& step);
 /// float64 sum over blocks of fixed length, added in order.
 template <typename T>
 double sum_squares(const T* x, std::int64_t n);
@@ -75,9 +79,9 @@ bool has_nonfinite(const T* x, std::int64_t n);
 
 namespace cuda {
 template <typename T>
-void adam(const std::vector<AdamSpan<T>>& spans, const AdamStep& step, CUstream_st* stream);
+void adam(const AdamSpans<T>& spans, const AdamStep& step, CUstream_st* stream);
 template <typename T>
-void sgd(const std::vector<SgdSpan<T>>& spans, const SgdStep& step, CUstream_st* stream);
+void sgd(const SgdSpans<T>& spans, const SgdStep& step, CUstream_st* stream);
 /// Writes partial sums [sum_squares_blocks(n)], float64 on the device, for the caller to add in order.
 template <typename T>
 void sum_squares(const T* x, std::int64_t n, double* partial, CUstream_st* stream);
@@ -87,9 +91,9 @@ void sum_squares(const T* x, std::int64_t n, double* partial, CUstream_st* strea
 inline std::int64_t sum_squares_blocks(std::int64_t n) { return (n + (1 << 16) - 1) >> 16; }
 
 /// CUDA kernels of this header, for COL_FOR_EACH_WIDE_DTYPE (instantiate.h).
-#define COL_INSTANTIATE_CUDA_OPTIMIZER(T)                                             \
-  template void adam(const std::vector<AdamSpan<T>>&, const AdamStep&, CUstream_st*); \
-  template void sgd(const std::vector<SgdSpan<T>>&, const SgdStep&, CUstream_st*);    \
+#define COL_INSTANTIATE_CUDA_OPTIMIZER(T)                                 \
+  template void adam(const AdamSpans<T>&, const AdamStep&, CUstream_st*); \
+  template void sgd(const SgdSpans<T>&, const SgdStep&, CUstream_st*);    \
   template void sum_squares(const T*, std::int64_t, double*, CUstream_st*);
 
 }  // namespace colonnade::kernels

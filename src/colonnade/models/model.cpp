@@ -62,18 +62,18 @@ class Builder {
     stage.last = of.has(BlockKind::kHead);
     layers::Blocks layers;
     std::unique_ptr<gpt::FinalStates> states;
-    std::unique_ptr<tensor::Block> end;
     for (const layout::BlockId& id : of.blocks) {
       if (id.kind == BlockKind::kEmbedding) stage.blocks.push_back(embedding());
       if (id.kind == BlockKind::kLayer) layers.push_back(layer(id.index));
       if (id.kind == BlockKind::kFinalNorm)
         states = std::make_unique<gpt::FinalStates>(model_, parallel_, context_);
       if (id.kind == BlockKind::kMtpLayer) add_mtp_layer(*states);
-      if (id.kind == BlockKind::kHead) end = head(std::move(states));
     }
-    if (states) end = std::make_unique<gpt::FinalBlock>(std::move(states));
     layers::append_with_recomputation(stage.blocks, std::move(layers), context_.recompute);
-    if (end) stage.blocks.push_back(std::move(end));
+    if (stage.last)
+      stage.blocks.push_back(head(std::move(states)));
+    else if (states)
+      stage.blocks.push_back(std::make_unique<gpt::FinalBlock>(std::move(states)));
     return stage;
   }
 

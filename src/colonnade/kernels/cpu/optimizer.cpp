@@ -126,7 +126,7 @@ std::vector<R> map_blocks(std::int64_t n, const F& f) {
 }  // namespace
 
 template <typename T>
-void adam(const std::vector<AdamSpan<T>>& spans, const AdamStep& step) {
+void adam(const AdamSpans<T>& spans, const AdamStep& step) {
   for_each_block(spans, [&](const AdamSpan<T>& s, std::int64_t begin, std::int64_t end) {
     adam_range(s, step, begin, end);
     copy_out(s.param + begin, s.copy, s.copy_type, begin, end - begin);
@@ -134,7 +134,7 @@ void adam(const std::vector<AdamSpan<T>>& spans, const AdamStep& step) {
 }
 
 template <typename T>
-void sgd(const std::vector<SgdSpan<T>>& spans, const SgdStep& step) {
+void sgd(const SgdSpans<T>& spans, const SgdStep& step) {
   for_each_block(spans, [&](const SgdSpan<T>& s, std::int64_t begin, std::int64_t end) {
     sgd_range(s, step, begin, end);
     copy_out(s.param + begin, s.copy, s.copy_type, begin, end - begin);
@@ -166,11 +166,11 @@ bool has_nonfinite(const T* x, std::int64_t n) {
   return std::any_of(results.begin(), results.end(), [](char bad) { return bad != 0; });
 }
 
-#define COL_INSTANTIATE(T)                                              \
-  template void adam(const std::vector<AdamSpan<T>>&, const AdamStep&); \
-  template void sgd(const std::vector<SgdSpan<T>>&, const SgdStep&);    \
-  template double sum_squares(const T*, std::int64_t);                  \
-  template std::int64_t count_zeros(const T*, std::int64_t);            \
+#define COL_INSTANTIATE(T)                                   \
+  template void adam(const AdamSpans<T>&, const AdamStep&);  \
+  template void sgd(const SgdSpans<T>&, const SgdStep&);     \
+  template double sum_squares(const T*, std::int64_t);       \
+  template std::int64_t count_zeros(const T*, std::int64_t); \
   template bool has_nonfinite(const T*, std::int64_t);
 COL_FOR_EACH_WIDE_DTYPE(COL_INSTANTIATE)
 #undef COL_INSTANTIATE

@@ -101,12 +101,12 @@ __global__ void sum_squares_block(const T* x, std::int64_t n, double* partial) {
 }  // namespace
 
 template <typename T>
-void adam(const std::vector<AdamSpan<T>>& spans, const AdamStep& step, CUstream_st* stream) {
+void adam(const AdamSpans<T>& spans, const AdamStep& step, CUstream_st* stream) {
   run(spans, step, stream);
 }
 
 template <typename T>
-void sgd(const std::vector<SgdSpan<T>>& spans, const SgdStep& step, CUstream_st* stream) {
+void sgd(const SgdSpans<T>& spans, const SgdStep& step, CUstream_st* stream) {
   run(spans, step, stream);
 }
 

@@ -6,11 +6,11 @@
 namespace colonnade::kernels::cuda {
 
 template <typename T>
-void adam(const std::vector<AdamSpan<T>>&, const AdamStep&, CUstream_st*) {
+void adam(const AdamSpans<T>&, const AdamStep&, CUstream_st*) {
   unavailable("adam");
 }
 template <typename T>
-void sgd(const std::vector<SgdSpan<T>>&, const SgdStep&, CUstream_st*) {
+void sgd(const SgdSpans<T>&, const SgdStep&, CUstream_st*) {
   unavailable("sgd");
 }
 template <typename T>
