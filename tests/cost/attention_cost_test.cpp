@@ -4,9 +4,10 @@
 
 #include <array>
 
-#include "colonnade/cost/block_cost.h"
+#include "colonnade/cost/blocks/attention.h"
 #include "colonnade/cost/communication.h"
 #include "colonnade/cost/flops.h"
+#include "colonnade/cost/stage_compute.h"
 #include "colonnade/cost/step_time.h"
 #include "cost/ideal.h"
 
@@ -33,13 +34,19 @@ Hardware slow_links() {
 /// Matmul size, forward bytes and backward bytes, summed over the stages of a layout.
 std::array<double, 3> total_cost(const config::Run& run) {
   std::array<double, 3> sum{};
+  const ModelCost model(run);
   for (const layout::StageBlocks& stage : layout::split_stages(run.model, run.parallel))
-    for (const RepeatedBlock& block : stage_cost(run, stage)) {
-      for (const Matmul& p : block.cost.matmuls) sum[0] += block.times * p.count * p.m * p.k * p.n;
-      sum[1] += block.times * block.cost.forward_bytes;
-      sum[2] += block.times * block.cost.backward_bytes;
+    for (const RepeatedCompute& block : stage_compute(model, stage)) {
+      for (const Matmul& p : block.compute.matmuls) sum[0] += block.times * p.count * p.m * p.k * p.n;
+      sum[1] += block.times * block.compute.forward_bytes;
+      sum[2] += block.times * block.compute.backward_bytes;
     }
   return sum;
+}
+
+BlockCompute core_attention(const config::Run& run) {
+  const Sequences sequences(run);
+  return AttentionCost(sequences.tokens(), layer_traits(run).front()).core(AttentionKernel::kUnfused);
 }
 
 TEST(MtpCost, OnAStageBeforeTheHeadAddsAConcatenation) {
@@ -128,12 +135,12 @@ TEST(AttentionCost, MasksCostContextRanksToo) {
       run.data.reset_attention_mask = std::string(mask) == "documents";
       return run;
     };
-    const double alone = core_attention_cost(masked(1, "p2p")).attention.flops;
-    EXPECT_DOUBLE_EQ(core_attention_cost(masked(4, "a2a")).attention.flops, alone / 4) << mask;
+    const double alone = core_attention(masked(1, "p2p")).attention.flops;
+    EXPECT_DOUBLE_EQ(core_attention(masked(4, "a2a")).attention.flops, alone / 4) << mask;
     for (const char* kind : {"p2p", "all_gather"}) {
-      EXPECT_DOUBLE_EQ(core_attention_cost(masked(4, kind)).attention.flops, alone / 8) << mask;
-      EXPECT_GT(core_attention_cost(masked(4, kind)).forward_bytes,
-                core_attention_cost(llama(4, 4, kind)).forward_bytes)
+      EXPECT_DOUBLE_EQ(core_attention(masked(4, kind)).attention.flops, alone / 8) << mask;
+      EXPECT_GT(core_attention(masked(4, kind)).forward_bytes,
+                core_attention(llama(4, 4, kind)).forward_bytes)
           << mask;
     }
   }

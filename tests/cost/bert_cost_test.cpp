@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "colonnade/cost/block_cost.h"
 #include "colonnade/cost/communication.h"
 #include "colonnade/cost/flops.h"
+#include "colonnade/cost/stage_compute.h"
 #include "colonnade/cost/step_time.h"
 #include "colonnade/layout/params/gpt.h"
 #include "cost/ideal.h"
@@ -91,10 +91,11 @@ TEST(Bert, StagesAddUpToTheFlops) {
   config::Run run = bert(test::layout(2, 1, 2));
   run.parallel.pipeline_model_parallel_layout = "Et|t|t|tL";
   double matmuls = 0, attention = 0;
+  const ModelCost model(run);
   for (const layout::StageBlocks& stage : layout::split_stages(run.model, run.parallel))
-    for (const RepeatedBlock& block : stage_cost(run, stage)) {
-      for (const Matmul& p : block.cost.matmuls) matmuls += block.times * 2 * p.count * p.m * p.n * p.k;
-      attention += block.times * block.cost.attention.flops;
+    for (const RepeatedCompute& block : stage_compute(model, stage)) {
+      for (const Matmul& p : block.compute.matmuls) matmuls += block.times * 2 * p.count * p.m * p.n * p.k;
+      attention += block.times * block.compute.attention.flops;
     }
   const TrainingFlops flops = training_flops_by_part(run.model, kLength, kBatch, 1);
   EXPECT_NEAR(3 * matmuls, flops.linears, 1e-9 * flops.linears);

@@ -4,11 +4,13 @@
 #include <gtest/gtest.h>
 
 #include "colonnade/config/derive.h"
-#include "colonnade/cost/block_cost.h"
+#include "colonnade/cost/blocks/attention.h"
+#include "colonnade/cost/blocks/cross_attention.h"
 #include "colonnade/cost/communication.h"
 #include "colonnade/cost/flops.h"
 #include "colonnade/cost/recomputed_flops.h"
 #include "colonnade/cost/search.h"
+#include "colonnade/cost/stage_compute.h"
 #include "colonnade/cost/step_time.h"
 #include "cost/ideal.h"
 
@@ -61,10 +63,11 @@ TEST(EncoderDecoderCost, StagesAddUpToTheFlops) {
     config::Run run = t5(test::layout(3, 1, 3));
     run.parallel.pipeline_model_parallel_layout = layout;
     double matmuls = 0, attention = 0;
+    const ModelCost model(run);
     for (const layout::StageBlocks& stage : layout::split_stages(run.model, run.parallel)) {
-      for (const RepeatedBlock& block : stage_cost(run, stage)) {
-        matmuls += block.times * flops_of(block.cost.matmuls);
-        attention += block.times * block.cost.attention.flops;
+      for (const RepeatedCompute& block : stage_compute(model, stage)) {
+        matmuls += block.times * flops_of(block.compute.matmuls);
+        attention += block.times * block.compute.attention.flops;
       }
     }
     const TrainingFlops flops = training_flops_by_part(run.model, sample_length(run), kBatch, 1);
@@ -74,23 +77,26 @@ TEST(EncoderDecoderCost, StagesAddUpToTheFlops) {
 }
 
 TEST(EncoderDecoderCost, CrossAttentionByHand) {
-  const BlockCost work = cross_attention_cost(t5(test::layout(2, 2, 1)));
+  const BlockCompute work = test::sublayer_compute(t5(test::layout(2, 2, 1)), /*layer=*/4, /*index=*/1);
   const double decoder = kBatch * kDecoder, encoder = kBatch * kEncoder, heads = kHidden / 2.0;
   EXPECT_EQ(flops_of(work.matmuls), 2 * kHidden * (decoder * heads + encoder * 2 * heads + decoder * heads));
   EXPECT_EQ(work.attention.flops, 4 * decoder * kEncoder * heads) << "full QK^T and PV";
   EXPECT_EQ(work.forward_bytes, 4 * decoder * kHidden * 2) << "a norm with residual sum";
   config::Run capped = t5();
   capped.model.attn_logit_softcapping = 30;
-  EXPECT_EQ(core_cross_attention_cost(capped).forward_bytes, 11 * decoder * kEncoder * 16 * 2);
+  const Sequences sequences(capped);
+  const CrossAttentionCost cross(sequences.tokens(), *sequences.encoder());
+  EXPECT_EQ(cross.core(AttentionKernel::kUnfused).forward_bytes, 11 * decoder * kEncoder * 16 * 2);
 }
 
 TEST(EncoderDecoderCost, RelativePositionsMaterializeScoresAndBiases) {
   const config::Run run = t5(test::layout(1, 1, 1), /*relative=*/true);
-  config::Run layer = run;
+  const Sequences sequences(run);
   for (const bool encoder : {true, false}) {
-    layer.training.seq_length = encoder ? kEncoder : kDecoder;
-    const BlockCost work = core_attention_cost(layer, encoder ? 0 : 4);
-    const auto s = static_cast<double>(layer.training.seq_length);
+    const AttentionCost attention(encoder ? *sequences.encoder() : sequences.tokens(),
+                                  layer_traits(run)[encoder ? 0 : 4]);
+    const BlockCompute work = attention.core(AttentionKernel::kUnfused);
+    const auto s = static_cast<double>(encoder ? kEncoder : kDecoder);
     EXPECT_EQ(work.attention.flops, 4 * kBatch * s * s * kHidden) << "the full square";
     EXPECT_EQ(work.forward_bytes, 11 * kBatch * s * s * 16 * 2 + 2 * 16 * s * s * 2);
     EXPECT_EQ(work.backward_bytes, 12 * kBatch * s * s * 16 * 2 + 16 * s * s * (2 * 2 + 2 * 4));

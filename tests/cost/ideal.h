@@ -3,6 +3,7 @@
 
 #include "colonnade/config/run.h"
 #include "colonnade/cost/hardware.h"
+#include "colonnade/cost/model_cost.h"
 #include "support/presets.h"
 
 namespace colonnade::test {
@@ -41,6 +42,13 @@ inline config::Run run_of(const config::Model& model, const config::Parallel& pa
   run.training.micro_batch_size = micro;
   run.training.global_batch_size = global;
   return run;
+}
+
+/// Compute of sublayer `index` of a layer, with its norm.
+inline cost::BlockCompute sublayer_compute(const config::Run& run, std::int64_t layer, std::size_t index) {
+  std::vector<cost::RepeatedCompute> parts;
+  cost::ModelCost(run).layer(layer).add_compute(cost::AttentionKernel::kUnfused, parts);
+  return parts.at(index).compute;
 }
 
 }  // namespace colonnade::test

@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "colonnade/base/error.h"
+#include "colonnade/cost/activations.h"
 #include "cost/ideal.h"
 #include "support/presets.h"
 
@@ -66,23 +67,24 @@ TEST(Memory, TiedEmbeddingIsOnBothEnds) {
 
 TEST(Memory, ActivationsAreStageActivationsTimesLiveMicroBatchesPlusABatch) {
   config::Run run = run_of(test::llama3_8b(), test::layout(4, 1, 4), 128, 1, 16);
-  const std::int64_t batch = batch_bytes(run);
+  const std::int64_t batch = batch_bytes(ModelCost(run));
   EXPECT_EQ(batch, 128 * 20);
   const auto plan = plan_memory(run);
   for (int rank = 0; rank < 3; ++rank) {
     const StageMemory& m = plan[static_cast<std::size_t>(rank)];
-    EXPECT_EQ(m.activations, (4 - rank) * stage_activations(run, m.stages[0]) + batch);
+    EXPECT_EQ(m.activations, (4 - rank) * stage_activations(ModelCost(run), m.stages[0]) + batch);
   }
-  EXPECT_EQ(plan[3].activations, stage_activations(run, plan[3].stages[0]) + batch);
+  EXPECT_EQ(plan[3].activations, stage_activations(ModelCost(run), plan[3].stages[0]) + batch);
   run.parallel.pipeline_schedule = "gpipe";
-  EXPECT_EQ(plan_memory(run)[2].activations, 16 * stage_activations(run, plan[2].stages[0]) + batch);
+  EXPECT_EQ(plan_memory(run)[2].activations,
+            16 * stage_activations(ModelCost(run), plan[2].stages[0]) + batch);
   run.parallel.pipeline_schedule = "auto";
   run.parallel.num_virtual_stages_per_pipeline_rank = 2;
   EXPECT_EQ(plan_memory(run)[0].stages.size(), 2U);
   EXPECT_EQ(plan_memory(run)[0].peak_in_flight, 2 * 3 + 4 + 1);
   const std::int64_t evaluation = plan_memory(run)[0].evaluation;
   run.data.reset_attention_mask = run.data.reset_position_ids = true;
-  EXPECT_EQ(batch_bytes(run), batch + 128 * 8 + 128 * 128);
+  EXPECT_EQ(batch_bytes(ModelCost(run)), batch + 128 * 8 + 128 * 128);
   EXPECT_EQ(plan_memory(run)[0].evaluation - evaluation, 4 * (128 * 8 + 128 * 128))
       << "four micro-batches are in flight between the first and the second chunk";
 }
@@ -108,17 +110,20 @@ TEST(Memory, LayerActivationsMatchTheFormula) {
   config::Run run = run_of(test::llama3_8b(), test::layout(2, 2, 1), 128, 2, 2);
   const layout::StageBlocks one_layer = layout::stage_of_layers({0, 1});
   const std::int64_t n = 256, h = 4096;
+  const auto saved = [&](const layout::StageBlocks& stage) {
+    return stage_activations(ModelCost(run), stage);
+  };
   const auto expected = [&](std::int64_t r) {
     return r * h * 2 * 4 + 2 * r * 4 + n * 2 * (2048 + 2 * 512 + 2 * 2048) + n * 4 * 16 + n * 2 * 3 * 7168;
   };
-  EXPECT_EQ(stage_activations(run, one_layer), expected(n));
-  EXPECT_EQ(stage_activations(run, {}), n * h * 2) << "the input of a stage without blocks";
+  EXPECT_EQ(saved(one_layer), expected(n));
+  EXPECT_EQ(saved({}), n * h * 2) << "the input of a stage without blocks";
   run.parallel.sequence_parallel = true;
-  EXPECT_EQ(stage_activations(run, one_layer), expected(n / 2));
-  const std::int64_t without = stage_activations(run, one_layer);
+  EXPECT_EQ(saved(one_layer), expected(n / 2));
+  const std::int64_t without = saved(one_layer);
   run.model.attention_dropout = 0.1;
   // The scores twice, no log-sum-exp, and the output in one layout only.
-  EXPECT_EQ(stage_activations(run, one_layer) - without, 2 * 2 * n * 128 * 16 - n * 4 * 16 - n * 2 * 2048);
+  EXPECT_EQ(saved(one_layer) - without, 2 * 2 * n * 128 * 16 - n * 4 * 16 - n * 2 * 2048);
 }
 
 TEST(Memory, PaddingOfFlatBuffersIsAllocatedButNotUpdated) {

@@ -1,7 +1,6 @@
 // Time of MoE models by hand, on ideal hardware except for the part under test.
 #include <gtest/gtest.h>
 
-#include "colonnade/cost/block_cost.h"
 #include "colonnade/cost/flops.h"
 #include "colonnade/cost/recomputed_flops.h"
 #include "colonnade/cost/stage_time.h"
@@ -49,7 +48,7 @@ TEST(MoeCost, RanksShareTheComputeEvenly) {
 TEST(MoeCost, AllWeightGradientsCanBeDelayed) {
   const config::Run run = mixtral(1, 1, 1);
   const CommGroups groups(ideal(), layout::Mesh(run.parallel));
-  const StageTime t = stage_time(run, layout::stage_of_layers({0, 1}), ideal(), {}, groups);
+  const StageTime t = stage_time(ModelCost(run), layout::stage_of_layers({0, 1}), ideal(), {}, groups);
   constexpr double kKeys = 1024, kExpert = 3 * kHidden * 14336;
   EXPECT_NEAR(t.weight * 1e12, 2 * kTokens * (kHidden * (2 * kHidden + 2 * kKeys) + kTopk * kExpert), 1e3);
 }
@@ -96,6 +95,8 @@ TEST(MoeCost, AllToAllAcrossNodesUsesThePorts) {
   EXPECT_NEAR(estimate_step(far, h).experts, bytes * 56 / 64 / 50e9, 1e-4);
 }
 
+BlockCompute moe_compute(const config::Run& run) { return test::sublayer_compute(run, 0, 1); }
+
 TEST(MoeCost, PermutationBytesByHand) {
   config::Run run = mixtral(1, 1, 1);
   run.training.seq_length = 10;
@@ -105,11 +106,11 @@ TEST(MoeCost, PermutationBytesByHand) {
   // In elements: norm 4 * 60. Router 60 in bf16 and fp32, 4 passes over 40 scores in fp32. Rows 20: read,
   // written; read, summed into 10. Activation: reads 20 * 10, writes 20 * 5.
   const double norm = 2 * 4 * 60, router = 60 * 6 + 4 * 40 * 4, rows = 2 * 120, sums = 2 * 60;
-  EXPECT_DOUBLE_EQ(moe_cost(run).forward_bytes, norm + router + 3 * rows + sums + 2 * 20 * 15);
-  EXPECT_DOUBLE_EQ(moe_cost(run).backward_bytes, norm + router + 60 * 6 + 4 * rows + sums + 2 * 20 * 25);
+  EXPECT_DOUBLE_EQ(moe_compute(run).forward_bytes, norm + router + 3 * rows + sums + 2 * 20 * 15);
+  EXPECT_DOUBLE_EQ(moe_compute(run).backward_bytes, norm + router + 60 * 6 + 4 * rows + sums + 2 * 20 * 25);
   // With several ranks rows are sorted by expert and unsorted.
   run.parallel = mixtral(2, 1, 2).parallel;
-  EXPECT_DOUBLE_EQ(moe_cost(run).forward_bytes, norm + router + 7 * rows + sums + 2 * 20 * 15);
+  EXPECT_DOUBLE_EQ(moe_compute(run).forward_bytes, norm + router + 7 * rows + sums + 2 * 20 * 15);
 }
 
 // All ranks wait for the most loaded one: its matmuls, activation bytes, and rows received and returned.
@@ -123,7 +124,7 @@ TEST(MoeCost, MostLoadedRankDeterminesTheTime) {
   h.intra_node.bandwidth = 1e9;
   const double seconds = kPasses * kLayers * 4 * kRowBytes * 7 / 8 / 1e9;
   EXPECT_NEAR(estimate_step(uneven, h).experts - estimate_step(even, h).experts, seconds / 2, 1e-9 * seconds);
-  const BlockCost one = moe_cost(even), other = moe_cost(uneven);
+  const BlockCompute one = moe_compute(even), other = moe_compute(uneven);
   // Half more rows: sorted and unsorted, and in the activation with 2 + 1 columns per ffn column.
   const double row = kTokens * kTopk * kBf16 / 2;
   EXPECT_DOUBLE_EQ(other.forward_bytes - one.forward_bytes, row * (4 * kHidden + 3 * 14336));

@@ -4,6 +4,7 @@
 #include <torch/csrc/autograd/engine.h>
 #include <torch/csrc/autograd/variable.h>
 
+#include "colonnade/cost/activations.h"
 #include "colonnade/tensor/deferred_weight_grads.h"
 #include "job/planned_layouts.h"
 
@@ -72,7 +73,7 @@ void expect_activations(const config::Run& run) {
       // The output is counted while it is sent; for an empty stage it is the input.
       const std::int64_t output = plan.stages[chunk].empty() ? 0 : bytes_of(kept.output);
       EXPECT_NEAR(test::allocated_bytes(job) - before - output,
-                  cost::stage_activations(run, plan.stages[chunk]) + plan.gathered, bound)
+                  cost::stage_activations(cost::ModelCost(run), plan.stages[chunk]) + plan.gathered, bound)
           << "chunk " << chunk;
     }
   });
@@ -94,8 +95,8 @@ void expect_deferred(const config::Run& run) {
         const tensor::DeferScope scope(parameters, left);
         torch::autograd::Engine::get_default_engine().execute({kept.edge}, {grad}, false, false, true);
       }
-      EXPECT_NEAR(test::allocated_bytes(job) - before, cost::stage_wgrad_saved(run, plan.stages[chunk]),
-                  kScalars)
+      EXPECT_NEAR(test::allocated_bytes(job) - before,
+                  cost::stage_wgrad_saved(cost::ModelCost(run), plan.stages[chunk]), kScalars)
           << "chunk " << chunk;
       left.run(/*last=*/false);
       EXPECT_NEAR(test::allocated_bytes(job), before, kScalars) << "chunk " << chunk;

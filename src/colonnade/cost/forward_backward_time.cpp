@@ -5,18 +5,19 @@
 
 #include "colonnade/cost/activations.h"
 #include "colonnade/layout/mesh.h"
+#include "colonnade/layout/stages.h"
 #include "colonnade/rules/rules.h"
 
 namespace colonnade::cost {
 namespace {
 
 /// Seconds of one hidden state per token from a stage to the next.
-double transfer_seconds(const config::Run& run, const Hardware& hardware, const layout::Mesh& mesh) {
-  if (run.parallel.pipeline_model_parallel_size < 2) return 0;
+double transfer_seconds(const ModelCost& model, const Hardware& hardware, const layout::Mesh& mesh) {
+  if (model.run().parallel.pipeline_model_parallel_size < 2) return 0;
   // The slowest link decides.
   const bool intra_node = mesh.peers(0, {layout::Axis::kPp}).back() < hardware.devices_per_node;
   const Link& link = intra_node ? hardware.intra_node : hardware.inter_node;
-  return static_cast<double>(message_bytes(run, 1)) / (link.bandwidth * link.share) + link.latency;
+  return static_cast<double>(message_bytes(model, 1)) / (link.bandwidth * link.share) + link.latency;
 }
 
 /// Time of all micro-batches on the busiest rank.
@@ -40,10 +41,11 @@ ForwardBackwardTime forward_backward_time(const config::Run& run, const Hardware
                                           const Execution& execution, schedule::ScheduleCache& schedules) {
   const layout::Mesh mesh(run.parallel);
   const CommGroups groups(hardware, mesh);
+  const ModelCost model(run);
   ForwardBackwardTime passes;
   std::vector<schedule::StageCost> costs;
   for (const layout::StageBlocks& stage : layout::split_stages(run.model, run.parallel)) {
-    const StageTime time = stage_time(run, stage, hardware, execution, groups);
+    const StageTime time = stage_time(model, stage, hardware, execution, groups);
     passes.stages.push_back(time);
     costs.push_back(
         {time.forward.total(), time.backward.total(), time.weight, static_cast<double>(stage.states_out)});
@@ -51,7 +53,7 @@ ForwardBackwardTime forward_backward_time(const config::Run& run, const Hardware
   const int chunks = static_cast<int>(costs.size()) / run.parallel.pipeline_model_parallel_size;
   const int microbatches = static_cast<int>(std::max<std::int64_t>(1, rules::num_microbatches(run)));
   passes.pipeline = schedule::step_times(schedules, run.parallel, chunks, microbatches, costs,
-                                         transfer_seconds(run, hardware, mesh));
+                                         transfer_seconds(model, hardware, mesh));
   passes.busiest = busiest_rank(passes.stages, schedule::placement_of(run.parallel, chunks), microbatches);
   return passes;
 }

@@ -6,7 +6,7 @@
 #include <set>
 
 #include "colonnade/base/error.h"
-#include "colonnade/cost/flops.h"
+#include "colonnade/cost/activations.h"
 #include "colonnade/layout/buckets.h"
 #include "colonnade/layout/context_groups.h"
 #include "colonnade/layout/recompute.h"
@@ -58,13 +58,13 @@ std::vector<bool> last_batch_uses(const config::Run& run, const schedule::Progra
 
 /// Bytes of one micro-batch on one virtual stage: saved activations, and workspace by kind of pass.
 struct StageBytes {
-  StageBytes(const config::Run& run, const layout::StageBlocks& stage, const std::vector<UnitBytes>& units)
-      : saved(stage_activations(run, stage)),
-        wgrad_saved(stage_wgrad_saved(run, stage)),
-        backward(stage_workspace(run, stage, /*delay_wgrad=*/false, units)) {
-    if (schedule::splits_backward(run.parallel)) {
-      backward_input = stage_workspace(run, stage, /*delay_wgrad=*/true, units);
-      backward_weight = stage_wgrad_workspace(run, stage, units);
+  StageBytes(const ModelCost& model, const layout::StageBlocks& stage, const std::vector<UnitBytes>& units)
+      : saved(stage_activations(model, stage)),
+        wgrad_saved(stage_wgrad_saved(model, stage)),
+        backward(stage_workspace(model, stage, /*delay_wgrad=*/false, units)) {
+    if (schedule::splits_backward(model.run().parallel)) {
+      backward_input = stage_workspace(model, stage, /*delay_wgrad=*/true, units);
+      backward_weight = stage_wgrad_workspace(model, stage, units);
     }
     for (const UnitBytes& unit : units) pending_sum += unit.pending_sum;
   }
@@ -95,13 +95,13 @@ int added_pending_sums(const config::Run& run, int microbatch) {
 /// StageBytes of each micro-batch, which differ by the pending sums that it adds.
 class StageBytesByBatch {
  public:
-  StageBytesByBatch(const config::Run& run, const layout::StageBlocks& stage,
+  StageBytesByBatch(const ModelCost& model, const layout::StageBlocks& stage,
                     const std::vector<UnitBytes>& units, int microbatches) {
     for (int i = 0; i < microbatches; ++i)
-      if (const int more = added_pending_sums(run, i); !by_pending_sums_.contains(more))
-        by_pending_sums_.emplace(more, StageBytes(run, stage, with_pending_sums(units, more)));
+      if (const int more = added_pending_sums(model.run(), i); !by_pending_sums_.contains(more))
+        by_pending_sums_.emplace(more, StageBytes(model, stage, with_pending_sums(units, more)));
     for (int i = 0; i < microbatches; ++i)
-      by_batch_.push_back(&by_pending_sums_.at(added_pending_sums(run, i)));
+      by_batch_.push_back(&by_pending_sums_.at(added_pending_sums(model.run(), i)));
   }
   [[nodiscard]] const StageBytes& of(int microbatch) const {
     return *by_batch_[static_cast<std::size_t>(microbatch)];
@@ -117,9 +117,9 @@ class StageBytesByBatch {
 };
 
 /// Pipeline messages by model chunk.
-std::vector<schedule::ChunkMessageSizes> messages_of(const config::Run& run,
+std::vector<schedule::ChunkMessageSizes> messages_of(const ModelCost& model,
                                                      const std::vector<layout::StageBlocks>& stages) {
-  const std::int64_t state = message_bytes(run, 1);
+  const std::int64_t state = message_bytes(model, 1);
   std::vector<schedule::ChunkMessageSizes> messages;
   for (const layout::StageBlocks& stage : stages)
     messages.push_back({stage.states_in * state, stage.states_out * state, stage.empty()});
@@ -144,7 +144,7 @@ std::vector<std::int64_t> receiving_bytes(const schedule::Program& program,
   return bytes;
 }
 
-ActivationPeak peak_of_rank(const config::Run& run, const StageMemory& memory,
+ActivationPeak peak_of_rank(const ModelCost& model, const StageMemory& memory,
                             const schedule::CheckedSchedule& sound, const InFlightBytes& in_flight,
                             std::size_t rank) {
   const schedule::Schedule& schedule = sound.schedule;
@@ -155,17 +155,17 @@ ActivationPeak peak_of_rank(const config::Run& run, const StageMemory& memory,
   // By chunk: message bytes that resident_message_bytes counts only after a backward pass.
   std::vector<std::int64_t> backward_messages;
   for (std::size_t i = 0; i < stages.size(); ++i) {
-    passes.emplace_back(run, stages[i], memory.units.empty() ? std::vector<UnitBytes>() : memory.units[i],
+    passes.emplace_back(model, stages[i], memory.units.empty() ? std::vector<UnitBytes>() : memory.units[i],
                         schedule.microbatches);
     const int stage = schedule.placement.stage(static_cast<int>(rank), static_cast<int>(i));
     const bool shares = i > 0 && stages[i - 1].empty() && !schedule.placement.crosses(stage - 1);
     // Its gradient, and the state itself, which the other chunk holds.
     const int times = (stage > 0 ? 1 : 0) + (shares ? 1 : 0);
-    backward_messages.push_back(times * message_bytes(run, stages[i].states_in));
+    backward_messages.push_back(times * message_bytes(model, stages[i].states_in));
   }
-  const std::int64_t batch = batch_bytes(run);
+  const std::int64_t batch = batch_bytes(model);
   const std::vector<std::int64_t>&receiving = in_flight.receiving[rank], &held = in_flight.held[rank];
-  const std::vector<bool> last = last_batch_uses(run, program, static_cast<int>(stages.size()) - 1);
+  const std::vector<bool> last = last_batch_uses(model.run(), program, static_cast<int>(stages.size()) - 1);
   std::int64_t now = 0, sums = 0;
   ActivationPeak most;
   for (std::size_t i = 0; i < program.size(); ++i) {
@@ -215,10 +215,11 @@ schedule::Schedule schedule_of(const config::Run& run, int microbatches) {
 
 InFlightBytes in_flight_bytes(const config::Run& run, const schedule::CheckedSchedule& sound,
                               const std::vector<StageMemory>& plan) {
-  const std::int64_t batch = batch_bytes(run);
+  const ModelCost model(run);
+  const std::int64_t batch = batch_bytes(model);
   InFlightBytes bytes;
   for (std::size_t rank = 0; rank < plan.size(); ++rank) {
-    const std::vector<schedule::ChunkMessageSizes> messages = messages_of(run, plan[rank].stages);
+    const std::vector<schedule::ChunkMessageSizes> messages = messages_of(model, plan[rank].stages);
     bytes.receiving.push_back(
         receiving_bytes(sound.schedule.programs[rank], messages, batch, sound.messages[rank].overlapped));
     bytes.held.push_back(schedule::resident_message_bytes(sound, static_cast<int>(rank), messages));
@@ -226,15 +227,13 @@ InFlightBytes in_flight_bytes(const config::Run& run, const schedule::CheckedSch
   return bytes;
 }
 
-std::vector<ActivationPeak> activation_peaks(const config::Run& given, const schedule::CheckedSchedule& sound,
+std::vector<ActivationPeak> activation_peaks(const config::Run& run, const schedule::CheckedSchedule& sound,
                                              const InFlightBytes& in_flight,
                                              const std::vector<StageMemory>& plan) {
-  config::Run run = given;  // copied often, without the origins of settings
-  run.given.clear();
-  run.notes.clear();
+  const ModelCost model(run);
   std::vector<ActivationPeak> peaks;
   for (std::size_t rank = 0; rank < plan.size(); ++rank)
-    peaks.push_back(peak_of_rank(run, plan[rank], sound, in_flight, rank));
+    peaks.push_back(peak_of_rank(model, plan[rank], sound, in_flight, rank));
   return peaks;
 }
 
@@ -251,13 +250,14 @@ void add_activations(const std::vector<ActivationPeak>& peaks, const schedule::C
 
 void add_evaluations(const config::Run& run, const schedule::CheckedSchedule& sound,
                      std::vector<StageMemory>& plan) {
-  const std::int64_t message = message_bytes(run, 1), batch = batch_bytes(run);
+  const ModelCost model(run);
+  const std::int64_t message = message_bytes(model, 1), batch = batch_bytes(model);
   for (std::size_t rank = 0; rank < plan.size(); ++rank) {
     StageMemory& memory = plan[rank];
     for (std::size_t i = 0; i < memory.stages.size(); ++i)
       memory.evaluation =
           std::max(memory.evaluation,
-                   stage_evaluation(run, memory.stages[i],
+                   stage_evaluation(model, memory.stages[i],
                                     memory.units.empty() ? std::vector<UnitBytes>() : memory.units[i]));
     const schedule::Program& program = sound.schedule.programs[rank];
     const std::vector<schedule::ChunkMessageSizes> evaluated(memory.stages.size(), {message, message, false});

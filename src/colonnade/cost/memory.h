@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "colonnade/config/run.h"
-#include "colonnade/cost/activations.h"
+#include "colonnade/cost/unit_bytes.h"
 #include "colonnade/layout/stages.h"
 #include "colonnade/schedule/releases.h"
 

@@ -4,7 +4,7 @@
 #include <set>
 
 #include "colonnade/config/optimizers.h"
-#include "colonnade/cost/activations/sizes.h"
+#include "colonnade/cost/blocks/sizes.h"
 #include "colonnade/cost/flat_layout.h"
 #include "colonnade/cost/memory.h"
 #include "colonnade/layout/buckets.h"
@@ -116,7 +116,7 @@ class UnitAccumulator {
       if (p_.overlap_param_gather && !keeps_params_ && i > 0) b.backward += units_[i - 1].params;
       b.backward_input = b.backward - last + (overlaps ? units_[i + 1].last(false) : 0);
       if (p_.overlap_param_gather && next) b.forward += units_[i + 1].params;
-      b.reduce_experts = u.reduce_peak(true, /*of_experts=*/true);
+      b.reduce_own_group = u.reduce_peak(true, /*of_experts=*/true);
       b.reduce = u.reduce_peak(true, /*of_experts=*/false);
       b.reduce_input = u.reduce_peak(is_lookup, /*of_experts=*/false);
       if (!is_lookup) count_weights(u, last, b);

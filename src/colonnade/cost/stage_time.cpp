@@ -3,8 +3,7 @@
 
 #include <algorithm>
 
-#include "colonnade/cost/activations/sizes.h"
-#include "colonnade/cost/block_cost.h"
+#include "colonnade/cost/stage_compute.h"
 
 namespace colonnade::cost {
 namespace {
@@ -27,9 +26,9 @@ class Roofline {
         all_fp32_(dtypes_.activation == config::Dtype::kFloat32),
         sequence_parallel_(run.parallel.sequence_parallel) {}
 
-  [[nodiscard]] StageTime time(const RepeatedBlock& block) const {
+  [[nodiscard]] StageTime time(const RepeatedCompute& block) const {
     StageTime t;
-    const BlockCost& cost = block.cost;
+    const BlockCompute& cost = block.compute;
     t.forward.compute = elementwise(cost.forward_bytes, cost.forward_kernels) + attention(cost, false);
     t.backward.compute = elementwise(cost.backward_bytes, cost.backward_kernels) + attention(cost, true);
     double matmul_seconds = 0;
@@ -56,7 +55,7 @@ class Roofline {
            (bytes / (hw_.memory_bandwidth * hw_.memory_share) + kernels * hw_.kernel_seconds);
   }
 
-  [[nodiscard]] double attention(const BlockCost& cost, bool backward) const {
+  [[nodiscard]] double attention(const BlockCompute& cost, bool backward) const {
     if (cost.attention.flops == 0) return 0;
     const double share = backward ? hw_.attention_backward : hw_.attention_forward;
     const double flops = cost.attention.flops * (backward ? kAttentionBackward : 1);
@@ -66,7 +65,7 @@ class Roofline {
 
   /// KV hops overlap attention to the previous block. In backward the gradients follow one step later, and
   /// the last one is exposed.
-  void add_ring(const BlockCost& cost, StageTime& t) const {
+  void add_ring(const BlockCompute& cost, StageTime& t) const {
     const int k = cost.attention.ring;
     if (k == 1) return;
     const double kv = context_hop(cost, cost.attention.kv_bytes);
@@ -78,17 +77,17 @@ class Roofline {
   }
 
   /// Context ranks: neighbours form the all-to-all group, every heads-th rank the ring.
-  [[nodiscard]] std::vector<int> all_to_all_group(const BlockCost& cost) const {
+  [[nodiscard]] std::vector<int> all_to_all_group(const BlockCompute& cost) const {
     return {groups_.context.begin(), groups_.context.begin() + cost.context.heads};
   }
-  [[nodiscard]] std::vector<int> ring_group(const BlockCost& cost) const {
+  [[nodiscard]] std::vector<int> ring_group(const BlockCompute& cost) const {
     std::vector<int> ranks;
     const auto ring = static_cast<std::size_t>(cost.context.ring);
     const auto heads = static_cast<std::size_t>(cost.context.heads);
     for (std::size_t i = 0; i < ring; ++i) ranks.push_back(groups_.context.at(i * heads));
     return ranks;
   }
-  [[nodiscard]] double context_hop(const BlockCost& cost, double bytes) const {
+  [[nodiscard]] double context_hop(const BlockCompute& cost, double bytes) const {
     return hop_seconds(hw_, ring_group(cost), bytes);
   }
 
@@ -96,7 +95,7 @@ class Roofline {
     return among == GroupKind::kTensor ? t.tensor : among == GroupKind::kExperts ? t.experts : t.context;
   }
 
-  [[nodiscard]] double collective(const Collective& c, const BlockCost& cost) const {
+  [[nodiscard]] double collective(const Collective& c, const BlockCompute& cost) const {
     switch (c.group) {
       case GroupKind::kTensor:
         return groups_.tensor.seconds(c.bytes);
@@ -180,12 +179,12 @@ CommGroups::CommGroups(const Hardware& hardware, const layout::Mesh& mesh)
       experts(ring_of(hardware, mesh, {layout::Axis::kEtp, layout::Axis::kEp})),
       expert_all_to_all(all_to_all_of(hardware, mesh.peers(0, {layout::Axis::kEtp, layout::Axis::kEp}))) {}
 
-StageTime stage_time(const config::Run& run, const layout::StageBlocks& stage, const Hardware& hardware,
+StageTime stage_time(const ModelCost& model, const layout::StageBlocks& stage, const Hardware& hardware,
                      const Execution& execution, const CommGroups& groups) {
-  const Roofline roofline(run, hardware, execution, groups);
+  const Roofline roofline(model.run(), hardware, execution, groups);
   const AttentionKernel kernel = execution.fused_scores ? AttentionKernel::kFused : AttentionKernel::kUnfused;
   StageTime sum;
-  for (const RepeatedBlock& block : stage_cost(run, stage, kernel)) {
+  for (const RepeatedCompute& block : stage_compute(model, stage, kernel)) {
     const StageTime t = roofline.time(block);
     sum.forward.add(t.forward, block.times);
     sum.backward.add(t.backward, block.times).add(t.forward, block.recomputed);

@@ -3,11 +3,10 @@
 
 #include <cstdint>
 
-#include "colonnade/config/run.h"
 #include "colonnade/cost/hardware.h"
 #include "colonnade/cost/interconnect.h"
+#include "colonnade/cost/model_cost.h"
 #include "colonnade/layout/mesh.h"
-#include "colonnade/layout/stages.h"
 
 namespace colonnade::cost {
 
@@ -47,7 +46,7 @@ struct CommGroups {
   AllToAll expert_all_to_all;
 };
 
-StageTime stage_time(const config::Run& run, const layout::StageBlocks& stage, const Hardware& hardware,
+StageTime stage_time(const ModelCost& model, const layout::StageBlocks& stage, const Hardware& hardware,
                      const Execution& execution, const CommGroups& groups);
 
 }  // namespace colonnade::cost

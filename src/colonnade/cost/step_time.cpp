@@ -8,9 +8,8 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/config/optimizers.h"
-#include "colonnade/cost/activations.h"
 #include "colonnade/cost/flops.h"
-#include "colonnade/cost/memory.h"
+#include "colonnade/cost/model_cost.h"
 #include "colonnade/cost/verdict.h"
 #include "colonnade/layout/buckets.h"
 #include "colonnade/layout/mesh.h"
@@ -66,8 +65,8 @@ class Estimator {
     const double devices = mesh_.world_size();
     t.tokens_per_second_per_device =
         sequences * static_cast<double>(sample_length(run_).all()) / t.step / devices;
-    const double flops = training_flops(run_.model, sample_length(run_), static_cast<std::int64_t>(sequences),
-                                        mesh_.size(layout::Axis::kTp));
+    const double flops =
+        training_flops_by_part(ModelCost(run_), static_cast<std::int64_t>(sequences)).total();
     t.mfu = flops / t.step / devices /
             (dtypes_.activation == config::Dtype::kFloat32 ? hw_.fp32_flops : hw_.peak_flops);
     return t;

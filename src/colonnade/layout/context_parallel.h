@@ -3,6 +3,7 @@
 // balanced rings); Liu et al. 2023 (ring attention); Jacobs et al. 2023 (Ulysses).
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -33,6 +34,7 @@ inline bool sends_first(int rank) { return rank % 2 == 0; }
 struct LayerContextParallel {
   int heads = 1, ring = 1;
   bool gathers = false;  ///< all-gather of keys and values over `ring` instead of p2p
+  auto operator<=>(const LayerContextParallel&) const = default;
 };
 
 /// --cp-comm-type of a layer; layers beyond the list use its last type.

@@ -1,6 +1,7 @@
 // Kind of each transformer layer: its mixer and its channel mixer, chosen by the settings' layer patterns.
 #pragma once
 
+#include <compare>
 #include <cstdint>
 #include <vector>
 
@@ -20,7 +21,7 @@ struct LayerKind {
   bool cross_attention = false;
   ChannelMixer channel_mixer = ChannelMixer::kMlp;
   [[nodiscard]] bool is_moe() const { return channel_mixer == ChannelMixer::kMoe; }
-  bool operator==(const LayerKind&) const = default;
+  auto operator<=>(const LayerKind&) const = default;
 };
 
 /// Kinds of all layers, encoder layers first. Throws Error for an invalid --moe-layer-freq, which

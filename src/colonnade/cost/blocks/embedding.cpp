@@ -1,0 +1,56 @@
+// See embedding.h.
+#include "colonnade/cost/blocks/embedding.h"
+
+#include "colonnade/cost/blocks/compute_parts.h"
+
+namespace colonnade::cost {
+namespace {
+
+/// Position ids and token types. Position ids of one full sequence are a view; those of several sequences or
+/// of a sequence shard are copied. Batch position ids and token types are copied if the shard of a tensor
+/// rank is not contiguous.
+std::int64_t saved_ids(const Sizes& z) {
+  const std::int64_t copied = z.sequence_parallel && z.b > 1 ? z.r * kInt64 : 0;
+  const std::int64_t types = z.m.num_tokentypes > 0 ? copied : 0;
+  if (z.m.position_embedding != config::PositionEmbedding::kLearnedAbsolute) return types;
+  if (has_position_ids(z.run)) return types + copied;
+  return types + (z.b == 1 ? z.n : z.r) * kInt64;
+}
+
+}  // namespace
+
+std::int64_t EmbeddingCost::batch() const {
+  const Sizes* encoder = sequences_.encoder();
+  const std::int64_t encoded = encoder != nullptr ? encoder->n * (kInt64 + 1) : 0;  // tokens, padding mask
+  const std::int64_t types = z_.m.num_tokentypes > 0 ? z_.n * kInt64 : 0;
+  return encoded + types + (z_.m.bidirectional ? z_.n : 0) + z_.n * kInt64 +
+         (has_position_ids(z_.run) ? z_.n * kInt64 : 0) +
+         (z_.run.data.reset_attention_mask ? z_.b * z_.seq_length * z_.seq_length : 0);
+}
+
+std::int64_t EmbeddingCost::saved() const {
+  return saved_ids(z_) + (sequences_.encoder() != nullptr ? saved_ids(*sequences_.encoder()) : 0);
+}
+
+void EmbeddingCost::backward(StageTracker& tracker) const { tracker.transient(sequences_.hidden()); }
+
+std::int64_t EmbeddingCost::evaluation() const {
+  return sequences_.encoder() != nullptr ? sequences_.hidden() : z_.full_hidden();
+}
+
+BlockCompute embedding_compute(const Sizes& sizes) {
+  const RealSizes z(sizes);
+  BlockCompute compute;
+  const int types = z.m.num_tokentypes > 0 ? 1 : 0;
+  compute.add_elementwise(2 * z.full_hidden + types * z.hidden, 2 * z.full_hidden + types * z.hidden,
+                          2 + types, 2 + types);
+  add_reduce(compute, z, z.full_hidden);
+  return compute;
+}
+
+void EmbeddingCost::add_compute(AttentionKernel /*kernel*/, std::vector<RepeatedCompute>& parts) const {
+  if (sequences_.encoder() != nullptr) parts.push_back({embedding_compute(*sequences_.encoder())});
+  parts.push_back({embedding_compute(z_)});
+}
+
+}  // namespace colonnade::cost

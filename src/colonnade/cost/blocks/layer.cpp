@@ -1,0 +1,138 @@
+// See layer.h.
+#include "colonnade/cost/blocks/layer.h"
+
+#include <algorithm>
+#include <ranges>
+
+#include "colonnade/cost/blocks/attention.h"
+#include "colonnade/cost/blocks/cross_attention.h"
+#include "colonnade/cost/blocks/latent_attention.h"
+#include "colonnade/cost/blocks/mlp.h"
+#include "colonnade/cost/blocks/moe.h"
+
+namespace colonnade::cost {
+namespace {
+
+/// The mixers of a layer: one line for each kind of mixer.
+std::vector<std::unique_ptr<MixerCost>> make_mixers(const Sequences& s, const Sizes& z,
+                                                    const LayerTraits& traits) {
+  std::vector<std::unique_ptr<MixerCost>> mixers;
+  const layout::LayerKind& kind = traits.kind;
+  if (kind.mixer == layout::Mixer::kAttention) mixers.push_back(std::make_unique<AttentionCost>(z, traits));
+  if (kind.mixer == layout::Mixer::kLatentAttention)
+    mixers.push_back(std::make_unique<LatentAttentionCost>(z, traits));
+  if (kind.cross_attention) mixers.push_back(std::make_unique<CrossAttentionCost>(z, *s.encoder()));
+  if (kind.channel_mixer == layout::ChannelMixer::kMlp) mixers.push_back(std::make_unique<MlpCost>(z));
+  if (kind.channel_mixer == layout::ChannelMixer::kMoe) mixers.push_back(std::make_unique<MoeCost>(z));
+  return mixers;
+}
+
+}  // namespace
+
+std::vector<LayerTraits> layer_traits(const config::Run& run) {
+  const config::Model& m = run.model;
+  const bool one_window = m.window_size == 0 || m.window_attn_skip_freq.empty();
+  std::vector<LayerTraits> all;
+  const std::vector<layout::LayerKind> kinds = layout::layer_kinds(m);
+  for (std::int64_t i = 0; i < m.total_layers() + (m.mtp_num_layers > 0 ? 1 : 0); ++i) {
+    LayerTraits& layer = all.emplace_back();
+    layer.kind = kinds[std::min(static_cast<std::size_t>(i), kinds.size() - 1)];
+    layer.in_encoder = i < m.encoder_num_layers;
+    layer.ends_encoder = i + 1 == m.encoder_num_layers;
+    layer.bidirectional = layout::is_bidirectional(m, i);
+    layer.window = one_window ? m.window_size : layout::attention_window(m, i);
+    if (run.parallel.context_parallel_size > 1) layer.context = layout::context_layer(run.parallel, i);
+  }
+  return all;
+}
+
+LayerCost::LayerCost(const Sequences& sequences, const LayerTraits& traits)
+    : BlockCost(sequences),
+      layer_(traits.in_encoder ? *sequences.encoder() : sequences.tokens()),
+      ends_encoder_(traits.ends_encoder),
+      mixers_(make_mixers(sequences, layer_, traits)) {
+  const std::int64_t norm = layer_.hidden + norm_statistics(layer_.m, layer_.r);
+  saved_ = other_sequence_bytes() + (ends_encoder_ ? norm : 0);
+  for (const auto& mixer : mixers_) {
+    saved_ += norm_saved(layer_) + mixer->saved() + (layer_.m.sandwich_norm ? norm : 0);
+    wgrad_saved_ += mixer->wgrad_saved();
+  }
+  workspace_ = workspace(/*delay_wgrad=*/false);
+  delayed_workspace_ = workspace(/*delay_wgrad=*/true);
+}
+
+/// The gradient of the residual stream throughout, and the sublayers in turn, the last one first. Later ones
+/// have freed their activations, except those saved for delayed weight gradients.
+LayerCost::Workspace LayerCost::workspace(bool delay_wgrad) const {
+  LayerTracker tracker(layer_, delay_wgrad);
+  if (ends_encoder_) {
+    tracker.transient(layer_.hidden);
+    tracker.release(layer_.hidden);
+  }
+  for (const auto& mixer : std::views::reverse(mixers_)) mixer->backward(tracker);
+  return {sequences_.hidden() + tracker.peak(), sequences_.hidden() + tracker.after_own_group()};
+}
+
+void LayerCost::backward(StageTracker& tracker, std::int64_t other) const {
+  const Workspace& workspace = tracker.delay_wgrad() ? delayed_workspace_ : workspace_;
+  tracker.transient(other + workspace.peak);
+  tracker.reduce_own_group(other + workspace.after_own_group);
+  tracker.release(saved_, wgrad_saved_);
+}
+
+std::int64_t LayerCost::output_workspace() const {
+  return std::max(mixers_.back()->output_workspace(), layer_.hidden + sequences_.hidden());
+}
+
+std::int64_t LayerCost::largest_weight_gradient() const {
+  std::int64_t largest = 0;
+  for (const auto& mixer : mixers_) largest = std::max(largest, mixer->largest_weight_gradient());
+  return largest;
+}
+
+/// A layer holds its input, the residual sum and the normed sum to its end, and in between the tensors of one
+/// mixer after the other; the output of a row-parallel linear is unsharded before its reduce-scatter.
+std::int64_t LayerCost::evaluation() const {
+  std::int64_t largest = 0;
+  for (const auto& mixer : mixers_) largest = std::max(largest, mixer->evaluation());
+  return largest + other_sequence_bytes();
+}
+
+void LayerCost::add_compute(AttentionKernel kernel, std::vector<RepeatedCompute>& parts) const {
+  const RealSizes z(layer_);
+  for (const auto& mixer : mixers_) {
+    RepeatedCompute& part = parts.emplace_back(RepeatedCompute{mixer->compute(kernel), 1, true});
+    add_norm(part.compute, z);
+    if (z.m.sandwich_norm) add_plain_norm(part.compute, z.hidden);
+  }
+  BlockCompute end;
+  if (sequences_.encoder() != nullptr) {  // both sequences are concatenated
+    const double bytes = RealSizes::real(sequences_.hidden());
+    end.add_elementwise(2 * bytes, 2 * bytes, 1, 1);
+  }
+  if (ends_encoder_) add_plain_norm(end, z.hidden);
+  if (end.forward_kernels > 0) parts.push_back({end, 1, true});
+}
+
+void LayerCost::add_recomputed(AttentionKernel kernel, std::vector<BlockCompute>& parts) const {
+  if (layer_.recomputes("layernorm")) {
+    const double norms = static_cast<double>(mixers_.size());
+    parts.emplace_back().add_elementwise(norms * 2 * RealSizes(layer_).hidden, 0,
+                                         static_cast<int>(mixers_.size()), 0);
+  }
+  for (const auto& mixer : mixers_) mixer->add_recomputed(kernel, parts);
+}
+
+ForwardFlops LayerCost::flops() const {
+  ForwardFlops sum;
+  for (const auto& mixer : mixers_) sum += mixer->flops();
+  return sum;
+}
+
+ForwardFlops LayerCost::recomputed_flops() const {
+  ForwardFlops sum;
+  for (const auto& mixer : mixers_) sum += mixer->recomputed_flops();
+  return sum;
+}
+
+}  // namespace colonnade::cost

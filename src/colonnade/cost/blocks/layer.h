@@ -1,0 +1,53 @@
+// Cost of a transformer layer: a sequence of sublayers, each a norm, a mixer, with sandwich norms another
+// norm, and a residual connection, as in layers/transformer_layer.h.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "colonnade/cost/blocks/block_cost.h"
+#include "colonnade/cost/blocks/layer_traits.h"
+#include "colonnade/cost/blocks/mixer_cost.h"
+
+namespace colonnade::cost {
+
+/// Each sublayer saves 2 r h e (input and output of its norm) + statistics, 4 r (LayerNorm 8 r), with a
+/// sandwich norm r h e + statistics more; recomputed layernorm saves no output of the first. The last encoder
+/// layer ends with a norm. With an encoder, each layer copies the rows of the other sequence. A sublayer's
+/// norm is fused with the residual sum.
+class LayerCost final : public BlockCost {
+ public:
+  LayerCost(const Sequences& sequences, const LayerTraits& traits);
+  [[nodiscard]] std::int64_t saved() const override { return saved_; }
+  void backward(StageTracker& tracker) const override { backward(tracker, 0); }
+  /// `other`: bytes of further gradients alive throughout.
+  void backward(StageTracker& tracker, std::int64_t other) const;
+  /// End of a recomputed forward pass of the layer: the output before its reduce-scatter, or the residual
+  /// sum.
+  [[nodiscard]] std::int64_t output_workspace() const;
+  [[nodiscard]] std::int64_t wgrad_saved() const override { return wgrad_saved_; }
+  [[nodiscard]] std::int64_t largest_weight_gradient() const override;
+  [[nodiscard]] std::int64_t evaluation() const override;
+  void add_compute(AttentionKernel kernel, std::vector<RepeatedCompute>& parts) const override;
+  void add_recomputed(AttentionKernel kernel, std::vector<BlockCompute>& parts) const override;
+  [[nodiscard]] ForwardFlops flops() const override;
+  [[nodiscard]] ForwardFlops recomputed_flops() const override;
+
+ private:
+  /// Peak of the backward pass with the gradient of the residual stream.
+  struct Workspace {
+    std::int64_t peak = 0;
+    std::int64_t after_own_group = 0;  ///< LayerTracker::after_own_group
+  };
+  [[nodiscard]] Workspace workspace(bool delay_wgrad) const;
+  /// Bytes of the other sequence's hidden states, which the layer only copies.
+  [[nodiscard]] std::int64_t other_sequence_bytes() const { return sequences_.hidden() - layer_.hidden; }
+
+  const Sizes& layer_;  ///< sizes of the layer's sequence
+  bool ends_encoder_;
+  std::vector<std::unique_ptr<MixerCost>> mixers_;  ///< by sublayer
+  std::int64_t saved_ = 0, wgrad_saved_ = 0;
+  Workspace workspace_, delayed_workspace_;  ///< without and with delayed weight gradients
+};
+
+}  // namespace colonnade::cost

@@ -1,0 +1,68 @@
+// Cost of an MoE layer: fp32 router, dispatch and combine, local experts, shared experts.
+#pragma once
+
+#include "colonnade/cost/blocks/compute_parts.h"
+#include "colonnade/cost/blocks/mixer_cost.h"
+
+namespace colonnade::cost {
+
+/// With top-k routing, f columns per expert, E experts, ep expert ranks and etp expert tensor ranks, c = 1,
+/// gated 2: a rank sends R = r k etp rows, at most E C etp with a capacity C (layout/expert_capacity.h),
+/// exactly that with padding, and receives R u, R u ep / E for each of its E / ep experts. u is the assumed
+/// load of the most loaded rank relative to the mean, 1 unless --expert-imbalance is given; the other ranks
+/// wait for it.
+///   saved     R e (2 h + f (c + 1)/etp), shared experts as an MLP of n tokens, router scores and top-k
+///             indices r (4 E + 8 k), and the permutation indices: 16 R + 12 r k etp, over several ranks 16 R
+///             more for all-to-all, or 16 R + 12 r k ep etp for all-gather, and 8 per expert for token
+///             counts; with jitter and shared experts r h e. Recomputed moe and shared_experts save nothing;
+///             moe_act saves no activation output
+///   delayed   4 r E (gradients of the router's logits) + 4 r h (its input, fp32) + R e (2 h + f (c +
+///   1)/etp),
+///             and for shared experts the terms of an MLP
+///   FLOPs     tokens 2 h (c + 1) (k f + shared columns)
+class MoeCost final : public MixerCost {
+ public:
+  explicit MoeCost(const Sizes& z);
+  [[nodiscard]] std::int64_t saved() const override;
+  void backward(LayerTracker& tracker) const override;
+  [[nodiscard]] std::int64_t output_workspace() const override;
+  [[nodiscard]] std::int64_t wgrad_saved() const override;
+  [[nodiscard]] std::int64_t largest_weight_gradient() const override;
+  [[nodiscard]] std::int64_t evaluation() const override;
+  [[nodiscard]] BlockCompute compute(AttentionKernel kernel) const override;
+  void add_recomputed(AttentionKernel kernel, std::vector<BlockCompute>& parts) const override;
+  [[nodiscard]] ForwardFlops flops() const override;
+  [[nodiscard]] ForwardFlops recomputed_flops() const override;
+
+ private:
+  [[nodiscard]] std::int64_t all_saved() const;
+  [[nodiscard]] std::int64_t routing_saved() const;
+  [[nodiscard]] std::int64_t shared_gate_saved() const;
+  [[nodiscard]] std::int64_t router_wgrad_saved() const;
+  [[nodiscard]] std::int64_t expert_gradient_bytes() const;
+  void shared_backward(LayerTracker& tracker) const;
+  void routed_backward(LayerTracker& tracker) const;
+
+  void add_router(BlockCompute& compute) const;
+  void add_all_to_all_dispatch(BlockCompute& compute) const;
+  void add_all_gather_dispatch(BlockCompute& compute) const;
+  void add_permutation(BlockCompute& compute, double rows, double tokens) const;
+  void add_activation(BlockCompute& compute) const;
+  void add_experts(BlockCompute& compute) const;
+  void add_shared(BlockCompute& compute) const;
+  [[nodiscard]] double shared_flops() const;
+
+  const config::Moe& moe_;
+  std::int64_t ep_, etp_, ranks_, topk_;
+  bool gathers_;
+  double imbalance_;
+  std::int64_t sent_rows_;               ///< rows that this rank sends to experts
+  std::int64_t expert_rows_;             ///< rows of this rank's experts, on the most loaded rank
+  std::int64_t combined_rows_;           ///< rows combined into tokens on this rank
+  std::int64_t ffn_, shared_ffn_;        ///< local columns
+  std::int64_t row_bytes_;               ///< inputs of this rank's experts, or their outputs
+  std::int64_t fc2_input_, fc1_output_;  ///< after and before the activation
+  std::int64_t combined_bytes_;          ///< combined rows
+};
+
+}  // namespace colonnade::cost
