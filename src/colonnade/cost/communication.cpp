@@ -52,7 +52,7 @@ struct BlockGroups {
 
 /// A column-parallel linear gathers its input and reduce-scatters the gradient, with sequence parallelism,
 /// for which it gathers the input again for the weight gradient; otherwise it all-reduces the gradient. A
-/// row-parallel one does the reverse without a further gather.
+/// row-parallel one does the reverse without a second gather.
 void add_matmul(const Matmul& p, const BlockGroups& groups, BlockTraffic& traffic) {
   if (p.sharding == LinearSharding::kReplicated) return;
   const double once = ring_bytes(p.comm_bytes, groups.tensor);
@@ -84,7 +84,7 @@ void add_collective(const Collective& c, const layout::LayerContextParallel& con
   }
 }
 
-/// Keys and values go around the ring in both passes, their gradients one hop further.
+/// Keys and values go around the ring in both passes, their gradients one hop more.
 BlockTraffic traffic_of(const BlockCompute& compute, const BlockGroups& groups) {
   BlockTraffic traffic;
   for (const Matmul& p : compute.matmuls) add_matmul(p, groups, traffic);
@@ -110,14 +110,14 @@ PassTraffic stage_traffic(const ModelCost& model, const layout::StageBlocks& sta
   return sum;
 }
 
-/// Micro-batches whose block uses the tied embedding for MTP lookups in one backward pass and for its logits
-/// in a later weight-gradient pass.
+/// Micro-batches whose block uses the tied embedding for lookups in one backward pass and for its logits in a
+/// later weight-gradient pass.
 int split_table_backwards(const config::Run& run, const StageMemory& memory,
                           const schedule::Program& program) {
-  if (run.model.mtp_num_layers == 0 || run.model.untie_embeddings_and_output_weights) return 0;
+  if (run.model.untie_embeddings_and_output_weights) return 0;
   return static_cast<int>(std::ranges::count_if(program, [&](const schedule::Action& a) {
     const layout::StageBlocks& stage = memory.stages[static_cast<std::size_t>(a.chunk)];
-    return a.kind == schedule::ActionKind::kBackwardInput && stage.has(BlockKind::kFinalNorm) &&
+    return a.kind == schedule::ActionKind::kBackwardInput && stage.has(BlockKind::kMtpLayer) &&
            stage.has(BlockKind::kHead);
   }));
 }
@@ -136,9 +136,10 @@ void add_data(const config::Run& run, const StageMemory& memory, const layout::M
   const bool shards_gradients = sharding >= layout::Sharding::kGradients,
              shards_params = sharding == layout::Sharding::kParameters;
   const double extra = shards_gradients ? static_cast<double>(memory.extra_tied_elements) : 0;
-  const double split = shards_gradients ? static_cast<double>(memory.tied_elements) *
-                                              split_table_backwards(run, memory, program)
-                                        : 0;
+  const double split = shards_gradients
+                           ? static_cast<double>(memory.elements_of(layout::HeldBy::kTiedEmbeddings)) *
+                                 split_table_backwards(run, memory, program)
+                           : 0;
   const double scatters = shards_gradients ? microbatches : 1;
   const double gathers =
       shards_params ? (run.parallel.torch_fsdp2_reshard_after_forward ? 2.0 : 1.0) * microbatches : 1;
@@ -167,9 +168,10 @@ double shared_param_bytes(const config::Run& run, const StageMemory& memory, con
   const auto gradient = static_cast<double>(config::bytes(config::dtypes_of(run).main_gradient));
   const auto stages = layout::split_stages(run.model, run.parallel);
   double bytes = 0;
-  for (const auto& [held_by, elements] : {std::pair(layout::HeldBy::kTiedEmbeddings, memory.tied_elements),
-                                          std::pair(layout::HeldBy::kEncoder, memory.encoder_elements),
-                                          std::pair(layout::HeldBy::kDecoder, memory.decoder_elements)}) {
+  for (std::size_t i = 0; i < memory.held_elements.size(); ++i) {
+    const auto held_by = static_cast<layout::HeldBy>(i);
+    const std::int64_t elements = memory.held_elements[i];
+    if (held_by == layout::HeldBy::kOneStage || elements == 0) continue;
     const std::vector<int> ranks = layout::holders(run.model, run.parallel, stages, held_by);
     if (std::ranges::find(ranks, rank) == ranks.end()) continue;
     bytes += 2 * ring_bytes(static_cast<double>(elements) / parts * gradient, static_cast<int>(ranks.size()));

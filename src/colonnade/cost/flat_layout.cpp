@@ -14,14 +14,16 @@ using layout::BlockKind;
 template <typename F>
 void for_each_block_param(const config::Run& run, const layout::StageBlocks& stage,
                           const layout::FirstReaders& first, F&& f) {
-  for (const layout::BlockId& block : stage.blocks) {
+  for (std::size_t i = 0; i < stage.blocks.size(); ++i) {
+    const layout::BlockId& block = stage.blocks[i];
     const bool is_layer = block.kind == BlockKind::kLayer;
     if (is_layer && (block == first.encoder || block == first.decoder))
       layout::for_each(layout::relative_bias(run.model, block.index < run.model.encoder_num_layers), f);
     layout::for_each_param(run.model, run.parallel, block, f);
-    const bool ends_reader = block.kind == BlockKind::kHead ||
-                             block == layout::BlockId{BlockKind::kMtpLayer, run.model.mtp_num_layers - 1};
-    if (ends_reader && first.words && first.words->kind == block.kind)
+    // After the embedding, the blocks of the first kind that reads the words share a copy behind the last
+    // one.
+    const bool ends_kind = i + 1 == stage.blocks.size() || stage.blocks[i + 1].kind != block.kind;
+    if (ends_kind && block.kind != BlockKind::kEmbedding && first.words && first.words->kind == block.kind)
       f(layout::embedding_params(run.model, run.parallel).word);
   }
 }
@@ -42,7 +44,7 @@ int for_each_stage_param(const config::Run& run, const layout::StageBlocks& stag
     units.push_back(layout::stage_of_layers({layer, layer + length}));
     layer += length;
   }
-  layout::StageBlocks end;  // final norm, MTP layers and head are one unit
+  layout::StageBlocks end;  // the blocks after the layers are one unit
   for (const layout::BlockId& block : stage.blocks)
     if (block.kind != BlockKind::kEmbedding && block.kind != BlockKind::kLayer) end.blocks.push_back(block);
   if (!end.empty()) units.push_back(end);

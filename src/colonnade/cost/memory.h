@@ -4,6 +4,7 @@
 #pragma once
 
 #include <algorithm>
+#include <array>
 #include <cstdint>
 #include <vector>
 
@@ -20,13 +21,12 @@ struct StageMemory {
   std::vector<layout::StageBlocks> stages;  ///< by model chunk
   std::int64_t num_parameters = 0;          ///< local elements, with padded rows and tied copies
   std::int64_t expert_elements = 0;         ///< flat-buffer elements of experts
-  std::int64_t tied_elements = 0;           ///< flat-buffer elements of the embedding that the head reads too
-  std::int64_t extra_tied_elements = 0;     ///< the same for each further block of this rank that reads it
-  std::int64_t encoder_elements = 0;        ///< flat-buffer elements of the encoder's relative-position table
-  std::int64_t decoder_elements = 0;        ///< the same for the decoder
-  std::int64_t parameters = 0;              ///< bytes of their flat buffer, padding included; with sharded
-                                            ///< parameters only this rank's shards
-  std::int64_t gradients = 0;               ///< the same for main gradients
+  std::array<std::int64_t, layout::kNumHeldBy> held_elements{};  ///< flat-buffer elements by layout::HeldBy
+  std::int64_t extra_tied_elements = 0;  ///< those of tied embeddings for each other block of this rank that
+                                         ///< reads them
+  std::int64_t parameters = 0;           ///< bytes of their flat buffer, padding included; with sharded
+                                         ///< parameters only this rank's shards
+  std::int64_t gradients = 0;            ///< the same for main gradients
   std::int64_t optimizer = 0;      ///< main parameters if stored, and moments; with the distributed optimizer
                                    ///< only this rank's shard
   std::int64_t rotary_tables = 0;  ///< rotary embeddings: cosines and sines
@@ -45,6 +45,9 @@ struct StageMemory {
                                               ///< copies during backward passes
   int peak_in_flight = 0;                     ///< (micro-batch, chunk) pairs alive at the peak
 
+  [[nodiscard]] std::int64_t elements_of(layout::HeldBy held_by) const {
+    return held_elements[static_cast<std::size_t>(held_by)];
+  }
   /// Between steps, and during the optimizer step.
   [[nodiscard]] std::int64_t resident() const { return parameters + gradients + optimizer + rotary_tables; }
   /// In forward and backward.

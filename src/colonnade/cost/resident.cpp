@@ -41,7 +41,7 @@ std::int64_t rotary_table_bytes(const config::Run& run, const std::vector<layout
   };
   for (const layout::StageBlocks& stage : stages) {
     for (const std::int64_t i : stage.layers()) add(i);
-    if (stage.has(BlockKind::kFinalNorm) && m.mtp_num_layers > 0) add(m.num_layers);
+    if (stage.has(BlockKind::kMtpLayer)) add(m.total_layers());
   }
   return static_cast<std::int64_t>(bases.size()) * length * m.rotary_channels() * kFp32;
 }
@@ -273,14 +273,12 @@ void count_elements(const config::Model& model, const layout::FlatLayout& layout
   for (const layout::FlatBucket& bucket : layout.buckets) {
     const std::int64_t length = bucket.end - bucket.begin;
     if (bucket.param_group == layout::ParamGroup::kExpert) memory.expert_elements += length;
-    if (bucket.held_by == layout::HeldBy::kTiedEmbeddings) memory.tied_elements += length;
-    if (bucket.held_by == layout::HeldBy::kEncoder) memory.encoder_elements += length;
-    if (bucket.held_by == layout::HeldBy::kDecoder) memory.decoder_elements += length;
+    memory.held_elements[static_cast<std::size_t>(bucket.held_by)] += length;
   }
   const layout::FirstReaders readers = layout::first_readers(model, memory.stages);
   for (const layout::StageBlocks& stage : memory.stages)
     if (layout::reuses_word_embeddings(model, stage, readers))
-      memory.extra_tied_elements += memory.tied_elements;
+      memory.extra_tied_elements += memory.elements_of(layout::HeldBy::kTiedEmbeddings);
   memory.elements = layout.size;
 }
 

@@ -19,8 +19,6 @@
 namespace colonnade::cost {
 namespace {
 
-using layout::BlockKind;
-
 /// Estimate of one run.
 class Estimator {
  public:
@@ -78,20 +76,16 @@ class Estimator {
   }
 
   [[nodiscard]] Elements elements_of(const layout::StageBlocks& stage) const {
-    const auto at = [this](std::int64_t layer) {
-      return sizes_.before_layer[static_cast<std::size_t>(layer)];
-    };
-    const Elements before = at(stage.layers().first);
-    Elements sum = at(stage.layers().last);
+    if (stage.empty()) return {};
+    const auto first = std::ranges::find(sizes_.blocks, stage.blocks.front()) - sizes_.blocks.begin();
+    const Elements before = sizes_.before_block[static_cast<std::size_t>(first)];
+    Elements sum = sizes_.before_block[static_cast<std::size_t>(first) + stage.blocks.size()];
     sum.dense -= before.dense;
     sum.expert -= before.expert;
-    if (stage.has(BlockKind::kEmbedding)) sum += sizes_.embedding;
-    if (stage.has(BlockKind::kFinalNorm)) sum += sizes_.final_norm;
-    if (stage.has(BlockKind::kHead)) sum += sizes_.head;
     return sum;
   }
 
-  /// Copies of tied word embeddings, one for each rank whose first reader is not the embedding block; further
+  /// Copies of tied word embeddings, one for each rank whose first reader is not the embedding block; other
   /// readers gather them again.
   void add_embedding_copies() {
     regathered_.resize(stages_.size());
@@ -298,7 +292,7 @@ class Estimator {
   config::Dtypes dtypes_;
   double gradient_, parameter_;       ///< bytes per element on the wire: of a gradient, and of a parameter
   std::vector<Elements> elements_;    ///< by virtual stage
-  std::vector<Elements> regathered_;  ///< by virtual stage: tied embeddings gathered a further time
+  std::vector<Elements> regathered_;  ///< by virtual stage: tied embeddings gathered once more
 };
 
 }  // namespace
@@ -319,15 +313,11 @@ LocalSizes local_sizes(const config::Run& run) {
     };
   };
   count(sizes.word_embeddings)(layout::embedding_params(run.model, run.parallel).word);
-  sizes.before_layer.emplace_back();
-  for (const layout::BlockId& block : layout::model_blocks(run.model)) {
-    const bool is_layer = block.kind == BlockKind::kLayer;
-    if (is_layer) sizes.before_layer.push_back(sizes.before_layer.back());
-    Elements& sum = is_layer                              ? sizes.before_layer.back()
-                    : block.kind == BlockKind::kEmbedding ? sizes.embedding
-                    : block.kind == BlockKind::kHead      ? sizes.head
-                                                          : sizes.final_norm;
-    layout::for_each_param(run.model, run.parallel, block, count(sum));
+  sizes.blocks = layout::model_blocks(run.model);
+  sizes.before_block.emplace_back();
+  for (const layout::BlockId& block : sizes.blocks) {
+    sizes.before_block.push_back(sizes.before_block.back());
+    layout::for_each_param(run.model, run.parallel, block, count(sizes.before_block.back()));
   }
   return sizes;
 }

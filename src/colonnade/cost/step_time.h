@@ -10,6 +10,7 @@
 #include "colonnade/cost/describe.h"
 #include "colonnade/cost/forward_backward_time.h"
 #include "colonnade/cost/hardware.h"
+#include "colonnade/layout/blocks.h"
 
 namespace colonnade::cost {
 
@@ -22,9 +23,9 @@ struct Elements {
 
 /// Local elements by block. They depend only on the model and the tensor, expert and expert tensor sizes.
 struct LocalSizes {
-  Elements embedding, final_norm, head;
-  std::vector<Elements> before_layer;  ///< [i]: sum of layers 0 .. i-1
-  Elements word_embeddings;            ///< part of `embedding`; tied copies count separately
+  std::vector<layout::BlockId> blocks;  ///< of the model
+  std::vector<Elements> before_block;   ///< [i]: sum of blocks 0 .. i-1
+  Elements word_embeddings;             ///< part of the first block; tied copies count separately
 };
 LocalSizes local_sizes(const config::Run& run);
 

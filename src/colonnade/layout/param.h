@@ -57,6 +57,7 @@ enum class HeldBy : std::uint8_t {
   kEncoder,         ///< stages with encoder layers
   kDecoder,         ///< stages with decoder layers
 };
+inline constexpr std::size_t kNumHeldBy = 4;
 
 struct ParamSpec {
   std::string name;                      ///< global name, e.g. "decoder.layers.3.mlp.linear_fc1.weight"

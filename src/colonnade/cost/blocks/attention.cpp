@@ -310,7 +310,14 @@ void AttentionCost::add_recomputed(AttentionKernel kernel, std::vector<BlockComp
   if (recomputes_core()) parts.push_back(core(kernel));
 }
 
-// FLOPs.
+// Parameters and FLOPs.
+
+double AttentionCost::parameters() const {
+  const double h = RealSizes::real(z_.m.hidden_size), d = RealSizes::real(z_.m.kv_channels);
+  const double heads = RealSizes::real(z_.m.num_attention_heads);
+  const double groups = RealSizes::real(z_.m.num_query_groups);
+  return 2 * h * h * (1 + groups / heads) * (d * heads / h);
+}
 
 double AttentionCost::projection_flops() const {
   const auto h = static_cast<double>(z_.m.hidden_size), d = static_cast<double>(z_.m.kv_channels);

@@ -92,7 +92,7 @@ struct RepeatedCompute {
   BlockCompute compute;
   double times = 1;       ///< forward and backward passes
   bool is_layer = false;  ///< part of a transformer layer
-  double recomputed = 0;  ///< further forward passes during backward
+  double recomputed = 0;  ///< forward passes that backward repeats
 };
 
 /// FLOPs of one sample's forward pass, summed over all ranks, as Megatron counts them (cost/flops.h).

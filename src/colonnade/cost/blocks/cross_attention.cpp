@@ -65,6 +65,10 @@ void CrossAttentionCost::add_recomputed(AttentionKernel kernel, std::vector<Bloc
   if (z_.recomputes("core_attn")) parts.push_back(core(kernel));
 }
 
+double CrossAttentionCost::parameters() const {
+  return RealSizes::real(4 * z_.m.hidden_size * z_.m.num_attention_heads * z_.m.kv_channels);
+}
+
 ForwardFlops CrossAttentionCost::flops() const {
   const double h = RealSizes::real(z_.m.hidden_size);
   const double q = RealSizes::real(z_.m.num_attention_heads * z_.m.kv_channels);

@@ -23,6 +23,7 @@ class CrossAttentionCost final : public MixerCost {
   [[nodiscard]] std::int64_t evaluation() const override;
   [[nodiscard]] BlockCompute compute(AttentionKernel kernel) const override;
   void add_recomputed(AttentionKernel kernel, std::vector<BlockCompute>& parts) const override;
+  [[nodiscard]] double parameters() const override;
   [[nodiscard]] ForwardFlops flops() const override;
   [[nodiscard]] ForwardFlops recomputed_flops() const override;
 

@@ -18,7 +18,7 @@ std::int64_t HeadCost::logits_saved() const {
 /// A copy in [s, b] order.
 std::int64_t HeadCost::labels_saved() const { return z_.b > 1 ? z_.n * kInt64 : 0; }
 
-/// With the transform (input and output of GELU, norm), the binary head, and the encoder's rows.
+/// With the transform (input and output of GELU, norm), the binary head, and the rows of the other sequence.
 std::int64_t HeadCost::next_token_saved() const {
   const std::int64_t transform = z_.m.lm_head_transform ? 3 * z_.hidden + norm_statistics(z_.m, z_.r) : 0;
   const std::int64_t pooled = z_.b * (2 * z_.m.hidden_size * z_.e + 2 * (z_.e + kFp32));

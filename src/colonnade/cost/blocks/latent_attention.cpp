@@ -93,6 +93,16 @@ void LatentAttentionCost::add_recomputed(AttentionKernel kernel, std::vector<Blo
   if (layer_.context.heads > 1) add_qkv_all_to_all(up);
 }
 
+/// With the norms of the latents.
+double LatentAttentionCost::parameters() const {
+  const double norm = z_.m.normalization == config::Normalization::kLayerNorm ? 2 : 1;
+  const double h = RealSizes::real(z_.m.hidden_size), n = RealSizes::real(z_.m.num_attention_heads);
+  const double d = RealSizes::real(z_.m.kv_channels), v = RealSizes::real(v_);
+  const double a = RealSizes::real(a_), c = RealSizes::real(c_);
+  return (a > 0 ? a * (h + n * d + norm) : h * n * d) + c * (h + n * (RealSizes::real(plain_) + v) + norm) +
+         h * RealSizes::real(p_) + n * v * h;
+}
+
 double LatentAttentionCost::up_projection_flops() const {
   const double h = RealSizes::real(z_.m.hidden_size), n = RealSizes::real(z_.m.num_attention_heads);
   const double d = RealSizes::real(z_.m.kv_channels), a = RealSizes::real(a_);

@@ -20,6 +20,7 @@ class LatentAttentionCost final : public AttentionCost {
   LatentAttentionCost(const Sizes& z, const LayerTraits& layer);
   [[nodiscard]] std::int64_t wgrad_saved() const override;
   void add_recomputed(AttentionKernel kernel, std::vector<BlockCompute>& parts) const override;
+  [[nodiscard]] double parameters() const override;
   [[nodiscard]] ForwardFlops flops() const override;
   [[nodiscard]] ForwardFlops recomputed_flops() const override;
 

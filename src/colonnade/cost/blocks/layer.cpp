@@ -34,7 +34,7 @@ std::vector<LayerTraits> layer_traits(const config::Run& run) {
   const bool one_window = m.window_size == 0 || m.window_attn_skip_freq.empty();
   std::vector<LayerTraits> all;
   const std::vector<layout::LayerKind> kinds = layout::layer_kinds(m);
-  for (std::int64_t i = 0; i < m.total_layers() + (m.mtp_num_layers > 0 ? 1 : 0); ++i) {
+  for (std::int64_t i = 0; i <= m.total_layers(); ++i) {
     LayerTraits& layer = all.emplace_back();
     layer.kind = kinds[std::min(static_cast<std::size_t>(i), kinds.size() - 1)];
     layer.in_encoder = i < m.encoder_num_layers;
@@ -121,6 +121,12 @@ void LayerCost::add_recomputed(AttentionKernel kernel, std::vector<BlockCompute>
                                          static_cast<int>(mixers_.size()), 0);
   }
   for (const auto& mixer : mixers_) mixer->add_recomputed(kernel, parts);
+}
+
+double LayerCost::parameters() const {
+  double sum = 0;
+  for (const auto& mixer : mixers_) sum += mixer->parameters();
+  return sum;
 }
 
 ForwardFlops LayerCost::flops() const {

@@ -20,7 +20,7 @@ class LayerCost final : public BlockCost {
   LayerCost(const Sequences& sequences, const LayerTraits& traits);
   [[nodiscard]] std::int64_t saved() const override { return saved_; }
   void backward(StageTracker& tracker) const override { backward(tracker, 0); }
-  /// `other`: bytes of further gradients alive throughout.
+  /// `other`: bytes of other gradients alive throughout.
   void backward(StageTracker& tracker, std::int64_t other) const;
   /// End of a recomputed forward pass of the layer: the output before its reduce-scatter, or the residual
   /// sum.
@@ -30,6 +30,8 @@ class LayerCost final : public BlockCost {
   [[nodiscard]] std::int64_t evaluation() const override;
   void add_compute(AttentionKernel kernel, std::vector<RepeatedCompute>& parts) const override;
   void add_recomputed(AttentionKernel kernel, std::vector<BlockCompute>& parts) const override;
+  /// Sum of MixerCost::parameters.
+  [[nodiscard]] double parameters() const;
   [[nodiscard]] ForwardFlops flops() const override;
   [[nodiscard]] ForwardFlops recomputed_flops() const override;
 

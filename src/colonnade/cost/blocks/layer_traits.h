@@ -20,7 +20,7 @@ struct LayerTraits {
   auto operator<=>(const LayerTraits&) const = default;
 };
 
-/// Traits of all layers; the last ones are those of the transformer layers of MTP.
+/// Traits of all layers, and at the end those of a layer past the last one, in a kMtpLayer.
 std::vector<LayerTraits> layer_traits(const config::Run& run);
 
 }  // namespace colonnade::cost

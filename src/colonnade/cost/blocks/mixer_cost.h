@@ -11,8 +11,8 @@
 
 namespace colonnade::cost {
 
-/// Memory in bytes, compute and FLOPs of one micro-batch on one rank. The parameters are those of
-/// layout/params. A test compares each quantity with the built model.
+/// Memory in bytes, compute and FLOPs of one micro-batch on one rank. layout/params has
+/// the parameters. A test compares each quantity with the built model.
 class MixerCost {
  public:
   virtual ~MixerCost() = default;
@@ -35,6 +35,8 @@ class MixerCost {
   [[nodiscard]] virtual BlockCompute compute(AttentionKernel kernel) const = 0;
   /// Appends the forward passes that selective recomputation repeats.
   virtual void add_recomputed(AttentionKernel kernel, std::vector<BlockCompute>& parts) const = 0;
+  /// Weights on all ranks, as Megatron's memory estimate counts them (theoretical_memory).
+  [[nodiscard]] virtual double parameters() const = 0;
   /// Forward FLOPs, and those that selective recomputation repeats.
   [[nodiscard]] virtual ForwardFlops flops() const = 0;
   [[nodiscard]] virtual ForwardFlops recomputed_flops() const = 0;

@@ -24,6 +24,11 @@ double mlp_column_flops(const config::Model& m) {
   return 2 * static_cast<double>(m.hidden_size) * (m.is_gated() ? 3 : 2);
 }
 
+double mlp_parameters(const config::Model& m) {
+  return 2 * static_cast<double>(m.hidden_size) * static_cast<double>(m.ffn_hidden_size) *
+         (m.is_gated() ? 1.5 : 1);
+}
+
 MlpCost::MlpCost(const Sizes& z) : MixerCost(z), ffn_(z.m.ffn_hidden_size / z.tp) {}
 
 std::int64_t MlpCost::saved() const {
@@ -59,6 +64,8 @@ BlockCompute MlpCost::compute(AttentionKernel /*kernel*/) const {
 void MlpCost::add_recomputed(AttentionKernel kernel, std::vector<BlockCompute>& parts) const {
   if (z_.recomputes("mlp")) parts.push_back(compute(kernel));
 }
+
+double MlpCost::parameters() const { return mlp_parameters(z_.m); }
 
 ForwardFlops MlpCost::flops() const {
   const auto tokens = static_cast<double>(z_.seq_length);

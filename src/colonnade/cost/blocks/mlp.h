@@ -21,6 +21,7 @@ class MlpCost final : public MixerCost {
   [[nodiscard]] std::int64_t evaluation() const override;
   [[nodiscard]] BlockCompute compute(AttentionKernel kernel) const override;
   void add_recomputed(AttentionKernel kernel, std::vector<BlockCompute>& parts) const override;
+  [[nodiscard]] double parameters() const override;
   [[nodiscard]] ForwardFlops flops() const override;
   [[nodiscard]] ForwardFlops recomputed_flops() const override;
 
@@ -34,6 +35,8 @@ std::int64_t mlp_bytes(const Sizes& z, std::int64_t ffn);
 void mlp_backward(LayerTracker& tracker, const Sizes& z, std::int64_t ffn);
 /// Compute of fc1, activation and fc2 with these names.
 void add_mlp(BlockCompute& compute, const RealSizes& z, const char* fc1, const char* fc2, std::int64_t ffn);
+/// Weights of fc1 and fc2 on all ranks.
+double mlp_parameters(const config::Model& m);
 /// Forward FLOPs of a token per column of fc2's input.
 double mlp_column_flops(const config::Model& m);
 

@@ -258,7 +258,9 @@ void MoeCost::add_recomputed(AttentionKernel kernel, std::vector<BlockCompute>& 
   if (z_.recomputes("shared_experts")) add_shared(parts.emplace_back());
 }
 
-// FLOPs: the router is not counted.
+// Parameters: Megatron's estimate counts a dense MLP. FLOPs: the router is not counted.
+
+double MoeCost::parameters() const { return mlp_parameters(z_.m); }
 
 double MoeCost::shared_flops() const {
   return mlp_column_flops(z_.m) * static_cast<double>(moe_.shared_expert_intermediate_size);
