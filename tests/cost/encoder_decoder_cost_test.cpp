@@ -85,7 +85,7 @@ TEST(EncoderDecoderCost, CrossAttentionByHand) {
   config::Run capped = t5();
   capped.model.attn_logit_softcapping = 30;
   const Sequences sequences(capped);
-  const CrossAttentionCost cross(sequences.tokens(), *sequences.encoder());
+  const CrossAttentionCost cross(sequences.tokens(), sequences.all().front());
   EXPECT_EQ(cross.core(AttentionKernel::kUnfused).forward_bytes, 11 * decoder * kEncoder * 16 * 2);
 }
 
@@ -93,7 +93,7 @@ TEST(EncoderDecoderCost, RelativePositionsMaterializeScoresAndBiases) {
   const config::Run run = t5(test::layout(1, 1, 1), /*relative=*/true);
   const Sequences sequences(run);
   for (const bool encoder : {true, false}) {
-    const AttentionCost attention(encoder ? *sequences.encoder() : sequences.tokens(),
+    const AttentionCost attention(encoder ? sequences.all().front() : sequences.tokens(),
                                   layer_traits(run)[encoder ? 0 : 4]);
     const BlockCompute work = attention.core(AttentionKernel::kUnfused);
     const auto s = static_cast<double>(encoder ? kEncoder : kDecoder);

@@ -11,21 +11,13 @@ namespace colonnade::cost {
 
 /// With M micro-batches, n = s*b tokens, element size e, d data-parallel ranks, P local parameters.
 struct StageTraffic {
-  /// Each layer and micro-batch moves n h e bytes in 4 all-reduces; with sequence parallelism in 4
-  /// all-gathers, 4 reduce-scatters and 2 all-gathers for weight gradients; half of it if experts without
-  /// shared experts replace the MLP. Embedding and head add theirs; recomputed layers repeat their 2 forward
-  /// collectives.
+  /// Matmuls and collectives of the blocks (blocks/compute.h) over tensor ranks, with those that
+  /// recomputation repeats.
   double tensor = 0;
   /// n h e (divided by tp with sequence parallelism) per stage boundary, micro-batch and direction.
   double pipeline = 0;
-  /// Each layer and micro-batch exchanges heads and sequence shards by all-to-all and back, or passes keys
-  /// and values around a ring (k - 1 hops, again in backward, with k hops of their fp32 gradients), or
-  /// all-gathers them (twice) and reduce-scatters their gradients.
-  double context = 0;
-  /// Each MoE layer and micro-batch dispatches rows to experts and combines them, forward and backward, or
-  /// all-gathers tokens and reduce-scatters outputs, after the exchange of routing counts or indices
-  /// (see moe_cost()). Rows are spread evenly.
-  double experts = 0;
+  /// The same over context ranks, and over expert and expert tensor ranks.
+  double context = 0, experts = 0;
   /// Gradients, in the dtype of their wire, all-reduced over data-parallel replicas; with the
   /// distributed optimizer reduce-scattered, and parameters all-gathered. Sharded gradients are
   /// reduce-scattered once per micro-batch, and sharded parameters all-gathered twice.

@@ -7,19 +7,22 @@
 
 namespace colonnade::cost {
 
-/// With t tensor ranks, q, kv local query and key channels, S tokens of the full sequence:
-///   saved     n e (q + 2 kv) (before q/k norms another (q + kv) with their statistics)
-///             + n e q 2 (attention output, in the kernel's layout and as [s, b, h]; once where the two
-///             layouts agree: on CUDA with b = 1, on the CPU with one head; as one copy if value heads are
-///             narrower than query heads and the device is not CUDA)
-///             + n 4 heads/t (log-sum-exp) + s^2 e (sliding-window mask; reset attention masks b s^2)
-///   attention dropout  the scores twice, 2 e b s^2 heads/t, and neither log-sum-exp nor mask
-///   soft cap  the scores once more than the path without dropout, which then saves them once; so do sinks on
-///             CUDA, with one more column
-///             recomputed core_attn saves nothing between q, k, v and the attention output as [s, b, h]
+/// With q and kv local query and key channels, s tokens of the full sequence:
+///   saved     n e (q + 2 kv), with q/k norms n e (q + kv) and their statistics more
+///             + n e q 2 (attention output, in the kernel's layout and as [s, b, h]; once where the layouts
+///             agree: on CUDA with b = 1, on the CPU with one head, or if value heads are narrower than query
+///             heads there)
+///             + n 4 heads (log-sum-exp) + s^2 e (sliding-window mask; reset attention masks b s^2)
+///             With dropout the scores twice, 2 n s heads e, and neither log-sum-exp nor mask; with a soft
+///             cap the scores once more than the path without dropout, which then saves them once; so do
+///             sinks on CUDA, with one more column. Recomputed core_attn saves nothing between q, k, v and
+///             the attention output as [s, b, h]
 ///   delayed   2 n h e + n e (2 q + 2 kv)
 ///   compute   qkv [n, h] x [h, q + 2 kv], rotary embedding, q/k norms, core attention, proj [n, q] x [q, h]
 ///   FLOPs     tokens 2 (h (q + 2 kv) + q h), and 2 q per token and unmasked key
+/// Context ranks exchange heads and sequence shards by all-to-all and back, or pass keys and values around a
+/// ring (k - 1 hops, again in backward, with k hops of their fp32 gradients), or all-gather them (twice) and
+/// reduce-scatter their gradients.
 class AttentionCost : public MixerCost {
  public:
   AttentionCost(const Sizes& z, const LayerTraits& layer);

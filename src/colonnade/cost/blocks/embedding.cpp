@@ -20,8 +20,8 @@ std::int64_t saved_ids(const Sizes& z) {
 }  // namespace
 
 std::int64_t EmbeddingCost::batch() const {
-  const Sizes* encoder = sequences_.encoder();
-  const std::int64_t encoded = encoder != nullptr ? encoder->n * (kInt64 + 1) : 0;  // tokens, padding mask
+  const Sizes& first = sequences_.all().front();
+  const std::int64_t encoded = sequences_.several() ? first.n * (kInt64 + 1) : 0;  // tokens, padding mask
   const std::int64_t types = z_.m.num_tokentypes > 0 ? z_.n * kInt64 : 0;
   return encoded + types + (z_.m.bidirectional ? z_.n : 0) + z_.n * kInt64 +
          (has_position_ids(z_.run) ? z_.n * kInt64 : 0) +
@@ -29,13 +29,15 @@ std::int64_t EmbeddingCost::batch() const {
 }
 
 std::int64_t EmbeddingCost::saved() const {
-  return saved_ids(z_) + (sequences_.encoder() != nullptr ? saved_ids(*sequences_.encoder()) : 0);
+  std::int64_t bytes = 0;
+  for (const Sizes& z : sequences_.all()) bytes += saved_ids(z);
+  return bytes;
 }
 
 void EmbeddingCost::backward(StageTracker& tracker) const { tracker.transient(sequences_.hidden()); }
 
 std::int64_t EmbeddingCost::evaluation() const {
-  return sequences_.encoder() != nullptr ? sequences_.hidden() : z_.full_hidden();
+  return sequences_.several() ? sequences_.hidden() : z_.full_hidden();
 }
 
 BlockCompute embedding_compute(const Sizes& sizes) {
@@ -49,8 +51,7 @@ BlockCompute embedding_compute(const Sizes& sizes) {
 }
 
 void EmbeddingCost::add_compute(AttentionKernel /*kernel*/, std::vector<RepeatedCompute>& parts) const {
-  if (sequences_.encoder() != nullptr) parts.push_back({embedding_compute(*sequences_.encoder())});
-  parts.push_back({embedding_compute(z_)});
+  for (const Sizes& z : sequences_.all()) parts.push_back({embedding_compute(z)});
 }
 
 }  // namespace colonnade::cost

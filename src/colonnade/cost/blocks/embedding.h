@@ -1,4 +1,4 @@
-// Cost of the embedding, with an encoder of both sequences.
+// Cost of the embedding of all sequences.
 #pragma once
 
 #include "colonnade/cost/blocks/block_cost.h"

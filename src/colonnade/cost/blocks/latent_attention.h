@@ -11,8 +11,7 @@ namespace colonnade::cost {
 ///             r e w, with q/k norms r e 2 w and statistics; recomputed mla_up_proj saves no queries, keys
 ///             and values but the rotary channels of all keys
 ///   compute   down-projections r a h and r (c + p) h, replicated, latent norms, up-projections of the
-///   gathered
-///             latents to q and to heads (d - p + v), core attention, proj
+///             gathered latents to q and to heads (d - p + v), core attention, proj
 ///   FLOPs     tokens 2 (a (h + n d) + c (h + n (d - p + v)) + h p + n v h), with h n d for a (h + n d) where
 ///             a is 0; n (d + v) per token and unmasked key; norms tokens 2 (a + c)
 class LatentAttentionCost final : public AttentionCost {

@@ -21,7 +21,7 @@ std::vector<std::unique_ptr<MixerCost>> make_mixers(const Sequences& s, const Si
   if (kind.mixer == layout::Mixer::kAttention) mixers.push_back(std::make_unique<AttentionCost>(z, traits));
   if (kind.mixer == layout::Mixer::kLatentAttention)
     mixers.push_back(std::make_unique<LatentAttentionCost>(z, traits));
-  if (kind.cross_attention) mixers.push_back(std::make_unique<CrossAttentionCost>(z, *s.encoder()));
+  if (kind.cross_attention) mixers.push_back(std::make_unique<CrossAttentionCost>(z, s.all().front()));
   if (kind.channel_mixer == layout::ChannelMixer::kMlp) mixers.push_back(std::make_unique<MlpCost>(z));
   if (kind.channel_mixer == layout::ChannelMixer::kMoe) mixers.push_back(std::make_unique<MoeCost>(z));
   return mixers;
@@ -37,8 +37,8 @@ std::vector<LayerTraits> layer_traits(const config::Run& run) {
   for (std::int64_t i = 0; i <= m.total_layers(); ++i) {
     LayerTraits& layer = all.emplace_back();
     layer.kind = kinds[std::min(static_cast<std::size_t>(i), kinds.size() - 1)];
-    layer.in_encoder = i < m.encoder_num_layers;
-    layer.ends_encoder = i + 1 == m.encoder_num_layers;
+    layer.sequence = Sequences::of_layer(m, i);
+    layer.ends_sequence = Sequences::of_layer(m, i + 1) != layer.sequence;
     layer.bidirectional = layout::is_bidirectional(m, i);
     layer.window = one_window ? m.window_size : layout::attention_window(m, i);
     if (run.parallel.context_parallel_size > 1) layer.context = layout::context_layer(run.parallel, i);
@@ -48,11 +48,11 @@ std::vector<LayerTraits> layer_traits(const config::Run& run) {
 
 LayerCost::LayerCost(const Sequences& sequences, const LayerTraits& traits)
     : BlockCost(sequences),
-      layer_(traits.in_encoder ? *sequences.encoder() : sequences.tokens()),
-      ends_encoder_(traits.ends_encoder),
+      layer_(sequences.all()[traits.sequence]),
+      ends_sequence_(traits.ends_sequence),
       mixers_(make_mixers(sequences, layer_, traits)) {
   const std::int64_t norm = layer_.hidden + norm_statistics(layer_.m, layer_.r);
-  saved_ = other_sequence_bytes() + (ends_encoder_ ? norm : 0);
+  saved_ = other_sequence_bytes() + (ends_sequence_ ? norm : 0);
   for (const auto& mixer : mixers_) {
     saved_ += norm_saved(layer_) + mixer->saved() + (layer_.m.sandwich_norm ? norm : 0);
     wgrad_saved_ += mixer->wgrad_saved();
@@ -65,7 +65,7 @@ LayerCost::LayerCost(const Sequences& sequences, const LayerTraits& traits)
 /// have freed their activations, except those saved for delayed weight gradients.
 LayerCost::Workspace LayerCost::workspace(bool delay_wgrad) const {
   LayerTracker tracker(layer_, delay_wgrad);
-  if (ends_encoder_) {
+  if (ends_sequence_) {
     tracker.transient(layer_.hidden);
     tracker.release(layer_.hidden);
   }
@@ -106,11 +106,11 @@ void LayerCost::add_compute(AttentionKernel kernel, std::vector<RepeatedCompute>
     if (z.m.sandwich_norm) add_plain_norm(part.compute, z.hidden);
   }
   BlockCompute end;
-  if (sequences_.encoder() != nullptr) {  // both sequences are concatenated
+  if (sequences_.several()) {  // they are concatenated
     const double bytes = RealSizes::real(sequences_.hidden());
     end.add_elementwise(2 * bytes, 2 * bytes, 1, 1);
   }
-  if (ends_encoder_) add_plain_norm(end, z.hidden);
+  if (ends_sequence_) add_plain_norm(end, z.hidden);
   if (end.forward_kernels > 0) parts.push_back({end, 1, true});
 }
 

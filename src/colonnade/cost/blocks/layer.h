@@ -12,9 +12,13 @@
 namespace colonnade::cost {
 
 /// Each sublayer saves 2 r h e (input and output of its norm) + statistics, 4 r (LayerNorm 8 r), with a
-/// sandwich norm r h e + statistics more; recomputed layernorm saves no output of the first. The last encoder
-/// layer ends with a norm. With an encoder, each layer copies the rows of the other sequence. A sublayer's
-/// norm is fused with the residual sum.
+/// sandwich norm r h e + statistics more; recomputed layernorm saves no output of the first. A sublayer's
+/// norm is fused with the residual sum. The last layer of an encoder ends with a norm; with several
+/// sequences, a layer copies the rows of the others.
+///
+/// Traffic over tensor ranks: attention, cross-attention, MLP and shared experts each move n h e bytes in 2
+/// all-reduces; with sequence parallelism in 2 all-gathers, 2 reduce-scatters and an all-gather for weight
+/// gradients. A recomputed layer repeats the forward collectives.
 class LayerCost final : public BlockCost {
  public:
   LayerCost(const Sequences& sequences, const LayerTraits& traits);
@@ -46,7 +50,7 @@ class LayerCost final : public BlockCost {
   [[nodiscard]] std::int64_t other_sequence_bytes() const { return sequences_.hidden() - layer_.hidden; }
 
   const Sizes& layer_;  ///< sizes of the layer's sequence
-  bool ends_encoder_;
+  bool ends_sequence_;
   std::vector<std::unique_ptr<MixerCost>> mixers_;  ///< by sublayer
   std::int64_t saved_ = 0, wgrad_saved_ = 0;
   Workspace workspace_, delayed_workspace_;  ///< without and with delayed weight gradients

@@ -12,10 +12,10 @@ namespace colonnade::cost {
 /// Layers with equal traits have equal costs.
 struct LayerTraits {
   layout::LayerKind kind;
-  bool in_encoder = false;               ///< processes the encoder's sequence
-  bool ends_encoder = false;             ///< ends with a norm
-  bool bidirectional = false;            ///< layout::is_bidirectional
-  std::int64_t window = 0;               ///< layout::attention_window
+  std::size_t sequence = 0;    ///< number of the sequence that it processes (Sequences)
+  bool ends_sequence = false;  ///< last layer of a sequence that later layers read; ends with a norm
+  bool bidirectional = false;  ///< layout::is_bidirectional
+  std::int64_t window = 0;     ///< layout::attention_window
   layout::LayerContextParallel context;  ///< context-parallel groups; trivial without context parallelism
   auto operator<=>(const LayerTraits&) const = default;
 };

@@ -12,14 +12,15 @@ namespace colonnade::cost {
 /// load of the most loaded rank relative to the mean, 1 unless --expert-imbalance is given; the other ranks
 /// wait for it.
 ///   saved     R e (2 h + f (c + 1)/etp), shared experts as an MLP of n tokens, router scores and top-k
-///             indices r (4 E + 8 k), and the permutation indices: 16 R + 12 r k etp, over several ranks 16 R
-///             more for all-to-all, or 16 R + 12 r k ep etp for all-gather, and 8 per expert for token
+///             indices r (4 E + 8 k), and the permutation indices: 16 R + 12 r k etp, over several ranks
+///             16 R more for all-to-all, or 16 R + 12 r k ep etp for all-gather, and 8 per expert for token
 ///             counts; with jitter and shared experts r h e. Recomputed moe and shared_experts save nothing;
 ///             moe_act saves no activation output
-///   delayed   4 r E (gradients of the router's logits) + 4 r h (its input, fp32) + R e (2 h + f (c +
-///   1)/etp),
-///             and for shared experts the terms of an MLP
+///   delayed   4 r E (gradients of the router's logits) + 4 r h (its input, fp32)
+///             + R e (2 h + f (c + 1)/etp), and for shared experts the terms of an MLP
 ///   FLOPs     tokens 2 h (c + 1) (k f + shared columns)
+/// Dispatch and combine send rows by all-to-all forward and backward, after their counts; or all-gather
+/// tokens after their top-k indices and weights, and reduce-scatter outputs.
 class MoeCost final : public MixerCost {
  public:
   explicit MoeCost(const Sizes& z);

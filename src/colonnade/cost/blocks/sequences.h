@@ -1,8 +1,8 @@
-// Sequences of a micro-batch: one for decoder-only models, two for encoder-decoder models, whose blocks pass
-// both on together. Block costs are written for one sequence; here each block finds its own.
+// Sequences of a micro-batch: one for decoder-only models; for encoder-decoder models those of encoder and
+// decoder, which blocks pass on together. Block costs are written for one sequence; each block finds its own.
 #pragma once
 
-#include <optional>
+#include <vector>
 
 #include "colonnade/cost/blocks/sizes.h"
 
@@ -11,26 +11,32 @@ namespace colonnade::cost {
 class Sequences {
  public:
   /// `run` must outlive it.
-  explicit Sequences(const config::Run& run) : tokens_(run, tokens_length(run)) {
-    if (run.model.has_encoder()) encoder_.emplace(run, run.training.seq_length);
+  explicit Sequences(const config::Run& run) {
+    const config::Training& t = run.training;
+    all_.reserve(2);
+    all_.emplace_back(run, t.seq_length);
+    if (run.model.has_encoder()) all_.emplace_back(run, t.decoder_seq_length);
+    for (const Sizes& z : all_) hidden_ += z.hidden;
   }
   Sequences(const Sequences&) = delete;
   Sequences& operator=(const Sequences&) = delete;
 
-  /// Sizes of the sequence that embedding and head process; with an encoder, the decoder's.
-  [[nodiscard]] const Sizes& tokens() const { return tokens_; }
-  /// Sizes of the encoder's sequence; null without an encoder.
-  [[nodiscard]] const Sizes* encoder() const { return encoder_ ? &*encoder_ : nullptr; }
+  /// Number of the sequence that `layer` (global number) processes.
+  static std::size_t of_layer(const config::Model& model, std::int64_t layer) {
+    return model.has_encoder() && layer >= model.encoder_num_layers ? 1 : 0;
+  }
 
-  /// Bytes of the hidden states that blocks pass on, of both sequences.
-  [[nodiscard]] std::int64_t hidden() const { return tokens_.hidden + (encoder_ ? encoder_->hidden : 0); }
+  /// By number.
+  [[nodiscard]] const std::vector<Sizes>& all() const { return all_; }
+  /// Sizes of the sequence that the head processes, the last one.
+  [[nodiscard]] const Sizes& tokens() const { return all_.back(); }
+  [[nodiscard]] bool several() const { return all_.size() > 1; }
+  /// Bytes of the hidden states that blocks pass on, of all sequences.
+  [[nodiscard]] std::int64_t hidden() const { return hidden_; }
 
  private:
-  static std::int64_t tokens_length(const config::Run& run) {
-    return run.model.has_encoder() ? run.training.decoder_seq_length : run.training.seq_length;
-  }
-  Sizes tokens_;
-  std::optional<Sizes> encoder_;
+  std::vector<Sizes> all_;
+  std::int64_t hidden_ = 0;
 };
 
 }  // namespace colonnade::cost
