@@ -236,7 +236,7 @@ void AttentionCost::add_scores(BlockCompute& compute, AttentionKernel kernel) co
   if (layer_.bidirectional || (!blocks && (unfused || (!fused && masked)))) compute.attention.flops *= 2;
   add_relative_bias(compute);
   if (!unfused) return;
-  const double accesses = 11 * z.n * z.seq_length * z.heads * (blocks ? kFp32 / 2 : z.e);
+  const double accesses = 11 * z.n * z.seq_length * z.heads * (blocks ? kFp32 / 2.0 : z.e);
   compute.add_elementwise(accesses, accesses, 6, 6);
 }
 

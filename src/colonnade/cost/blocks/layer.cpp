@@ -2,7 +2,6 @@
 #include "colonnade/cost/blocks/layer.h"
 
 #include <algorithm>
-#include <ranges>
 
 #include "colonnade/cost/blocks/attention.h"
 #include "colonnade/cost/blocks/cross_attention.h"
@@ -69,7 +68,7 @@ LayerCost::Workspace LayerCost::workspace(bool delay_wgrad) const {
     tracker.transient(layer_.hidden);
     tracker.release(layer_.hidden);
   }
-  for (const auto& mixer : std::views::reverse(mixers_)) mixer->backward(tracker);
+  for (auto mixer = mixers_.rbegin(); mixer != mixers_.rend(); ++mixer) (*mixer)->backward(tracker);
   return {sequences_.hidden() + tracker.peak(), sequences_.hidden() + tracker.after_own_group()};
 }
 

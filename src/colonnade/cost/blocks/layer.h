@@ -13,10 +13,9 @@ namespace colonnade::cost {
 
 /// Each sublayer saves 2 r h e (input and output of its norm) + statistics, 4 r (LayerNorm 8 r), with a
 /// sandwich norm r h e + statistics more; recomputed layernorm saves no output of the first. A sublayer's
-/// norm is fused with the residual sum. The last layer of an encoder ends with a norm; with several
-/// sequences, a layer copies the rows of the others.
+/// norm is fused with the residual sum. With several sequences a layer copies the rows of the others.
 ///
-/// Traffic over tensor ranks: attention, cross-attention, MLP and shared experts each move n h e bytes in 2
+/// Traffic over tensor ranks: the column-parallel and row-parallel linears of a mixer move n h e bytes in 2
 /// all-reduces; with sequence parallelism in 2 all-gathers, 2 reduce-scatters and an all-gather for weight
 /// gradients. A recomputed layer repeats the forward collectives.
 class LayerCost final : public BlockCost {
