@@ -55,13 +55,16 @@ TransformerLayer::TransformerLayer(const layout::LayerParams& params, const conf
       residual_after_norm_(model.apply_residual_connection_post_layernorm),
       final_norm_(make_norm(params.final_norm, model, context)) {
   const MixerMaker make{model, context, rotary, layer, mask_spec};
-  for (const layout::SublayerParams& p : params.sublayers)
-    sublayers_.push_back(
-        {.norm = {p.norm, model, context},
-         .mixer = std::visit(make, p.mixer),
-         .post_norm = make_norm(p.post_norm, model, context),
-         .residual = {layout::output_weight(p.mixer).name, model.hidden_dropout, context},
-         .recompute_mixer = context.recompute.recomputes(layout::recompute_module(p.mixer))});
+  for (const layout::SublayerParams& p : params.sublayers) {
+    const std::string& dropout_name = layout::output_weight(p.mixers.back()).name;
+    sublayers_.push_back({.norm = {p.norm, model, context},
+                          .mixers = {},
+                          .post_norm = make_norm(p.post_norm, model, context),
+                          .residual = {dropout_name, model.hidden_dropout, context}});
+    for (const layout::MixerParams& mixer : p.mixers)
+      sublayers_.back().mixers.push_back(
+          {std::visit(make, mixer), context.recompute.recomputes(layout::recompute_module(mixer))});
+  }
 }
 
 at::Tensor TransformerLayer::forward(const at::Tensor& x, const at::Tensor& encoded,
@@ -72,7 +75,7 @@ at::Tensor TransformerLayer::forward(const at::Tensor& x, const at::Tensor& enco
   for (std::size_t i = 0;; ++i) {
     const Sublayer& sublayer = sublayers_[i];
     const at::Tensor y = mix(sublayer, in, encoded, pass);
-    tensor::Parameter* bias = sublayer.mixer->output_bias();
+    tensor::Parameter* bias = sublayer.mixers.back().mixer->output_bias();
     const at::Tensor residual = residual_after_norm_ ? in.normed : in.sum;
     in = {};  // releases the norm's output before the next one
     if (i + 1 < sublayers_.size()) {
@@ -86,12 +89,18 @@ at::Tensor TransformerLayer::forward(const at::Tensor& x, const at::Tensor& enco
 
 at::Tensor TransformerLayer::mix(const Sublayer& sublayer, const ops::AddNormOutput& in,
                                  const at::Tensor& encoded, const tensor::Pass& pass) const {
-  const auto run = [&mixer = *sublayer.mixer](const Tensors& x, const tensor::Pass& now) {
-    return mixer.forward({.normed = x[0], .encoded = {}}, now);
-  };
-  at::Tensor y = sublayer.recompute_mixer
-                     ? recompute({in.normed}, pass, run)
-                     : sublayer.mixer->forward({.normed = in.normed, .encoded = encoded}, pass);
+  at::Tensor y;
+  tensor::Parameter* bias = nullptr;  // of the mixers so far, added with the next one
+  for (const auto& [mixer, recomputed] : sublayer.mixers) {
+    const auto run = [&mixer = *mixer](const Tensors& x, const tensor::Pass& now) {
+      return mixer.forward({.normed = x[0], .encoded = {}}, now);
+    };
+    at::Tensor out = recomputed ? recompute({in.normed}, pass, run)
+                                : mixer->forward({.normed = in.normed, .encoded = encoded}, pass);
+    if (y.defined()) out = bias == nullptr ? y + out : ops::bias_dropout_add(y, bias, out, 0, {});
+    y = std::move(out);
+    bias = mixer->output_bias();
+  }
   if (recompute_norms_)
     discard_and_recompute({in.normed}, y, [&norm = sublayer.norm, sum = in.sum.detach()] {
       return Tensors{norm.forward(sum)};
@@ -100,14 +109,15 @@ at::Tensor TransformerLayer::mix(const Sublayer& sublayer, const ops::AddNormOut
 }
 
 void TransformerLayer::finish_step() {
-  for (const Sublayer& sublayer : sublayers_) sublayer.mixer->finish_step();
+  for (const Sublayer& sublayer : sublayers_)
+    for (const SublayerMixer& m : sublayer.mixers) m.mixer->finish_step();
 }
 
 std::vector<tensor::Parameter*> TransformerLayer::parameters() {
   std::vector<tensor::Parameter*> all;
   for (const Sublayer& sublayer : sublayers_) {
     collect(all, {sublayer.norm.weight.get(), sublayer.norm.bias.get()});
-    sublayer.mixer->add_parameters(all);
+    for (const SublayerMixer& m : sublayer.mixers) m.mixer->add_parameters(all);
     add_norm(all, sublayer.post_norm);
   }
   add_norm(all, final_norm_);

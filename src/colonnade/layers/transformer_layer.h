@@ -12,8 +12,8 @@
 
 namespace colonnade::layers {
 
-/// Pre-LN layer, a sequence of sublayers x = x + drop(post_norm(mixer(norm(x)))): attention, cross-attention
-/// in decoder layers, and an MLP or MoE (layout::LayerKind). With --apply-residual-connection-post-layernorm
+/// Pre-LN layer, a sequence of sublayers x = x + drop(post_norm(sum of mixer(norm(x)) over the sublayer's
+/// mixers)), with the mixers of layout::LayerParams. With --apply-residual-connection-post-layernorm
 /// the residual is norm(x) instead of x. This equals BERT's post-LN layers when the first norm is that of the
 /// embeddings. Only sandwich norms have a post_norm; the last encoder layer ends with a norm.
 class TransformerLayer final : public tensor::Block {
@@ -28,14 +28,17 @@ class TransformerLayer final : public tensor::Block {
   void finish_step() override;
 
  private:
+  struct SublayerMixer {
+    std::unique_ptr<Mixer> mixer;
+    bool recompute;  ///< in the backward pass
+  };
   struct Sublayer {
     Norm norm;
-    std::unique_ptr<Mixer> mixer;
+    std::vector<SublayerMixer> mixers;
     std::optional<Norm> post_norm;
     Residual residual;
-    bool recompute_mixer;  ///< recomputed in the backward pass
   };
-  /// post_norm(mixer(in.normed)), where in.normed = norm(in.sum).
+  /// post_norm(sum of mixer(in.normed)), where in.normed = norm(in.sum), without the last mixer's bias.
   [[nodiscard]] at::Tensor mix(const Sublayer& sublayer, const ops::AddNormOutput& in,
                                const at::Tensor& encoded, const tensor::Pass& pass) const;
 

@@ -170,7 +170,7 @@ std::int64_t AttentionCost::extra_qkv_copies() const {
 }
 
 void AttentionCost::backward(LayerTracker& tracker) const {
-  tracker.enter_sublayer();
+  tracker.enter_mixer();
   tracker.row_parallel(z_.n * z_.e * z_.out, weight_gradient_bytes(z_, z_.m.hidden_size * z_.out));
   tracker.release_output_gradient(true);
   tracker.allocate((recomputes_core() ? core_saved() : 0) + recomputed_qkv());
@@ -185,7 +185,7 @@ void AttentionCost::projections_backward(LayerTracker& tracker, std::int64_t cop
   if (layer_.context.heads > 1) tracker.transient(3 * z_.n * z_.e * exchanged_qkv_channels() + copies);
   tracker.transient(qkv_bytes());
   tracker.column_parallel(qkv_bytes(), largest_weight_gradient());
-  tracker.leave_sublayer(true);
+  tracker.leave_mixer(true);
 }
 
 std::int64_t AttentionCost::wgrad_saved() const {

@@ -47,7 +47,7 @@ class AttentionCost : public MixerCost {
   [[nodiscard]] virtual std::int64_t projections_saved() const;
   /// Queries, keys and values that selective recomputation covers.
   [[nodiscard]] virtual std::int64_t recomputed_qkv() const { return 0; }
-  /// From the gradients of queries, keys and values to the end of the sublayer. `copies`: of recomputed
+  /// From the gradients of queries, keys and values to the end of the mixer. `copies`: of recomputed
   /// queries, keys and values.
   virtual void projections_backward(LayerTracker& tracker, std::int64_t copies) const;
   /// Elements of the largest local weight.

@@ -49,13 +49,17 @@ LayerCost::LayerCost(const Sequences& sequences, const LayerTraits& traits)
     : BlockCost(sequences),
       layer_(sequences.all()[traits.sequence]),
       ends_sequence_(traits.ends_sequence),
-      mixers_(make_mixers(sequences, layer_, traits)) {
+      mixers_(make_mixers(sequences, layer_, traits)),
+      num_mixers_(static_cast<std::int64_t>(mixers_.size())),
+      num_sublayers_(num_mixers_) {
   const std::int64_t norm = layer_.hidden + norm_statistics(layer_.m, layer_.r);
   saved_ = other_sequence_bytes() + (ends_sequence_ ? norm : 0);
+  saved_ += num_sublayers_ * (norm_saved(layer_) + (layer_.m.sandwich_norm ? norm : 0));
   for (const auto& mixer : mixers_) {
-    saved_ += norm_saved(layer_) + mixer->saved() + (layer_.m.sandwich_norm ? norm : 0);
+    saved_ += mixer->saved();
     wgrad_saved_ += mixer->wgrad_saved();
   }
+  if (!layer_.sequence_parallel) wgrad_saved_ -= (num_mixers_ - num_sublayers_) * 2 * layer_.hidden;
   workspace_ = workspace(/*delay_wgrad=*/false);
   delayed_workspace_ = workspace(/*delay_wgrad=*/true);
 }
@@ -68,7 +72,11 @@ LayerCost::Workspace LayerCost::workspace(bool delay_wgrad) const {
     tracker.transient(layer_.hidden);
     tracker.release(layer_.hidden);
   }
-  for (auto mixer = mixers_.rbegin(); mixer != mixers_.rend(); ++mixer) (*mixer)->backward(tracker);
+  const std::int64_t in_sublayer = num_mixers_ / num_sublayers_;
+  for (std::int64_t i = num_mixers_ - 1; i >= 0; --i) {
+    if ((i + 1) % in_sublayer == 0) tracker.start_sublayer(in_sublayer);
+    mixers_[static_cast<std::size_t>(i)]->backward(tracker);
+  }
   return {sequences_.hidden() + tracker.peak(), sequences_.hidden() + tracker.after_own_group()};
 }
 
@@ -80,7 +88,8 @@ void LayerCost::backward(StageTracker& tracker, std::int64_t other) const {
 }
 
 std::int64_t LayerCost::output_workspace() const {
-  return std::max(mixers_.back()->output_workspace(), layer_.hidden + sequences_.hidden());
+  const std::int64_t summed = num_mixers_ > num_sublayers_ ? layer_.hidden : 0;
+  return std::max(mixers_.back()->output_workspace() + summed, layer_.hidden + sequences_.hidden());
 }
 
 std::int64_t LayerCost::largest_weight_gradient() const {
@@ -99,10 +108,16 @@ std::int64_t LayerCost::evaluation() const {
 
 void LayerCost::add_compute(AttentionKernel kernel, std::vector<RepeatedCompute>& parts) const {
   const RealSizes z(layer_);
-  for (const auto& mixer : mixers_) {
-    RepeatedCompute& part = parts.emplace_back(RepeatedCompute{mixer->compute(kernel), 1, true});
-    add_norm(part.compute, z);
-    if (z.m.sandwich_norm) add_plain_norm(part.compute, z.hidden);
+  const std::int64_t in_sublayer = num_mixers_ / num_sublayers_;
+  for (std::int64_t i = 0; i < num_mixers_; ++i) {
+    BlockCompute compute = mixers_[static_cast<std::size_t>(i)]->compute(kernel);
+    if (i % in_sublayer == 0) {
+      add_norm(compute, z);
+      if (z.m.sandwich_norm) add_plain_norm(compute, z.hidden);
+    } else {
+      compute.add_elementwise(3 * z.hidden, 3 * z.hidden, 1, 1);  // sums of outputs and input gradients
+    }
+    parts.push_back({std::move(compute), 1, true});
   }
   BlockCompute end;
   if (sequences_.several()) {  // they are concatenated
@@ -115,9 +130,9 @@ void LayerCost::add_compute(AttentionKernel kernel, std::vector<RepeatedCompute>
 
 void LayerCost::add_recomputed(AttentionKernel kernel, std::vector<BlockCompute>& parts) const {
   if (layer_.recomputes("layernorm")) {
-    const double norms = static_cast<double>(mixers_.size());
+    const double norms = RealSizes::real(num_sublayers_);
     parts.emplace_back().add_elementwise(norms * 2 * RealSizes(layer_).hidden, 0,
-                                         static_cast<int>(mixers_.size()), 0);
+                                         static_cast<int>(num_sublayers_), 0);
   }
   for (const auto& mixer : mixers_) mixer->add_recomputed(kernel, parts);
 }

@@ -1,4 +1,4 @@
-// Cost of a transformer layer: a sequence of sublayers, each a norm, a mixer, with sandwich norms another
+// Cost of a transformer layer: a sequence of sublayers, each a norm, its mixers, with sandwich norms another
 // norm, and a residual connection, as in layers/transformer_layer.h.
 #pragma once
 
@@ -13,7 +13,9 @@ namespace colonnade::cost {
 
 /// Each sublayer saves 2 r h e (input and output of its norm) + statistics, 4 r (LayerNorm 8 r), with a
 /// sandwich norm r h e + statistics more; recomputed layernorm saves no output of the first. A sublayer's
-/// norm is fused with the residual sum. With several sequences a layer copies the rows of the others.
+/// norm is fused with the residual sum. Mixers of one sublayer share their input, output gradient and, if
+/// linears read these without gathering, what delayed weight gradients hold of them; their outputs and input
+/// gradients are summed. With several sequences a layer copies the rows of the others.
 ///
 /// Traffic over tensor ranks: the column-parallel and row-parallel linears of a mixer move n h e bytes in 2
 /// all-reduces; with sequence parallelism in 2 all-gathers, 2 reduce-scatters and an all-gather for weight
@@ -50,7 +52,8 @@ class LayerCost final : public BlockCost {
 
   const Sizes& layer_;  ///< sizes of the layer's sequence
   bool ends_sequence_;
-  std::vector<std::unique_ptr<MixerCost>> mixers_;  ///< by sublayer
+  std::vector<std::unique_ptr<MixerCost>> mixers_;  ///< in order of use
+  std::int64_t num_mixers_, num_sublayers_;         ///< each sublayer has equally many mixers
   std::int64_t saved_ = 0, wgrad_saved_ = 0;
   Workspace workspace_, delayed_workspace_;  ///< without and with delayed weight gradients
 };

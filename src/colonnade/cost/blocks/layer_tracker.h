@@ -8,8 +8,8 @@
 namespace colonnade::cost {
 
 /// Bytes alive during a layer's backward pass beyond the saved activations and the gradient of the residual
-/// stream, with their peak. `now` is negative once more was freed than allocated. Mixers run their sublayer's
-/// backward pass on it.
+/// stream, with their peak. `now` is negative once more was freed than allocated. Mixers run their
+/// backward pass on it, those of a sublayer after start_sublayer().
 class LayerTracker {
  public:
   LayerTracker(const Sizes& z, bool delay_wgrad) : z_(z), delay_wgrad_(delay_wgrad) {}
@@ -19,9 +19,16 @@ class LayerTracker {
   void allocate(std::int64_t bytes) { now_ += bytes; }
   void release(std::int64_t bytes) { now_ -= bytes; }
 
-  /// Start of a sublayer: a recomputed norm's output; and the gradient of the residual stream becomes that of
-  /// the mixer's output, through dropout and a sandwich norm.
-  void enter_sublayer() {
+  /// The next `mixers` backward passes are those of one sublayer, which share the norm's output and the
+  /// output gradient and sum their input gradients.
+  void start_sublayer(std::int64_t mixers) {
+    mixers_ = mixers;
+    entered_ = 0;
+  }
+  /// Start of a mixer. In the first one of a sublayer: a recomputed norm's output; and the gradient of the
+  /// residual stream becomes that of the mixers' output, through dropout and a sandwich norm.
+  void enter_mixer() {
+    if (++entered_ > 1) return;
     allocate(z_.recomputed("layernorm", z_.hidden));
     if (z_.m.hidden_dropout > 0) allocate(z_.hidden);
     if (!z_.m.sandwich_norm) return;
@@ -39,10 +46,10 @@ class LayerTracker {
     else
       release(input);
   }
-  /// The output gradient of the mixer was consumed. `read`: by a linear layer, whose weight gradient may be
+  /// The mixer has consumed the output gradient. `read`: by a linear layer, whose weight gradient may be
   /// delayed.
   void release_output_gradient(bool read) {
-    if (has_own_gradient() && !(read && saves_hidden())) release(z_.hidden);
+    if (is_last() && has_own_gradient() && !(read && saves_hidden())) release(z_.hidden);
   }
   /// Column-parallel linear with `output` bytes of output. With sequence parallelism its input is gathered
   /// again and its input gradient is reduce-scattered.
@@ -53,11 +60,13 @@ class LayerTracker {
     allocate(z_.hidden);
     if (!delay_wgrad_) release(output);
     if (delay_wgrad_ && z_.sequence_parallel) allocate(z_.gathered);
-    if (!saves_hidden()) release(z_.hidden);  // its input
+    if (is_last() && !saves_hidden()) release(z_.hidden);  // its input
   }
-  /// End of a sublayer: its norm, whose gradient replaces that of the residual stream; `read`: by a linear
-  /// layer, as above.
-  void leave_sublayer(bool read) {
+  /// End of a mixer. After the last one of a sublayer: its norm, whose gradient replaces that of the residual
+  /// stream; `read`: by a linear layer, as above.
+  void leave_mixer(bool read) {
+    if (!is_last()) return;
+    release((mixers_ - 1) * z_.hidden);  // input gradients were summed
     transient(z_.hidden);
     release(2 * z_.hidden);
     if (read && saves_hidden() && !has_own_gradient()) allocate(z_.hidden);
@@ -72,6 +81,7 @@ class LayerTracker {
   [[nodiscard]] std::int64_t after_own_group() const { return after_own_group_; }
 
  private:
+  [[nodiscard]] bool is_last() const { return entered_ == mixers_; }
   /// Whether a delayed weight gradient holds the linear's input or output gradient itself, not a gathered
   /// copy.
   [[nodiscard]] bool saves_hidden() const { return delay_wgrad_ && !z_.sequence_parallel; }
@@ -79,6 +89,7 @@ class LayerTracker {
 
   const Sizes& z_;
   bool delay_wgrad_;
+  std::int64_t mixers_ = 1, entered_ = 0;  ///< mixers of the sublayer, and those entered so far
   std::int64_t now_ = 0, peak_ = 0, after_own_group_ = 0;
 };
 

@@ -19,7 +19,7 @@ class MixerCost {
 
   /// Activations saved between forward and backward, without modules that selective recomputation covers.
   [[nodiscard]] virtual std::int64_t saved() const = 0;
-  /// Backward pass of the sublayer, from LayerTracker::enter_sublayer() on, with recomputation.
+  /// Backward pass, from LayerTracker::enter_mixer() on, with recomputation.
   virtual void backward(LayerTracker& tracker) const = 0;
   /// End of a recomputed forward pass of the whole mixer: its output, which is unsharded before the
   /// reduce-scatter.

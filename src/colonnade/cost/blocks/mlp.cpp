@@ -37,14 +37,14 @@ std::int64_t MlpCost::saved() const {
 }
 
 void MlpCost::backward(LayerTracker& tracker) const {
-  tracker.enter_sublayer();
+  tracker.enter_mixer();
   if (z_.recomputes("mlp")) {
     tracker.allocate(mlp_bytes(z_, ffn_));
     tracker.transient(output_workspace());
   }
   mlp_backward(tracker, z_, ffn_);
   tracker.release_output_gradient(true);
-  tracker.leave_sublayer(true);
+  tracker.leave_mixer(true);
 }
 
 std::int64_t MlpCost::wgrad_saved() const { return 2 * z_.full_hidden() + mlp_bytes(z_, ffn_); }

@@ -99,7 +99,7 @@ void MoeCost::routed_backward(LayerTracker& tracker) const {
 
 /// The router reads tokens in fp32.
 void MoeCost::backward(LayerTracker& tracker) const {
-  tracker.enter_sublayer();
+  tracker.enter_mixer();
   if (z_.recomputes("moe")) {
     tracker.allocate(all_saved());
     tracker.transient(output_workspace());
@@ -114,7 +114,7 @@ void MoeCost::backward(LayerTracker& tracker) const {
   tracker.transient(z_.hidden + (z_.in_fp32() ? 0 : z_.r * z_.m.hidden_size * kFp32));
   if (tracker.delay_wgrad()) tracker.allocate(router_wgrad_saved());
   tracker.complete_own_group();
-  tracker.leave_sublayer(shared);
+  tracker.leave_mixer(shared);
 }
 
 std::int64_t MoeCost::output_workspace() const {

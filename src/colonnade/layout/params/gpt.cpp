@@ -114,7 +114,7 @@ LayerParams named_layer(const Model& m, const Builder& build, const std::string&
   LayerParams p;
   const auto add = [&](const char* norm, MixerParams mixer, const char* post_norm) {
     SublayerParams& sublayer = p.sublayers.emplace_back(SublayerParams{
-        .norm = build.norm(name + norm), .mixer = std::move(mixer), .post_norm = std::nullopt});
+        .norm = build.norm(name + norm), .mixers = {std::move(mixer)}, .post_norm = std::nullopt});
     if (m.sandwich_norm && post_norm != nullptr) sublayer.post_norm = build.norm(name + post_norm);
   };
   const bool latent = kind.mixer == Mixer::kLatentAttention;

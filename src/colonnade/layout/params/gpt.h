@@ -64,10 +64,10 @@ struct MoeParams {
 };
 using MixerParams =
     std::variant<AttentionParams, LatentAttentionParams, CrossAttentionParams, MlpParams, MoeParams>;
-/// y = x + drop(post_norm(mixer(norm(x)))).
+/// y = x + drop(post_norm(sum over mixers of mixer(norm(x)))).
 struct SublayerParams {
   NormParams norm;
-  MixerParams mixer;
+  std::vector<MixerParams> mixers;
   std::optional<NormParams> post_norm;  ///< with sandwich norms
 };
 struct LayerParams {
@@ -82,7 +82,8 @@ const char* recompute_module(const MixerParams& mixer);
 template <typename Params>
 const Params& mixer_of(const LayerParams& layer) {
   for (const SublayerParams& sublayer : layer.sublayers)
-    if (const auto* params = std::get_if<Params>(&sublayer.mixer)) return *params;
+    for (const MixerParams& mixer : sublayer.mixers)
+      if (const auto* params = std::get_if<Params>(&mixer)) return *params;
   throw std::bad_variant_access();
 }
 /// Multi-token prediction (MTP) layer: x = W [norm(embedding) | norm(hidden)], then a transformer layer.
@@ -173,7 +174,8 @@ void for_each(const MoeParams& p, F&& f) {
 template <typename F>
 void for_each(const SublayerParams& p, F&& f) {
   for_each(p.norm, f);
-  std::visit([&](const auto& mixer) { for_each(mixer, f); }, p.mixer);
+  for (const MixerParams& mixer : p.mixers)
+    std::visit([&](const auto& params) { for_each(params, f); }, mixer);
   for_each(p.post_norm, f);
 }
 template <typename F>
