@@ -178,6 +178,11 @@ TEST(Checkpoint, GemmaLoadsInEveryLayout) {
   check_every_layout(kTp2Pp2, gemma);
 }
 
+// A model without a Hugging Face class keeps Megatron's names.
+TEST(Checkpoint, ParallelResidualLoadsInEveryLayout) {
+  check_every_layout(kTp2Pp2, "--parallel-residual --position-embedding-type rope ");
+}
+
 constexpr const char* kLatent =
     "--position-embedding-type rope --normalization RMSNorm --swiglu --disable-bias-linear --hidden-dropout 0 "
     "--attention-dropout 0 --multi-latent-attention --q-lora-rank 8 --kv-lora-rank 6 --qk-head-dim 6 "

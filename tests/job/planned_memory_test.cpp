@@ -111,6 +111,8 @@ constexpr const char* kSandwich =
     "--normalization RMSNorm --sandwich-norm --scale-embeddings --disable-bias-linear "
     "--attn-logit-softcapping 30 --final-logit-softcapping 30 ";
 constexpr const char* kMoreModels[] = {
+    "--parallel-residual ",
+    "--parallel-residual --hidden-dropout 0 --normalization RMSNorm --disable-bias-linear --swiglu ",
     "--attention-dropout 0.1 ",
     "--qk-layernorm ",
     "--group-query-attention --num-query-groups 2 ",

@@ -188,9 +188,22 @@ TEST(PlannedPeaks, ExpertsPeakOfAStepAndOfAnEvaluation) {
     }
 }
 
+TEST(PlannedPeaks, ExpertsBesideAttentionInOneSublayer) {
+  for (const Planned& layout : test::kExpertLayouts) {
+    SCOPED_TRACE(layout.name);
+    for (const char* more : {"", "--moe-shared-expert-intermediate-size 4096 ",
+                             "--recompute-granularity selective --recompute-modules moe layernorm "}) {
+      SCOPED_TRACE(more);
+      expect_peak(test::planned_run(layout, mixtral(std::string("--parallel-residual ") + more), "meta"),
+                  0.97, 1.03);
+    }
+  }
+}
+
 TEST(PlannedPeaks, PeakOfAStep) {
   for (const std::string& model :
-       {test::llama(""), test::gpt2(""), test::llama("--reset-attention-mask --reset-position-ids ")})
+       {test::llama(""), test::gpt2(""), test::llama("--reset-attention-mask --reset-position-ids "),
+        test::llama("--parallel-residual "), test::gpt2("--parallel-residual ")})
     for (const Planned& layout : test::kLayouts) {
       SCOPED_TRACE(fmt::format("{}: {}", layout.name, model));
       expect_peak(test::planned_run(layout, model, "meta"), 0.97, 1.02);

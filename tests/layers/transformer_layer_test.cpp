@@ -52,6 +52,7 @@ class Definition {
     const Tensor first = norm(x, "input_layernorm");
     const bool normed = m_.apply_residual_connection_post_layernorm;
     const Tensor h = (normed ? first : x) + with_bias(attention(first), "self_attention.linear_proj.bias");
+    if (m_.parallel_residual) return h + with_bias(mlp(first), "mlp.linear_fc2.bias");
     const Tensor second = norm(h, "pre_mlp_layernorm");
     return (normed ? second : h) + with_bias(mlp(second), "mlp.linear_fc2.bias");
   }
@@ -223,6 +224,14 @@ TEST(TransformerLayer, ResidualsMayBeNormOutputs) {
     check_layer(model);
   }
 }
+TEST(TransformerLayer, ParallelResidualSumsAttentionAndMlpOfOneNorm) {
+  for (config::Model model : {gpt2(), llama()}) {
+    model.parallel_residual = true;
+    check_layer(model);
+    model.apply_residual_connection_post_layernorm = true;
+    check_layer(model);
+  }
+}
 TEST(TransformerLayer, Hidden512) {
   auto model = llama(8, 2);
   model.hidden_size = 512;
@@ -243,8 +252,24 @@ void check_dropout(config::Model model, double hidden, double attention) {
 }
 
 TEST(TransformerLayer, HiddenDropoutIsTheSameInEveryLayout) {
-  check_dropout(gpt2(), 0.25, 0);
-  check_dropout(llama(), 0.25, 0);
+  for (const bool parallel : {false, true})
+    for (config::Model model : {gpt2(), llama()}) {
+      model.parallel_residual = parallel;
+      check_dropout(model, 0.25, 0);
+    }
+}
+// Falcon drops the sum, with one mask: an element is dropped in both outputs or in neither.
+TEST(TransformerLayer, ParallelResidualHasOneDropoutMask) {
+  config::Model model = gpt2();
+  model.parallel_residual = true;
+  model.hidden_dropout = 0.25;
+  const auto batch = batch_of();
+  const Tensor x = input(model);
+  const Tensor dropped = test::on_one_rank(layer(model), x, {.batch = batch}).y - x;
+  const Tensor all = test::on_one_rank(layer(model), x, {.batch = batch, .training = false}).y - x;
+  const Tensor kept = dropped.abs() > 1e-12;
+  EXPECT_NEAR(kept.to(at::kDouble).mean().item<double>(), 0.75, 0.05);
+  EXPECT_TRUE(at::allclose(dropped.masked_select(kept), all.masked_select(kept) / 0.75));
 }
 TEST(TransformerLayer, AttentionDropoutIsTheSameInEveryLayout) {
   check_dropout(gpt2(), 0, 0.25);

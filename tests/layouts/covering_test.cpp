@@ -47,7 +47,7 @@ struct Factor {
 };
 const std::vector<Factor>& factors() {
   static const std::vector<Factor> kFactors = {
-      {"model", {kTied, kUntied, kMoe, kMtp, kLatent, kWindowed}},
+      {"model", {kTied, kUntied, kMoe, kMtp, kLatent, kWindowed, kParallel}},
       {"--tensor-model-parallel-size", {"1", "2", "4"}},
       {"", {"", "--sequence-parallel"}},
       {"--context-parallel-size", {"1", "2", "4"}},
@@ -90,9 +90,9 @@ struct Exclusion {
 };
 const std::vector<Exclusion>& exclusions() {
   static const std::vector<Exclusion> kExclusions = {
-      {kModel, {0, 1, 3, 5}, kEp, {1, 2}, "no experts"},
-      {kModel, {0, 1, 3, 5}, kRows, {1}, "no experts", true},
-      {kModel, {0, 1, 3, 5}, kEtp, {1}, "no experts", true},
+      {kModel, {0, 1, 3, 5, 6}, kEp, {1, 2}, "no experts"},
+      {kModel, {0, 1, 3, 5, 6}, kRows, {1}, "no experts", true},
+      {kModel, {0, 1, 3, 5, 6}, kEtp, {1}, "no experts", true},
       {kTp, {0}, kSp, {1}, "no tensor-parallel ranks", true},
       {kCp, {0}, kKeys, {1, 2, 3, 4}, "no other context rank", true},
       {kCp, {1, 2}, kKeys, {0}, "with context parallelism every choice names its kind", true},
@@ -102,7 +102,7 @@ const std::vector<Exclusion>& exclusions() {
       {kPp, {0}, kSchedule, {5}, "no pipeline bubble"},
       {kVirtual, {1, 2}, kSchedule, {1, 2}, "schedules with one stage per rank"},
       {kVirtual, {2}, kSchedule, {3, 4}, "a V schedule has two stages per rank"},
-      {kModel, {0, 1, 3, 5}, kRecompute, {5}, "no experts"},
+      {kModel, {0, 1, 3, 5, 6}, kRecompute, {5}, "no experts"},
       {kSharding, {0, 1, 4, 8}, kInstances, {1, 2}, "no sharding"},
       {kSharding, {9}, kInstances, {1, 2}, "reductions in one order", true},
   };

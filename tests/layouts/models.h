@@ -29,6 +29,9 @@ inline constexpr const char* kMoe =
     "--moe-shared-expert-intermediate-size 12 --moe-router-load-balancing-type aux_loss --moe-aux-loss-coeff 0.01 "
     "--moe-z-loss-coeff 0.001 ";
 
+/// One norm for attention and MLP; learned positions, biases.
+inline constexpr const char* kParallel = "--parallel-residual ";
+
 /// One MTP depth: the head uses the embedding table twice.
 inline constexpr const char* kMtp =
     "--mtp-num-layers 1 --mtp-loss-scaling-factor 0.5 --position-embedding-type rope ";

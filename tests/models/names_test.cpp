@@ -389,6 +389,7 @@ TEST(Family, OfGptOssAndGemmaDependsOnEverySetting) {
   const std::function<void(Model&)> other[] = {
       [](Model& m) { m.softmax_type = config::SoftmaxType::kOffByOne; },
       [](Model& m) { m.sandwich_norm = !m.sandwich_norm; },
+      [](Model& m) { m.parallel_residual = true; },
       [](Model& m) { m.scale_embeddings = !m.scale_embeddings; },
       [](Model& m) { m.qk_layernorm = !m.qk_layernorm; },
       [](Model& m) { m.apply_layernorm_1p = !m.apply_layernorm_1p; },
@@ -399,7 +400,7 @@ TEST(Family, OfGptOssAndGemmaDependsOnEverySetting) {
   for (const char* folder : {"gpt_oss", "gemma2", "gemma3_text"})
     for (const auto& change : other) EXPECT_EQ(family_after(folder, change), std::nullopt) << folder;
   for (const char* folder : {"llama", "gpt2", "mixtral"})
-    for (const auto& change : {other[0], other[1], other[2]})
+    for (const auto& change : {other[0], other[1], other[2], other[3]})
       EXPECT_EQ(family_after(folder, change), std::nullopt) << folder;
 }
 

@@ -71,10 +71,11 @@ struct Model {
   double attn_logit_softcapping = 0;                 ///< scores s become c tanh(s / c); 0: off
   std::optional<double> query_pre_attn_scalar;  ///< scores are divided by its square root; unset: head size
   bool apply_query_key_layer_scaling = false;   ///< --apply-query-key-layer-scaling, see layer_number()
-  bool sandwich_norm = false;     ///< norms on attention and MLP outputs, before the residual add
-  bool scale_embeddings = false;  ///< embeddings times sqrt(hidden_size)
-  Moe moe;                        ///< mixture of experts
-  LatentAttention latent;         ///< multi-latent attention
+  bool parallel_residual = false;  ///< --parallel-residual: attention and MLP read one norm and are summed
+  bool sandwich_norm = false;      ///< norms on attention and MLP outputs, before the residual add
+  bool scale_embeddings = false;   ///< embeddings times sqrt(hidden_size)
+  Moe moe;                         ///< mixture of experts
+  LatentAttention latent;          ///< multi-latent attention
   bool untie_embeddings_and_output_weights = false;  ///< --untie-embeddings-and-output-weights
   std::optional<bool> output_layer_bias;             ///< logit bias; unset: BERT, and T5 with tied embeddings
   bool bidirectional = false;                        ///< bidirectional attention (bert)

@@ -231,6 +231,16 @@ Broken sandwich_bias(const Run& r) {
                  "add --disable-bias-linear"};
 }
 
+Broken parallel_residual(const Run& r) {
+  const bool sandwich = r.model.sandwich_norm;
+  if (!r.model.parallel_residual || (!sandwich && !r.model.has_encoder())) return std::nullopt;
+  return Finding{"--parallel-residual",
+                 "requires layers of attention and MLP without --sandwich-norm",
+                 sandwich ? "--sandwich-norm" : "cross-attention in decoder layers",
+                 {{"parallel_residual", "false"}},
+                 "remove --parallel-residual"};
+}
+
 Broken sinks_dropout(const Run& r) {
   if (r.model.softmax_type == config::SoftmaxType::kVanilla || r.model.attention_dropout == 0)
     return std::nullopt;
@@ -312,6 +322,9 @@ constexpr Rule kShapes[] = {
      "N gives every N-th layer full attention and the others the window.", "num_layers window_size"},
     {"sandwich-bias", false, sandwich_bias, "sandwich_norm=true",
      "Biases of output projections are added together with the residual, after the norm.", "add_bias_linear"},
+    {"parallel-residual", false, parallel_residual, "parallel_residual=true; sandwich_norm=true",
+     "Published models with one norm for attention and MLP have neither norms on their outputs nor an encoder.",
+     "sandwich_norm encoder_num_layers"},
     {"sinks-dropout", true, sinks_dropout, "softmax_type=learnable; attention_dropout=0.1",
      "The attention path with dropout does not implement sinks.", "softmax_type"},
     {"hidden-dropout", true,

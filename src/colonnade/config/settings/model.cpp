@@ -256,6 +256,10 @@ void attention(Table& t) {
 }
 
 void embeddings_logits_and_dropout(Table& t) {
+  t.add<kModel, &Model::parallel_residual>(
+       "--parallel-residual",
+       "attention and MLP read the same norm and are added to the residual together, as in GPT-J, Falcon and Cohere")
+      .colonnade_only();
   t.add<kModel, &Model::sandwich_norm>(
        "--sandwich-norm", "additional norms on the outputs of attention and MLP before the residual add")
       .colonnade_only();

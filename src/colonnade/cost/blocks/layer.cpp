@@ -51,7 +51,7 @@ LayerCost::LayerCost(const Sequences& sequences, const LayerTraits& traits)
       ends_sequence_(traits.ends_sequence),
       mixers_(make_mixers(sequences, layer_, traits)),
       num_mixers_(static_cast<std::int64_t>(mixers_.size())),
-      num_sublayers_(num_mixers_) {
+      num_sublayers_(layer_.m.parallel_residual ? 1 : num_mixers_) {
   const std::int64_t norm = layer_.hidden + norm_statistics(layer_.m, layer_.r);
   saved_ = other_sequence_bytes() + (ends_sequence_ ? norm : 0);
   saved_ += num_sublayers_ * (norm_saved(layer_) + (layer_.m.sandwich_norm ? norm : 0));

@@ -122,9 +122,12 @@ LayerParams named_layer(const Model& m, const Builder& build, const std::string&
       latent ? MixerParams(latent_attention_params(build, name)) : attention_params(m, build, name),
       ".post_attention_layernorm");
   if (kind.cross_attention) add(".pre_cross_attn_layernorm", cross_attention_params(m, build, name), nullptr);
-  add(".pre_mlp_layernorm",
-      kind.is_moe() ? MixerParams(moe_params(m, build, name)) : mlp_params(m, build, name),
-      ".post_mlp_layernorm");
+  MixerParams channel_mixer =
+      kind.is_moe() ? MixerParams(moe_params(m, build, name)) : mlp_params(m, build, name);
+  if (m.parallel_residual)
+    p.sublayers.back().mixers.push_back(std::move(channel_mixer));
+  else
+    add(".pre_mlp_layernorm", std::move(channel_mixer), ".post_mlp_layernorm");
   return p;
 }
 

@@ -71,7 +71,8 @@ struct SublayerParams {
   std::optional<NormParams> post_norm;  ///< with sandwich norms
 };
 struct LayerParams {
-  std::vector<SublayerParams> sublayers;  ///< mixer, cross-attention if any, channel mixer (LayerKind)
+  std::vector<SublayerParams> sublayers;  ///< mixer, cross-attention if any, channel mixer (LayerKind);
+                                          ///< mixer and channel mixer in one with --parallel-residual
   std::optional<NormParams> final_norm;   ///< after the last encoder layer
 };
 /// Weight of the mixer's output projection; its name keys the dropout after the mixer.

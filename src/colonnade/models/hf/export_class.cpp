@@ -46,6 +46,7 @@ constexpr Change kChanges[] = {
     {"without --attn-logit-softcapping", [](Model& m) { m.attn_logit_softcapping = 0; }},
     {"without --final-logit-softcapping", [](Model& m) { m.final_logit_softcapping = 0; }},
     {"without --query-pre-attn-scalar", [](Model& m) { m.query_pre_attn_scalar.reset(); }},
+    {"without --parallel-residual", [](Model& m) { m.parallel_residual = false; }},
     {"without --sandwich-norm", [](Model& m) { m.sandwich_norm = false; }},
     {"without --scale-embeddings", [](Model& m) { m.scale_embeddings = false; }},
     {"without --mtp-num-layers", [](Model& m) { m.mtp_num_layers = 0; }},

@@ -54,7 +54,8 @@ std::vector<std::int64_t> rows_of(const layout::ParamSpec& spec, std::size_t dim
 /// Whether the model has features that only T5 or BERT have, or no family.
 bool has_unshared_parts(const config::Model& m) {
   return m.has_encoder() || m.output_layer_bias.value_or(false) || m.scale_decoder_outputs ||
-         m.bidirectional || m.num_tokentypes > 0 || m.apply_residual_connection_post_layernorm;
+         m.bidirectional || m.num_tokentypes > 0 || m.apply_residual_connection_post_layernorm ||
+         m.parallel_residual;
 }
 
 /// Whether the rotary embedding covers full heads with frequencies that config.json can express.
@@ -70,7 +71,7 @@ bool has_rotary_heads(const config::Model& m) {
 bool has_plain_layers(const config::Model& m) {
   return m.softmax_type == config::SoftmaxType::kVanilla && m.attn_logit_softcapping == 0 &&
          !m.query_pre_attn_scalar && m.window_attn_skip_freq.empty() && !m.rotary_base_local &&
-         !m.sandwich_norm && !m.scale_embeddings && !m.apply_layernorm_1p;
+         !m.parallel_residual && !m.sandwich_norm && !m.scale_embeddings && !m.apply_layernorm_1p;
 }
 
 /// Whether the layers are Llama's, up to QKV biases, QK norms, windows and experts.
