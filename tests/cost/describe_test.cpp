@@ -6,6 +6,7 @@
 #include <gtest/gtest.h>
 
 #include "colonnade/cost/communication.h"
+#include "colonnade/cost/model_cost.h"
 #include "support/presets.h"
 
 namespace colonnade::cost {
@@ -50,10 +51,10 @@ TEST(Describe, NamesTheBlocksOfAStage) {
 TEST(Describe, ListsMtpLayersBeforeTheHead) {
   config::Run run = run_of(test::layout(16, 2, 4));
   run.model.mtp_num_layers = 2;
-  EXPECT_EQ(layout_table(run)[4][3], "layers 24-31, 2 MTP layers, head");
+  EXPECT_EQ(layout_table(ModelCost(run))[4][3], "layers 24-31, 2 MTP layers, head");
   run.model.mtp_num_layers = 1;
-  EXPECT_EQ(layout_table(run)[1][3], "embedding, layers 0-7");
-  EXPECT_EQ(layout_table(run)[4][3], "layers 24-31, 1 MTP layer, head");
+  EXPECT_EQ(layout_table(ModelCost(run))[1][3], "embedding, layers 0-7");
+  EXPECT_EQ(layout_table(ModelCost(run))[4][3], "layers 24-31, 1 MTP layer, head");
 }
 
 /// 8 experts in every second layer, with expert parallelism.
@@ -95,12 +96,12 @@ TEST(Describe, AlignsTableColumns) {
 
 TEST(Describe, LayoutTableListsEveryRankOnce) {
   config::Run run = run_of(test::layout(16, 2, 4));
-  const Table table = layout_table(run);
+  const Table table = layout_table(ModelCost(run));
   ASSERT_EQ(table.size(), 5U);
   EXPECT_EQ(table[1], (std::vector<std::string>{"0", "0-3", "0", "embedding, layers 0-7"}));
   EXPECT_EQ(table[4], (std::vector<std::string>{"3", "12-15", "0", "layers 24-31, head"}));
   run.parallel.use_tp_pp_dp_mapping = true;
-  EXPECT_EQ(layout_table(run)[2][1], "2, 3, 10, 11");
+  EXPECT_EQ(layout_table(ModelCost(run))[2][1], "2, 3, 10, 11");
 }
 
 TEST(Describe, CombinesTheWholePlan) {
@@ -143,7 +144,7 @@ TEST(Describe, ReportsTheCostOfDeterministicMode) {
 TEST(Describe, NamesTheScheduleAndItsPlacement) {
   config::Run run = run_of(test::layout(16, 2, 4));
   run.parallel.pipeline_schedule = "zb-v";
-  const Table table = layout_table(run);
+  const Table table = layout_table(ModelCost(run));
   ASSERT_EQ(table.size(), 9U);
   EXPECT_EQ(table[1], (std::vector<std::string>{"0", "0-3", "0", "embedding, layers 0-3"}));
   EXPECT_EQ(table[2], (std::vector<std::string>{"0", "0-3", "1", "layers 28-31, head"}));
@@ -187,9 +188,9 @@ TEST(Communication, ReducesTiedEmbeddingsOverStages) {
   EXPECT_THAT(describe(run), testing::Not(HasSubstr("shared embeddings")));
   run.model.untie_embeddings_and_output_weights = false;
   EXPECT_THAT(describe(run), HasSubstr("  shared embeddings"));
-  EXPECT_EQ(traffic_table(run)[0].back(), "shared embeddings");
-  EXPECT_EQ(traffic_table(run)[1].back(), bytes_text(table));
-  EXPECT_EQ(traffic_table(run)[2].back(), "0 B");
+  EXPECT_EQ(traffic_table(ModelCost(run))[0].back(), "shared embeddings");
+  EXPECT_EQ(traffic_table(ModelCost(run))[1].back(), bytes_text(table));
+  EXPECT_EQ(traffic_table(ModelCost(run))[2].back(), "0 B");
   EXPECT_DOUBLE_EQ(plan_traffic(run)[3].shared_embeddings, table);
   run.parallel.use_distributed_optimizer = true;
   EXPECT_DOUBLE_EQ(plan_traffic(run)[3].shared_embeddings, table / 2);

@@ -15,6 +15,7 @@
 #include "colonnade/cost/flops.h"
 #include "colonnade/cost/hardware.h"
 #include "colonnade/cost/memory.h"
+#include "colonnade/cost/model_cost.h"
 #include "colonnade/cost/recomputed_flops.h"
 #include "colonnade/cost/step_time.h"
 #include "colonnade/rules/rules.h"
@@ -191,7 +192,7 @@ std::string table(const std::string& common, std::string (*make)(std::uint32_t),
         "{} {}\n  memory {}\n  traffic{}\n  flops {:.10g} {:.10g}\n  seconds {}\n", seed, words,
         memory_text(run), traffic_text(run),
         training_flops(run.model, run.training.seq_length, batch, run.parallel.tensor_model_parallel_size),
-        recomputed_flops(run, batch).total(), time_text(run));
+        recomputed_flops(ModelCost(run), batch).total(), time_text(run));
   }
   return text;
 }

@@ -1,10 +1,9 @@
 // The FLOP model against the matmuls and attention calls that really run, counted by shape.
-#include <ATen/ATen.h>
-#include <ATen/record_function.h>
-
 #include <sstream>
 
+#include "colonnade/cost/model_cost.h"
 #include "colonnade/cost/recomputed_flops.h"
+#include "colonnade/job/op_counter.h"
 #include "job/planned.h"
 
 namespace colonnade::job {
@@ -12,62 +11,16 @@ namespace {
 
 using test::Planned;
 
-/// FLOPs by kind of call; a multiply-add counts as two.
-struct Counts {
-  double linears = 0;
-  double attention_forward = 0;   ///< full square of scores, two matmuls
-  double attention_backward = 0;  ///< the same measure for backward calls
-};
-
-class Observer {
- public:
-  Observer() {
-    counts() = {};
-    handle_ = at::addGlobalCallback(
-        at::RecordFunctionCallback(&Observer::seen).needsInputs(true).scopes({at::RecordScope::FUNCTION}));
-  }
-  ~Observer() { at::removeCallback(handle_); }
-  Observer(const Observer&) = delete;
-  Observer& operator=(const Observer&) = delete;
-  [[nodiscard]] static Counts& counts() {
-    static Counts all;
-    return all;
-  }
-
- private:
-  static double matmul(const at::Tensor& a, const at::Tensor& b) {
-    return 2.0 * static_cast<double>(a.numel()) * static_cast<double>(b.size(-1));
-  }
-  static double scores(const at::Tensor& q_bhsd, const at::Tensor& k_bhtd) {
-    return 4.0 * static_cast<double>(q_bhsd.numel()) * static_cast<double>(k_bhtd.size(2));
-  }
-  static std::unique_ptr<at::ObserverContext> seen(const at::RecordFunction& call) {
-    const std::string name = call.name();
-    const auto tensor = [&](std::size_t i) { return call.inputs()[i].toTensor(); };
-    Counts& all = counts();
-    if (name == "aten::mm" || name == "aten::bmm") all.linears += matmul(tensor(0), tensor(1));
-    if (name == "mkldnn::_linear_pointwise")  // x w^T
-      all.linears += matmul(tensor(0), tensor(1).t());
-    if (name == "aten::addmm" || name == "aten::addmm_") all.linears += matmul(tensor(1), tensor(2));
-    if (name == "aten::_scaled_dot_product_flash_attention_for_cpu")
-      all.attention_forward += scores(tensor(0), tensor(1));
-    if (name == "aten::_scaled_dot_product_flash_attention_for_cpu_backward")
-      all.attention_backward += scores(tensor(1), tensor(2));
-    return nullptr;
-  }
-  at::CallbackHandle handle_ = 0;
-};
-
 /// FLOPs of one step on the ranks [first, end) of the run, one after the other.
-Counts counted(const config::Run& run, int first, int end) {
-  const Observer observer;
+OpCounts counted(const config::Run& run, int first, int end) {
+  OpCounter counter;
   for (int rank = first; rank < end; ++rank) {
     test::SingleRank single(run, rank);
     test::forward_backward(single.job);
   }
-  return Observer::counts();
+  return counter.take();
 }
-Counts counted(const config::Run& run) { return counted(run, 0, run.parallel.world_size); }
+OpCounts counted(const config::Run& run) { return counted(run, 0, run.parallel.world_size); }
 
 cost::TrainingFlops planned(const config::Run& run) {
   return cost::training_flops_by_part(run.model, cost::sample_length(run), run.training.global_batch_size,
@@ -90,7 +43,7 @@ TEST(PlannedFlops, LinearsAreExactOnMeta) {
     for (const std::string& model : {test::llama(""), test::gpt2(""), test::odd("--swiglu ")}) {
       SCOPED_TRACE(fmt::format("{}: {}", layout.name, model));
       const config::Run run = test::planned_run(layout, model, "meta");
-      EXPECT_EQ(counted(run).linears, planned(run).linears);
+      EXPECT_EQ(counted(run).linears(), planned(run).linears);
     }
 }
 
@@ -101,7 +54,7 @@ TEST(PlannedFlops, LatentAttentionAndMtpAreExactOnMeta) {
     for (const char* more : {"--q-lora-rank 24 --qk-layernorm ", "--mtp-num-layers 2 "}) {
       SCOPED_TRACE(fmt::format("{}: {}", layout.name, more));
       const config::Run run = test::planned_run(layout, test::latent(more), "meta");
-      EXPECT_EQ(counted(run).linears, planned(run).linears);
+      EXPECT_EQ(counted(run).linears(), planned(run).linears);
     }
 }
 
@@ -110,8 +63,8 @@ TEST(PlannedFlops, LinearsAndAttentionAreExactOnTheCpu) {
     for (const char* more : {"", "--group-query-attention --num-query-groups 2 --swiglu "}) {
       SCOPED_TRACE(fmt::format("{}: {}", layout.name, more));
       const config::Run run = test::planned_run(layout, test::odd(more), "cpu");
-      const Counts real = counted(run);
-      EXPECT_EQ(real.linears, planned(run).linears);
+      const OpCounts real = counted(run);
+      EXPECT_EQ(real.linears(), planned(run).linears);
       // The plan counts the causal half of the forward pass, and twice that for the backward pass.
       EXPECT_EQ(real.attention_backward, real.attention_forward);
       EXPECT_EQ(real.attention_forward / 2 * 3, planned(run).attention);
@@ -127,8 +80,8 @@ TEST(PlannedFlops, EncoderAndDecoderAreExactOnTheCpu) {
                             "t5 --encoder-num-layers 4 --decoder-seq-length 24 --vocab-extra-ids 20 " +
                                 test::odd("--position-embedding-type rope ") + more,
                             "cpu");
-      const Counts real = counted(run);
-      EXPECT_EQ(real.linears, planned(run).linears);
+      const OpCounts real = counted(run);
+      EXPECT_EQ(real.linears(), planned(run).linears);
       EXPECT_EQ(real.attention_backward, real.attention_forward);
       // For the decoder's self-attention, two matmuls, the plan counts the causal half.
       const std::int64_t rest = 4 * run.training.global_batch_size * 24 * 24 * 2 * 4 * run.model.kv_channels;
@@ -148,8 +101,8 @@ TEST(PlannedFlops, ContextRanksHaveEqualWork) {
       const double squares = std::string(kind) == "a2a" ? 1 : (cp + 1.0) / (2 * cp);
       const cost::TrainingFlops all = planned(run);
       for (int rank = 0; rank < cp; ++rank) {
-        const Counts real = counted(run, rank, rank + 1);
-        EXPECT_EQ(real.linears, all.linears / cp) << rank;
+        const OpCounts real = counted(run, rank, rank + 1);
+        EXPECT_EQ(real.linears(), all.linears / cp) << rank;
         EXPECT_EQ(real.attention_forward, all.attention / 3 * 2 / cp * squares) << rank;
         EXPECT_EQ(real.attention_backward, real.attention_forward) << rank;
       }
@@ -157,10 +110,11 @@ TEST(PlannedFlops, ContextRanksHaveEqualWork) {
 }
 
 void expect_exact_recomputed(const config::Run& run) {
-  const Counts real = counted(run);
-  const cost::TrainingFlops more = cost::recomputed_flops(run, run.training.global_batch_size);
+  const OpCounts real = counted(run);
+  const cost::TrainingFlops more =
+      cost::recomputed_flops(cost::ModelCost(run), run.training.global_batch_size);
   EXPECT_GT(more.total(), 0);
-  EXPECT_EQ(real.linears, planned(run).linears + more.linears);
+  EXPECT_EQ(real.linears(), planned(run).linears + more.linears);
   if (run.model.latent.enabled) return;  // the kernel pads its heads
   // Attention counts its causal half; only forward calls are recomputed.
   EXPECT_EQ(real.attention_forward / 2 - planned(run).attention / 3, more.attention);

@@ -33,7 +33,7 @@ std::int64_t stage_wgrad_saved(const ModelCost& model, const layout::StageBlocks
 
 std::int64_t batch_bytes(const ModelCost& model) {
   std::int64_t bytes = 0;
-  for (const BlockId& block : layout::model_blocks(model.run().model)) bytes += model.block(block).batch();
+  for (const BlockId& block : model.blocks()) bytes += model.block(block).batch();
   return bytes;
 }
 

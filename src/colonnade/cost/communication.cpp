@@ -159,14 +159,15 @@ void add_data(const config::Run& run, const StageMemory& memory, const layout::M
 }
 
 /// All-reduce of parameters shared by several stages, for the shard that the rank updates.
-double shared_param_bytes(const config::Run& run, const StageMemory& memory, const layout::Mesh& mesh,
+double shared_param_bytes(const ModelCost& model, const StageMemory& memory, const layout::Mesh& mesh,
                           int rank) {
+  const config::Run& run = model.run();
   const layout::Sharding sharding = layout::sharding_of(run.parallel);
   const layout::ReplicaLevels levels = layout::replica_levels(run.parallel, mesh);
   const double parts = (sharding >= layout::Sharding::kOptimizer ? levels.inner.dense : 1) *
                        (levels.outer_sharded ? levels.outer.dense : 1);
   const auto gradient = static_cast<double>(config::bytes(config::dtypes_of(run).main_gradient));
-  const auto stages = layout::split_stages(run.model, run.parallel);
+  const auto stages = model.stages();
   double bytes = 0;
   for (std::size_t i = 0; i < memory.held_elements.size(); ++i) {
     const auto held_by = static_cast<layout::HeldBy>(i);
@@ -183,10 +184,14 @@ double shared_param_bytes(const config::Run& run, const StageMemory& memory, con
 
 std::vector<StageTraffic> plan_traffic(const config::Run& given) {
   const config::Run run = layout::with_fixed_context_size(given);
+  return plan_traffic(ModelCost(run));
+}
+
+std::vector<StageTraffic> plan_traffic(const ModelCost& model) {
+  const config::Run& run = model.run();
   const layout::Mesh mesh(run.parallel);
-  const std::vector<StageMemory> memory = plan_memory(run);
+  const std::vector<StageMemory> memory = plan_memory(model);
   const schedule::Schedule schedule = schedule_of(run);
-  const ModelCost model(run);
   std::vector<StageTraffic> traffic;
   for (std::size_t rank = 0; rank < memory.size(); ++rank) {
     StageTraffic t;
@@ -202,7 +207,7 @@ std::vector<StageTraffic> plan_traffic(const config::Run& given) {
             model, a.kind == schedule::ActionKind::kSendActivation ? stage.states_out : stage.states_in));
     }
     add_data(run, memory[rank], mesh, schedule.microbatches, schedule.programs[rank], t);
-    t.shared_embeddings = shared_param_bytes(run, memory[rank], mesh, static_cast<int>(rank));
+    t.shared_embeddings = shared_param_bytes(model, memory[rank], mesh, static_cast<int>(rank));
     traffic.push_back(t);
   }
   return traffic;

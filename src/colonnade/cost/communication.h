@@ -9,6 +9,8 @@
 
 namespace colonnade::cost {
 
+class ModelCost;
+
 /// With M micro-batches, n = s*b tokens, element size e, d data-parallel ranks, P local parameters.
 struct StageTraffic {
   /// Matmuls and collectives of the blocks (blocks/compute.h) over tensor ranks, with those that
@@ -33,5 +35,6 @@ struct StageTraffic {
 
 /// By pipeline rank; with --hybrid-context-parallel for with_fixed_context_size. Throws as plan_memory does.
 std::vector<StageTraffic> plan_traffic(const config::Run& given);
+std::vector<StageTraffic> plan_traffic(const ModelCost& model);
 
 }  // namespace colonnade::cost

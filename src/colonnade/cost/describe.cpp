@@ -12,6 +12,7 @@
 #include "colonnade/cost/communication.h"
 #include "colonnade/cost/flops.h"
 #include "colonnade/cost/memory_picture.h"
+#include "colonnade/cost/model_cost.h"
 #include "colonnade/cost/recomputed_flops.h"
 #include "colonnade/layout/buckets.h"
 #include "colonnade/layout/layer_kind.h"
@@ -116,12 +117,13 @@ std::string table_text(const Table& table) {
   return out;
 }
 
-Table layout_table(const config::Run& run) {
+Table layout_table(const ModelCost& model) {
+  const config::Run& run = model.run();
   const layout::Mesh mesh(run.parallel);
   const auto members = mesh.groups({layout::Axis::kTp, layout::Axis::kCp, layout::Axis::kDp});
   Table table{{"pipeline rank", "ranks", "model chunk", "blocks"}};
   for (std::size_t rank = 0; rank < members.size(); ++rank) {
-    const auto stages = layout::stages_of_rank(run.model, run.parallel, static_cast<int>(rank));
+    const auto stages = model.stages_of_rank(static_cast<int>(rank));
     for (std::size_t chunk = 0; chunk < stages.size(); ++chunk)
       table.push_back(
           {number(rank), ranks_text(members[rank]), number(chunk), blocks_text(stages[chunk], run.model)});
@@ -185,11 +187,12 @@ Table memory_table(const std::vector<StageMemory>& plan) {
   return table;
 }
 
-Table traffic_table(const config::Run& run) {
+Table traffic_table(const ModelCost& model) {
+  const config::Run& run = model.run();
   const bool levels = run.parallel.num_distributed_optimizer_instances > 1;
   Table table{{"pipeline rank", "tensor", "context", "experts", "pipeline", "data"}};
   if (levels) table[0].insert(table[0].end(), "data, between instances");
-  const auto plan = plan_traffic(run);
+  const auto plan = plan_traffic(model);
   const bool stages =
       std::ranges::any_of(plan, [](const StageTraffic& t) { return t.shared_embeddings > 0; });
   if (stages) table[0].emplace_back("shared embeddings");
@@ -249,18 +252,29 @@ std::string experts_text(const config::Run& run) {
                      mesh.size(layout::Axis::kEp), mesh.size(layout::Axis::kEdp), assumed, table_text(table));
 }
 
+/// Elements of all parameters, each counted once.
+double num_parameters(const ModelCost& model) {
+  double sum = 0;
+  const auto add = [&sum](const layout::ParamSpec& spec) { sum += static_cast<double>(spec.numel()); };
+  if (model.is_custom())
+    for (const layout::BlockId& id : model.blocks()) model.for_each_param(id, add);
+  else
+    std::ranges::for_each(layout::model_params(model.run().model, model.run().parallel), add);
+  return sum;
+}
+
 }  // namespace
 
-std::string describe(const config::Run& run) {
+std::string describe(const config::Run& run) { return describe(ModelCost(run)); }
+
+std::string describe(const ModelCost& model) {
+  const config::Run& run = model.run();
   const layout::Mesh mesh(run.parallel);
   const schedule::Schedule schedule = schedule_of(run);
   const schedule::Timeline timeline = schedule::simulate(schedule, kRelativeCosts);
-  double parameters = 0;
-  for (const layout::ParamSpec& spec : layout::model_params(run.model, run.parallel))
-    parameters += static_cast<double>(spec.numel());
   const std::int64_t batch =
       run.training.micro_batch_size * schedule.microbatches * run.parallel.data_parallel_size();
-  const double flops = training_flops(run.model, sample_length(run), batch, mesh.size(layout::Axis::kTp));
+  const double flops = training_flops_by_part(model, batch).total();
   std::string out =
       fmt::format("{}: tensor {} x context {} x data {} x pipeline {}\n", counted(mesh.world_size(), "rank"),
                   mesh.size(layout::Axis::kTp), mesh.size(layout::Axis::kCp), mesh.size(layout::Axis::kDp),
@@ -276,18 +290,22 @@ std::string describe(const config::Run& run) {
       run.model.has_encoder() ? length_text(run) + " tokens" : counted(run.training.seq_length, "token"),
       run.training.micro_batch_size, counted(run.parallel.data_parallel_size(), "data rank"),
       counted(schedule.microbatches, "micro-batch", "es"));
-  const double recomputed = recomputed_flops(run, batch).total();
-  out +=
-      fmt::format("model: {} parameters, {:.4g} TFLOP per step{}\n\n", count_text(parameters), flops / 1e12,
-                  recomputed > 0 ? fmt::format(", {:.4g} more recomputed", recomputed / 1e12) : "");
-  out += "layers\n" + table_text(layout_table(run)) + '\n';
-  out += experts_text(run);
-  const std::vector<StageMemory> memory = plan_memory(run);
+  const double recomputed = recomputed_flops(model, batch).total();
+  out += fmt::format("model: {} parameters, {:.4g} TFLOP per step{}\n\n", count_text(num_parameters(model)),
+                     flops / 1e12,
+                     recomputed > 0 ? fmt::format(", {:.4g} more recomputed", recomputed / 1e12) : "");
+  if (model.is_custom())
+    out +=
+        "custom model: its blocks count as layers; their memory, FLOPs and communication are measured on the CPU "
+        "path\n\n";
+  out += "layers\n" + table_text(layout_table(model)) + '\n';
+  if (!model.is_custom()) out += experts_text(run);
+  const std::vector<StageMemory> memory = plan_memory(model);
   out += "memory per rank\n" + table_text(memory_table(memory)) + memory_bars(memory);
-  if (!run.model.has_encoder()) out += estimate_text(run);
+  if (!run.model.has_encoder() && !model.is_custom()) out += estimate_text(run);
   out += '\n';
-  out += "bytes sent per rank and step\n" + table_text(traffic_table(run)) + '\n';
-  if (run.parallel.deterministic_mode)
+  out += "bytes sent per rank and step\n" + table_text(traffic_table(model)) + '\n';
+  if (run.parallel.deterministic_mode && !model.is_custom())
     out += fmt::format("deterministic mode: {}\n\n", determinism_text(run));
   out += fmt::format("schedule {}: bubble {:.1f}%, with a backward pass twice as long as a forward pass\n",
                      schedule.kind, 100 * timeline.bubble_fraction);

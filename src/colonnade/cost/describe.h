@@ -10,6 +10,8 @@
 
 namespace colonnade::cost {
 
+class ModelCost;
+
 /// Bytes with three digits: "1.50 GiB", "12.0 MiB", "512 B".
 std::string bytes_text(double bytes);
 /// Parameter counts with three digits: "8.03 B", "124 M", "4.10 k".
@@ -26,7 +28,7 @@ using Table = std::vector<std::vector<std::string>>;
 std::string table_text(const Table& table);
 
 /// Blocks of each pipeline rank: pipeline rank, global ranks, model chunk, blocks.
-Table layout_table(const config::Run& run);
+Table layout_table(const ModelCost& model);
 /// Experts [first, first + count) of every MoE layer, or shard `shard` of each with expert tensor
 /// parallelism, and the global ranks that hold them for the layers of their stage.
 struct ExpertPlacement {
@@ -43,7 +45,7 @@ Table experts_table(const config::Run& run);
 Table memory_table(const std::vector<StageMemory>& plan);
 /// By pipeline rank: bytes sent per step over tensor, context, expert, pipeline and data ranks, and over
 /// stages with shared embeddings if there are any.
-Table traffic_table(const config::Run& run);
+Table traffic_table(const ModelCost& model);
 
 /// Cost of --deterministic-mode against the same run without it: data-parallel bytes sent per step and rank,
 /// and peak memory, each the maximum over stages.
@@ -52,6 +54,9 @@ std::string determinism_text(const config::Run& run);
 /// The full text of a plan: sizes of the axes, batch arithmetic, parameters, FLOPs, the tables, Megatron's
 /// memory estimate, bubble fraction and picture of the schedule.
 std::string describe(const config::Run& run);
+/// The same of a custom model too, which has no estimate of Megatron; a line says that its blocks were
+/// measured.
+std::string describe(const ModelCost& model);
 
 /// Default times of the schedule simulation: a backward pass takes twice as long as a forward pass.
 inline constexpr schedule::ActionCosts kRelativeCosts{.forward = 1, .backward = 2, .transfer = 0};

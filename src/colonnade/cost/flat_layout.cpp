@@ -12,14 +12,15 @@ using layout::BlockKind;
 
 /// Calls f(spec) for every parameter of the given blocks.
 template <typename F>
-void for_each_block_param(const config::Run& run, const layout::StageBlocks& stage,
+void for_each_block_param(const ModelCost& model, const layout::StageBlocks& stage,
                           const layout::FirstReaders& first, F&& f) {
+  const config::Run& run = model.run();
   for (std::size_t i = 0; i < stage.blocks.size(); ++i) {
     const layout::BlockId& block = stage.blocks[i];
     const bool is_layer = block.kind == BlockKind::kLayer;
     if (is_layer && (block == first.encoder || block == first.decoder))
       layout::for_each(layout::relative_bias(run.model, block.index < run.model.encoder_num_layers), f);
-    layout::for_each_param(run.model, run.parallel, block, f);
+    model.for_each_param(block, f);
     // After the embedding, the blocks of the first kind that reads the words share a copy behind the last
     // one.
     const bool ends_kind = i + 1 == stage.blocks.size() || stage.blocks[i + 1].kind != block.kind;
@@ -30,9 +31,10 @@ void for_each_block_param(const config::Run& run, const layout::StageBlocks& sta
 
 }  // namespace
 
-int for_each_stage_param(const config::Run& run, const layout::StageBlocks& stage,
+int for_each_stage_param(const ModelCost& model, const layout::StageBlocks& stage,
                          const layout::FirstReaders& first,
                          const std::function<void(const layout::ParamSpec& spec, int unit)>& use) {
+  const config::Run& run = model.run();
   const layout::IndexRange layers = stage.layers();
   std::vector<layout::StageBlocks> units;
   if (stage.has(BlockKind::kEmbedding)) units.push_back({{{BlockKind::kEmbedding}}});
@@ -49,21 +51,22 @@ int for_each_stage_param(const config::Run& run, const layout::StageBlocks& stag
     if (block.kind != BlockKind::kEmbedding && block.kind != BlockKind::kLayer) end.blocks.push_back(block);
   if (!end.empty()) units.push_back(end);
   for (std::size_t i = 0; i < units.size(); ++i)
-    for_each_block_param(run, units[i], first,
+    for_each_block_param(model, units[i], first,
                          [&](const layout::ParamSpec& spec) { use(spec, static_cast<int>(i)); });
   return static_cast<int>(units.size());
 }
 
-layout::FlatLayout flat_layout(const config::Run& run, const layout::Mesh& mesh,
+layout::FlatLayout flat_layout(const ModelCost& model, const layout::Mesh& mesh,
                                const std::vector<layout::StageBlocks>& stages) {
-  const layout::FirstReaders first = layout::first_readers(run.model, stages);
+  const config::Run& run = model.run();
+  const layout::FirstReaders first = model.first_readers(stages);
   const bool by_unit = layout::sharding_of(run.parallel) >= layout::Sharding::kGradients;
   const bool splits = by_unit && schedule::splits_backward(run.parallel);
   std::vector<std::vector<layout::FlatParam>> chunks;
   int before = 0;
   for (const layout::StageBlocks& stage : stages) {
     std::vector<layout::FlatParam>& chunk = chunks.emplace_back();
-    before += for_each_stage_param(run, stage, first, [&](const layout::ParamSpec& spec, int unit) {
+    before += for_each_stage_param(model, stage, first, [&](const layout::ParamSpec& spec, int unit) {
       if (!spec.trained) return;
       const layout::Shard part = layout::shard(spec, mesh.position(0));
       chunk.push_back({part.numel(), layout::extra_reduction(spec, part, mesh.size(layout::Axis::kTp)),

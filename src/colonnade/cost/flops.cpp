@@ -17,8 +17,7 @@ SampleLength sample_length(const config::Run& run) {
 
 TrainingFlops training_flops_by_part(const ModelCost& model, std::int64_t sequences) {
   ForwardFlops sum;
-  for (const layout::BlockId& block : layout::model_blocks(model.run().model))
-    sum += model.block(block).flops();
+  for (const layout::BlockId& block : model.blocks()) sum += model.block(block).flops();
   const double passes = 3 * static_cast<double>(sequences);
   return {.linears = passes * sum.linears, .attention = passes * sum.attention, .norms = passes * sum.norms};
 }

@@ -37,14 +37,14 @@ PassTime busiest_rank(const std::vector<StageTime>& stages, const schedule::Plac
 
 }  // namespace
 
-ForwardBackwardTime forward_backward_time(const config::Run& run, const Hardware& hardware,
+ForwardBackwardTime forward_backward_time(const ModelCost& model, const Hardware& hardware,
                                           const Execution& execution, schedule::ScheduleCache& schedules) {
+  const config::Run& run = model.run();
   const layout::Mesh mesh(run.parallel);
   const CommGroups groups(hardware, mesh);
-  const ModelCost model(run);
   ForwardBackwardTime passes;
   std::vector<schedule::StageCost> costs;
-  for (const layout::StageBlocks& stage : layout::split_stages(run.model, run.parallel)) {
+  for (const layout::StageBlocks& stage : model.stages()) {
     const StageTime time = stage_time(model, stage, hardware, execution, groups);
     passes.stages.push_back(time);
     costs.push_back(

@@ -18,7 +18,7 @@ struct ForwardBackwardTime {
 };
 
 /// Throws ConfigError if mesh, stages or schedule do.
-ForwardBackwardTime forward_backward_time(const config::Run& run, const Hardware& hardware,
+ForwardBackwardTime forward_backward_time(const ModelCost& model, const Hardware& hardware,
                                           const Execution& execution, schedule::ScheduleCache& schedules);
 
 }  // namespace colonnade::cost

@@ -213,9 +213,8 @@ schedule::Schedule schedule_of(const config::Run& run, int microbatches) {
   return schedule::make_schedule(run.parallel, chunks, microbatches);
 }
 
-InFlightBytes in_flight_bytes(const config::Run& run, const schedule::CheckedSchedule& sound,
+InFlightBytes in_flight_bytes(const ModelCost& model, const schedule::CheckedSchedule& sound,
                               const std::vector<StageMemory>& plan) {
-  const ModelCost model(run);
   const std::int64_t batch = batch_bytes(model);
   InFlightBytes bytes;
   for (std::size_t rank = 0; rank < plan.size(); ++rank) {
@@ -227,10 +226,9 @@ InFlightBytes in_flight_bytes(const config::Run& run, const schedule::CheckedSch
   return bytes;
 }
 
-std::vector<ActivationPeak> activation_peaks(const config::Run& run, const schedule::CheckedSchedule& sound,
+std::vector<ActivationPeak> activation_peaks(const ModelCost& model, const schedule::CheckedSchedule& sound,
                                              const InFlightBytes& in_flight,
                                              const std::vector<StageMemory>& plan) {
-  const ModelCost model(run);
   std::vector<ActivationPeak> peaks;
   for (std::size_t rank = 0; rank < plan.size(); ++rank)
     peaks.push_back(peak_of_rank(model, plan[rank], sound, in_flight, rank));
@@ -248,9 +246,8 @@ void add_activations(const std::vector<ActivationPeak>& peaks, const schedule::C
   }
 }
 
-void add_evaluations(const config::Run& run, const schedule::CheckedSchedule& sound,
+void add_evaluations(const ModelCost& model, const schedule::CheckedSchedule& sound,
                      std::vector<StageMemory>& plan) {
-  const ModelCost model(run);
   const std::int64_t message = message_bytes(model, 1), batch = batch_bytes(model);
   for (std::size_t rank = 0; rank < plan.size(); ++rank) {
     StageMemory& memory = plan[rank];
@@ -269,6 +266,19 @@ void add_evaluations(const config::Run& run, const schedule::CheckedSchedule& so
   }
 }
 
+namespace {
+
+/// Adds the memory of the passes to the memory between steps.
+std::vector<StageMemory> with_passes(const ModelCost& model, std::vector<StageMemory> plan) {
+  const schedule::CheckedSchedule schedule = schedule::checked(schedule_of(model.run()));
+  add_activations(activation_peaks(model, schedule, in_flight_bytes(model, schedule, plan), plan), schedule,
+                  plan);
+  add_evaluations(model, schedule, plan);
+  return plan;
+}
+
+}  // namespace
+
 std::int64_t max_peak_bytes(const config::Run& run, const std::vector<StageMemory>& plan) {
   const config::Training& t = run.training;
   const bool evaluates = t.skip_train || (t.eval_interval && t.reads_validation());
@@ -282,13 +292,12 @@ std::int64_t max_peak_bytes(const config::Run& run, const std::vector<StageMemor
 }
 
 std::vector<StageMemory> plan_memory(const config::Run& given) {
-  const schedule::CheckedSchedule schedule = schedule::checked(schedule_of(given));
-  std::vector<StageMemory> plan = plan_resident(given);
   const config::Run run = layout::with_fixed_context_size(given);
-  add_activations(activation_peaks(run, schedule, in_flight_bytes(run, schedule, plan), plan), schedule,
-                  plan);
-  add_evaluations(run, schedule, plan);
-  return plan;
+  return with_passes(ModelCost(run), plan_resident(ModelCost(given)));
+}
+
+std::vector<StageMemory> plan_memory(const ModelCost& model) {
+  return with_passes(model, plan_resident(model));
 }
 
 }  // namespace colonnade::cost

@@ -15,6 +15,8 @@
 
 namespace colonnade::cost {
 
+class ModelCost;
+
 /// Memory of the ranks of one pipeline stage. It is equal over tensor and data ranks, except that shards of
 /// the distributed optimizer differ by padding; the largest counts.
 struct StageMemory {
@@ -70,30 +72,31 @@ schedule::Schedule schedule_of(const config::Run& run, int microbatches);
 /// By pipeline rank. With --hybrid-context-parallel activations are those of with_fixed_context_size. Throws
 /// ConfigError if mesh, stages or schedule do.
 std::vector<StageMemory> plan_memory(const config::Run& given);
+std::vector<StageMemory> plan_memory(const ModelCost& model);
 
 /// Parts of plan_memory, for callers that plan many runs. This one is the memory between steps, which
 /// micro-batch size and sequence parallelism do not change.
-std::vector<StageMemory> plan_resident(const config::Run& run);
+std::vector<StageMemory> plan_resident(const ModelCost& model);
 /// Messages and batches in flight during the passes, by rank and position in its program; `held` as in
 /// resident_message_bytes. They do not depend on data sharding and recomputation.
 struct InFlightBytes {
   std::vector<std::vector<std::int64_t>> receiving, held;
 };
-InFlightBytes in_flight_bytes(const config::Run& run, const schedule::CheckedSchedule& sound,
+InFlightBytes in_flight_bytes(const ModelCost& model, const schedule::CheckedSchedule& sound,
                               const std::vector<StageMemory>& plan);
 /// Peak of a rank's saved activations, and peak with all workspace. Only the plan's stages and units are
 /// read.
 struct ActivationPeak {
   std::int64_t saved = 0, total = 0;
 };
-std::vector<ActivationPeak> activation_peaks(const config::Run& run, const schedule::CheckedSchedule& sound,
+std::vector<ActivationPeak> activation_peaks(const ModelCost& model, const schedule::CheckedSchedule& sound,
                                              const InFlightBytes& in_flight,
                                              const std::vector<StageMemory>& plan);
 void add_activations(const std::vector<ActivationPeak>& peaks, const schedule::CheckedSchedule& sound,
                      std::vector<StageMemory>& plan);
 /// Adds evaluations: the largest tensors of a forward pass that saves nothing, with the batches and messages
 /// in flight.
-void add_evaluations(const config::Run& run, const schedule::CheckedSchedule& sound,
+void add_evaluations(const ModelCost& model, const schedule::CheckedSchedule& sound,
                      std::vector<StageMemory>& plan);
 /// Peak bytes (max over ranks) of start-up, training steps, and evaluations if there are any.
 std::int64_t max_peak_bytes(const config::Run& run, const std::vector<StageMemory>& plan);

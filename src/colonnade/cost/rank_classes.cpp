@@ -39,12 +39,13 @@ class Traits {
  public:
   explicit Traits(const config::Run& run)
       : run_(run),
+        model_(run),
         equal_groups_(layout::with_fixed_context_size(run)),
         mesh_(run.parallel),
         levels_(layout::replica_levels(run.parallel, mesh_)) {
     for (int stage = 0; stage < mesh_.size(layout::Axis::kPp); ++stage) {
       stages_.push_back(layout::stages_of_rank(run.model, run.parallel, stage));
-      layouts_.push_back(flat_layout(run, mesh_, stages_.back()));
+      layouts_.push_back(flat_layout(model_, mesh_, stages_.back()));
     }
   }
 
@@ -57,7 +58,7 @@ class Traits {
     const layout::Position position = mesh_.position(rank);
     const layout::FirstReaders first = layout::first_readers(run_.model, stages);
     for (const layout::StageBlocks& blocks : stages)
-      for_each_stage_param(run_, blocks, first, [&](const layout::ParamSpec& spec, int) {
+      for_each_stage_param(model_, blocks, first, [&](const layout::ParamSpec& spec, int) {
         if (spec.param_group != family) return;
         const layout::Shard held = layout::shard(spec, position);
         trait.insert(trait.end(), held.shape.begin(), held.shape.end());
@@ -136,6 +137,7 @@ class Traits {
   }
 
   const config::Run& run_;
+  ModelCost model_;
   config::Run equal_groups_;  ///< with equal context-parallel groups for all sequences
   layout::Mesh mesh_;
   layout::ReplicaLevels levels_;

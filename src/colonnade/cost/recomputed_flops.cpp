@@ -7,10 +7,10 @@
 
 namespace colonnade::cost {
 
-TrainingFlops recomputed_flops(const config::Run& run, std::int64_t sequences) {
-  const ModelCost model(run);
+TrainingFlops recomputed_flops(const ModelCost& model, std::int64_t sequences) {
+  const config::Run& run = model.run();
   ForwardFlops sum;
-  for (const layout::StageBlocks& stage : layout::split_stages(run.model, run.parallel)) {
+  for (const layout::StageBlocks& stage : model.stages()) {
     const std::int64_t first_saved =
         stage.layers().first + layout::recomputed_layers(run.recompute, stage.layers().size());
     for (const layout::BlockId& id : stage.blocks) {

@@ -10,6 +10,6 @@ namespace colonnade::cost {
 
 /// FLOPs of the recomputed forward passes of `sequences` sequences. Hardware FLOPs are training_flops() plus
 /// these.
-cost::TrainingFlops recomputed_flops(const config::Run& run, std::int64_t sequences);
+cost::TrainingFlops recomputed_flops(const ModelCost& model, std::int64_t sequences);
 
 }  // namespace colonnade::cost

@@ -19,8 +19,8 @@ namespace {
 
 using layout::BlockKind;
 
-int num_units(const config::Run& run, const layout::StageBlocks& stage) {
-  return for_each_stage_param(run, stage, {}, [](const layout::ParamSpec&, int) {});
+int num_units(const ModelCost& model, const layout::StageBlocks& stage) {
+  return for_each_stage_param(model, stage, {}, [](const layout::ParamSpec&, int) {});
 }
 
 /// Bytes of optimizer state per updated element.
@@ -31,9 +31,10 @@ std::int64_t optimizer_bytes(const config::Run& run, const config::Dtypes& dtype
 }
 
 /// Cosines and sines of the rotary embeddings, for each base that a layer of these stages uses.
-std::int64_t rotary_table_bytes(const config::Run& run, const std::vector<layout::StageBlocks>& stages) {
+std::int64_t rotary_table_bytes(const ModelCost& model, const std::vector<layout::StageBlocks>& stages) {
+  const config::Run& run = model.run();
   const config::Model& m = run.model;
-  if (!m.has_rotary()) return 0;
+  if (!m.has_rotary() || model.is_custom()) return 0;
   const std::int64_t length = std::max(run.training.seq_length, m.max_position_embeddings);
   std::set<bool> bases;
   const auto add = [&](std::int64_t layer) {
@@ -203,14 +204,15 @@ class UnitAccumulator {
 };
 
 /// UnitBytes by stage and block. An embedding that several blocks read counts for each.
-std::vector<std::vector<UnitBytes>> unit_bytes(const config::Run& run, const config::Dtypes& dtypes,
+std::vector<std::vector<UnitBytes>> unit_bytes(const ModelCost& model, const config::Dtypes& dtypes,
                                                const layout::FlatLayout& layout, const StageMemory& memory,
                                                const layout::ReplicaCounts& replicas) {
-  const layout::FirstReaders readers = layout::first_readers(run.model, memory.stages);
+  const config::Run& run = model.run();
+  const layout::FirstReaders readers = model.first_readers(memory.stages);
   std::vector<std::vector<UnitBytes>> all;
   int first = 0;
   for (const layout::StageBlocks& stage : memory.stages) {
-    const int count = num_units(run, stage);
+    const int count = num_units(model, stage);
     const bool is_reread = layout::reuses_word_embeddings(run.model, stage, readers);
     const bool reads_in_head = stage.has(BlockKind::kHead) && !run.model.untie_embeddings_and_output_weights;
     UnitAccumulator units(run, dtypes, count);
@@ -255,11 +257,11 @@ ReduceCopies largest_reduce_copies(const config::Run& run, const config::Dtypes&
 }
 
 /// The copies are alive during the backward pass of each block except the head, which runs first.
-std::vector<std::vector<UnitBytes>> units_with_copies(const config::Run& run, const StageMemory& memory,
+std::vector<std::vector<UnitBytes>> units_with_copies(const ModelCost& model, const StageMemory& memory,
                                                       std::int64_t bytes) {
   std::vector<std::vector<UnitBytes>> all;
   for (const layout::StageBlocks& stage : memory.stages) {
-    const int count = num_units(run, stage);
+    const int count = num_units(model, stage);
     all.emplace_back(static_cast<std::size_t>(count),
                      UnitBytes{.backward = bytes, .backward_input = bytes, .backward_weight = bytes});
     if (stage.has(BlockKind::kHead)) all.back().back() = {};
@@ -268,24 +270,25 @@ std::vector<std::vector<UnitBytes>> units_with_copies(const config::Run& run, co
 }
 
 /// Fills in the element counts of the flat buffer.
-void count_elements(const config::Model& model, const layout::FlatLayout& layout, StageMemory& memory) {
+void count_elements(const ModelCost& model, const layout::FlatLayout& layout, StageMemory& memory) {
   for (const layout::FlatEntry& entry : layout.entries) memory.num_parameters += entry.numel;
   for (const layout::FlatBucket& bucket : layout.buckets) {
     const std::int64_t length = bucket.end - bucket.begin;
     if (bucket.param_group == layout::ParamGroup::kExpert) memory.expert_elements += length;
     memory.held_elements[static_cast<std::size_t>(bucket.held_by)] += length;
   }
-  const layout::FirstReaders readers = layout::first_readers(model, memory.stages);
+  const layout::FirstReaders readers = model.first_readers(memory.stages);
   for (const layout::StageBlocks& stage : memory.stages)
-    if (layout::reuses_word_embeddings(model, stage, readers))
+    if (layout::reuses_word_embeddings(model.run().model, stage, readers))
       memory.extra_tied_elements += memory.elements_of(layout::HeldBy::kTiedEmbeddings);
   memory.elements = layout.size;
 }
 
 /// Fills in the memory between steps.
-void count_resident(const config::Run& run, const layout::Mesh& mesh, StageMemory& memory) {
-  const layout::FlatLayout layout = flat_layout(run, mesh, memory.stages);
-  count_elements(run.model, layout, memory);
+void count_resident(const ModelCost& model, const layout::Mesh& mesh, StageMemory& memory) {
+  const config::Run& run = model.run();
+  const layout::FlatLayout layout = flat_layout(model, mesh, memory.stages);
+  count_elements(model, layout, memory);
   const layout::Sharding sharding = layout::sharding_of(run.parallel);
   const layout::ReplicaLevels levels = layout::replica_levels(run.parallel, mesh);
   const auto sharded_over = [&](layout::Sharding least, const layout::ReplicaCounts& shards) {
@@ -311,24 +314,24 @@ void count_resident(const config::Run& run, const layout::Mesh& mesh, StageMemor
     if (!run.parallel.torch_fsdp2_reshard_after_forward) memory.gathered += params;
   }
   if (sharding >= layout::Sharding::kGradients)
-    memory.units = unit_bytes(run, dtypes, layout, memory, levels.inner);
+    memory.units = unit_bytes(model, dtypes, layout, memory, levels.inner);
   const ReduceCopies copies = largest_reduce_copies(run, dtypes, layout, levels);
   memory.reduce_copies = std::max(copies.within_instance, copies.between_instances);
   if (run.parallel.overlap_grad_reduce && copies.within_instance > 0 && memory.units.empty())
-    memory.units = units_with_copies(run, memory, copies.within_instance);
-  memory.rotary_tables = rotary_table_bytes(run, memory.stages);
+    memory.units = units_with_copies(model, memory, copies.within_instance);
+  memory.rotary_tables = rotary_table_bytes(model, memory.stages);
 }
 
 }  // namespace
 
-std::vector<StageMemory> plan_resident(const config::Run& run) {
-  const layout::Mesh mesh(run.parallel);
-  const int ranks = run.parallel.pipeline_model_parallel_size;
+std::vector<StageMemory> plan_resident(const ModelCost& model) {
+  const layout::Mesh mesh(model.run().parallel);
+  const int ranks = model.run().parallel.pipeline_model_parallel_size;
   std::vector<StageMemory> plan;
   for (int rank = 0; rank < ranks; ++rank) {
     StageMemory memory;
-    memory.stages = layout::stages_of_rank(run.model, run.parallel, rank);
-    count_resident(run, mesh, memory);
+    memory.stages = model.stages_of_rank(rank);
+    count_resident(model, mesh, memory);
     plan.push_back(std::move(memory));
   }
   return plan;

@@ -144,8 +144,9 @@ class Evaluator {
 
   StepTime time_of(const LayoutChoice& c, const config::Run& run) {
     auto& passes = cache_.option(run.recompute).passes;
-    if (!passes) passes = forward_backward_time(assumed(run), hardware_, {}, schedules_);
-    return estimate_step(assumed(run), hardware_, sizes(c, run), *passes);
+    const ModelCost model(assumed(run));
+    if (!passes) passes = forward_backward_time(model, hardware_, {}, schedules_);
+    return estimate_step(model, hardware_, sizes(c, run), *passes);
   }
 
   /// The run that a plan assumes: equal context-parallel groups.
@@ -186,7 +187,7 @@ class Evaluator {
 
   const LocalSizes& sizes(const LayoutChoice& c, const config::Run& run) {
     const std::tuple key(c.tensor, c.expert, c.expert_tensor);
-    if (!sizes_.contains(key)) sizes_.emplace(key, local_sizes(run));
+    if (!sizes_.contains(key)) sizes_.emplace(key, local_sizes(ModelCost(run)));
     return sizes_.at(key);
   }
 
@@ -196,7 +197,7 @@ class Evaluator {
     const std::tuple key(c.split(), c.tensor, c.expert, c.expert_tensor, candidate.data_sharding.key());
     const auto found = resident_.find(key);
     return found != resident_.end() ? found->second
-                                    : resident_.emplace(key, plan_resident(run)).first->second;
+                                    : resident_.emplace(key, plan_resident(ModelCost(run))).first->second;
   }
 
   double peak_bytes(const LayoutChoice& c, const Candidate& candidate, const config::Run& run) {
@@ -218,7 +219,7 @@ class Evaluator {
         return lower_bound;
     }
     add_activations(peaks(equal, sound, plan), sound, plan);
-    if (max_peak(run, plan) <= hardware_.usable_bytes()) add_evaluations(equal, sound, plan);
+    if (max_peak(run, plan) <= hardware_.usable_bytes()) add_evaluations(ModelCost(equal), sound, plan);
     return max_peak(run, plan);
   }
 
@@ -233,8 +234,9 @@ class Evaluator {
     auto& known = cache_.option(run.recompute).peaks;
     for (const auto& other : known)
       if (other.units == now.units) return other.peaks;
-    if (!cache_.in_flight) cache_.in_flight = in_flight_bytes(run, sound, plan);
-    now.peaks = activation_peaks(run, sound, *cache_.in_flight, plan);
+    const ModelCost model(run);
+    if (!cache_.in_flight) cache_.in_flight = in_flight_bytes(model, sound, plan);
+    now.peaks = activation_peaks(model, sound, *cache_.in_flight, plan);
     return known.emplace_back(std::move(now)).peaks;
   }
 

@@ -22,25 +22,26 @@ namespace {
 /// Estimate of one run.
 class Estimator {
  public:
-  Estimator(const config::Run& run, const Hardware& hardware, const LocalSizes& sizes,
+  Estimator(const ModelCost& model, const Hardware& hardware, const LocalSizes& sizes,
             const ForwardBackwardTime& passes)
-      : run_(run),
+      : model_(model),
+        run_(model.run()),
         hw_(hardware),
         sizes_(sizes),
         times_(passes.stages),
         pipeline_(passes.pipeline),
         busiest_(passes.busiest),
-        mesh_(run.parallel),
-        stages_(layout::split_stages(run.model, run.parallel)),
-        ranks_(run.parallel.pipeline_model_parallel_size),
+        mesh_(run_.parallel),
+        stages_(model.stages()),
+        ranks_(run_.parallel.pipeline_model_parallel_size),
         chunks_(static_cast<int>(stages_.size()) / ranks_),
-        placement_(schedule::placement_of(run.parallel, chunks_)),
-        microbatches_(static_cast<int>(std::max<std::int64_t>(1, rules::num_microbatches(run)))),
-        sharding_(layout::sharding_of(run.parallel)),
-        levels_(layout::replica_levels(run.parallel, mesh_)),
+        placement_(schedule::placement_of(run_.parallel, chunks_)),
+        microbatches_(static_cast<int>(std::max<std::int64_t>(1, rules::num_microbatches(run_)))),
+        sharding_(layout::sharding_of(run_.parallel)),
+        levels_(layout::replica_levels(run_.parallel, mesh_)),
         data_(rings(layout::ParamGroup::kDense)),
         expert_data_(rings(layout::ParamGroup::kExpert)),
-        dtypes_(config::dtypes_of(run)),
+        dtypes_(config::dtypes_of(run_)),
         gradient_(static_cast<double>(config::bytes(dtypes_.gradient_wire))),
         parameter_(static_cast<double>(config::bytes(dtypes_.parameter_wire))) {}
 
@@ -63,8 +64,7 @@ class Estimator {
     const double devices = mesh_.world_size();
     t.tokens_per_second_per_device =
         sequences * static_cast<double>(sample_length(run_).all()) / t.step / devices;
-    const double flops =
-        training_flops_by_part(ModelCost(run_), static_cast<std::int64_t>(sequences)).total();
+    const double flops = training_flops_by_part(model_, static_cast<std::int64_t>(sequences)).total();
     t.mfu = flops / t.step / devices /
             (dtypes_.activation == config::Dtype::kFloat32 ? hw_.fp32_flops : hw_.peak_flops);
     return t;
@@ -92,7 +92,7 @@ class Estimator {
     for (int rank = 0; rank < ranks_; ++rank) {
       std::vector<layout::StageBlocks> own_stages;
       for (int chunk = 0; chunk < chunks_; ++chunk) own_stages.push_back(stages_[stage(rank, chunk)]);
-      const layout::FirstReaders first = layout::first_readers(run_.model, own_stages);
+      const layout::FirstReaders first = model_.first_readers(own_stages);
       for (int chunk = 0; chunk < chunks_; ++chunk) {
         const std::size_t at = stage(rank, chunk);
         if (layout::reuses_word_embeddings(run_.model, stages_[at], first))
@@ -275,6 +275,7 @@ class Estimator {
     return (updated * per_element + zeroed) / (hw_.memory_bandwidth * hw_.memory_share);
   }
 
+  const ModelCost& model_;
   const config::Run& run_;
   const Hardware& hw_;
   const LocalSizes& sizes_;
@@ -303,7 +304,8 @@ Elements& Elements::operator+=(const Elements& other) {
   return *this;
 }
 
-LocalSizes local_sizes(const config::Run& run) {
+LocalSizes local_sizes(const ModelCost& model) {
+  const config::Run& run = model.run();
   const layout::Position position = layout::Mesh(run.parallel).position(0);
   LocalSizes sizes;
   const auto count = [&position](Elements& sum) {
@@ -313,24 +315,28 @@ LocalSizes local_sizes(const config::Run& run) {
     };
   };
   count(sizes.word_embeddings)(layout::embedding_params(run.model, run.parallel).word);
-  sizes.blocks = layout::model_blocks(run.model);
+  sizes.blocks = model.blocks();
   sizes.before_block.emplace_back();
   for (const layout::BlockId& block : sizes.blocks) {
     sizes.before_block.push_back(sizes.before_block.back());
-    layout::for_each_param(run.model, run.parallel, block, count(sizes.before_block.back()));
+    model.for_each_param(block, count(sizes.before_block.back()));
   }
   return sizes;
 }
 
 StepTime estimate_step(const config::Run& run, const Hardware& hardware, const Execution& execution) {
-  schedule::ScheduleCache schedules;
-  return estimate_step(run, hardware, local_sizes(run),
-                       forward_backward_time(run, hardware, execution, schedules));
+  return estimate_step(ModelCost(run), hardware, execution);
 }
 
-StepTime estimate_step(const config::Run& run, const Hardware& hardware, const LocalSizes& sizes,
+StepTime estimate_step(const ModelCost& model, const Hardware& hardware, const Execution& execution) {
+  schedule::ScheduleCache schedules;
+  return estimate_step(model, hardware, local_sizes(model),
+                       forward_backward_time(model, hardware, execution, schedules));
+}
+
+StepTime estimate_step(const ModelCost& model, const Hardware& hardware, const LocalSizes& sizes,
                        const ForwardBackwardTime& passes) {
-  return Estimator(run, hardware, sizes, passes).estimate();
+  return Estimator(model, hardware, sizes, passes).estimate();
 }
 
 Table step_time_table(const StepTime& t) {

@@ -27,7 +27,7 @@ struct LocalSizes {
   std::vector<Elements> before_block;   ///< [i]: sum of blocks 0 .. i-1
   Elements word_embeddings;             ///< part of the first block; tied copies count separately
 };
-LocalSizes local_sizes(const config::Run& run);
+LocalSizes local_sizes(const ModelCost& model);
 
 /// Seconds of a step and its parts; `step` is their sum.
 struct StepTime {
@@ -48,8 +48,9 @@ struct StepTime {
 
 /// Throws ConfigError if mesh, stages or schedule do.
 StepTime estimate_step(const config::Run& run, const Hardware& hardware, const Execution& execution = {});
+StepTime estimate_step(const ModelCost& model, const Hardware& hardware, const Execution& execution = {});
 /// The same with precomputed parts that many runs of a search share.
-StepTime estimate_step(const config::Run& run, const Hardware& hardware, const LocalSizes& sizes,
+StepTime estimate_step(const ModelCost& model, const Hardware& hardware, const LocalSizes& sizes,
                        const ForwardBackwardTime& passes);
 
 /// A row per part, with its share of the step.

@@ -9,6 +9,7 @@
 
 #include "colonnade/cost/describe.h"
 #include "colonnade/cost/memory.h"
+#include "colonnade/cost/model_cost.h"
 
 namespace colonnade::cost {
 namespace {
@@ -58,6 +59,10 @@ std::string duration_text(double seconds) {
 
 Fit fit_of(const config::Run& run, const Hardware& hardware) {
   return {static_cast<double>(max_peak_bytes(run, plan_memory(run))), hardware.usable_bytes()};
+}
+
+Fit fit_of(const ModelCost& model, const Hardware& hardware) {
+  return {static_cast<double>(max_peak_bytes(model.run(), plan_memory(model))), hardware.usable_bytes()};
 }
 
 std::string fit_text(const Fit& fit) {

@@ -10,6 +10,8 @@
 
 namespace colonnade::cost {
 
+class ModelCost;
+
 /// Seconds in a readable unit: "9.60 ms", "137.2 s", "14.3 min", "5.5 h", "3.97 days".
 std::string duration_text(double seconds);
 
@@ -20,6 +22,7 @@ struct Fit {
 };
 /// Counts start-up, training steps and evaluations, as the search does. Throws as plan_memory does.
 Fit fit_of(const config::Run& run, const Hardware& hardware);
+Fit fit_of(const ModelCost& model, const Hardware& hardware);
 /// The verdict as text: "fits: 62.5 of 74 GiB", "does not fit: 216 of 74 GiB".
 std::string fit_text(const Fit& fit);
 

@@ -25,9 +25,6 @@ using tensor::Field;
 constexpr int kSmallWorld = 16;
 constexpr double kPeakBound = 0.03;
 
-/// Installs the counting allocator once; it stays.
-void count_meta() { [[maybe_unused]] static const bool kCounting = (tensor::count_meta_memory(), true); }
-
 std::int64_t bytes_of(const at::Tensor& x) { return x.defined() ? static_cast<std::int64_t>(x.nbytes()) : 0; }
 
 /// Ranks agree on the names of losses before they reduce them; a single rank knows only its own.
@@ -54,6 +51,10 @@ config::Run on_meta(config::Run run) {
 }
 
 }  // namespace
+
+void count_meta_tensors() {
+  [[maybe_unused]] static const bool kCounting = (tensor::count_meta_memory(), true);
+}
 
 std::int64_t optimizer_bytes(Job& job) {
   std::int64_t bytes = 0;
@@ -104,7 +105,7 @@ pipeline::Steps empty_steps(const config::Run& run) {
 }
 
 DryRun dry_run(const config::Run& run, int rank) {
-  count_meta();
+  count_meta_tensors();
   const at::Device meta(at::kMeta);
   const auto before = static_cast<std::int64_t>(tensor::memory_use(meta).now);
   const auto log = std::make_shared<comm::CallLog>();

@@ -29,14 +29,16 @@ struct DryRun {
   std::vector<comm::LoggedCall> calls;
 };
 
+/// Installs the counting allocator of meta tensors once; it stays. No meta tensor should exist before.
+void count_meta_tensors();
+
 /// Bytes of the job's fp32 main parameters (of 16-bit ones) and moments.
 std::int64_t optimizer_bytes(Job& job);
 
 /// Builds rank `rank` of `run` (complete and checked) and trains one step: forward and backward of all
 /// micro-batches in schedule order, gradient reduction, update. Data-dependent sizes follow one assumption
 /// (layout::assumed_share): the experts of a rank get equally many tokens, and so do all ranks unless the
-/// settings say otherwise. The first call installs a counting allocator for meta tensors, so no meta tensor
-/// should exist before.
+/// settings say otherwise. Calls count_meta_tensors().
 DryRun dry_run(const config::Run& run, int rank);
 
 /// Dry runs of ranks that represent the whole world, ascending: every rank of up to 16; otherwise the first

@@ -1,0 +1,292 @@
+// See block_recorder.h.
+#include "colonnade/job/block_recorder.h"
+
+#include <ATen/ATen.h>
+#include <fmt/format.h>
+#include <torch/csrc/autograd/engine.h>
+#include <torch/csrc/autograd/variable.h>
+
+#include <algorithm>
+#include <utility>
+
+#include "colonnade/base/error.h"
+#include "colonnade/comm/null_backend.h"
+#include "colonnade/cost/describe.h"
+#include "colonnade/cost/step_time.h"
+#include "colonnade/cost/verdict.h"
+#include "colonnade/job/dry_run.h"
+#include "colonnade/layout/context_parallel.h"
+#include "colonnade/tensor/counting_allocator.h"
+#include "colonnade/tensor/deferred_weight_grads.h"
+
+namespace colonnade::job {
+namespace {
+
+std::int64_t bytes_now() { return static_cast<std::int64_t>(tensor::memory_use(at::kMeta).now); }
+std::int64_t take_peak() { return static_cast<std::int64_t>(tensor::take_peak(at::kMeta)); }
+
+/// Output of a forward pass whose graph is kept.
+struct Graph {
+  torch::autograd::Edge edge;
+  std::vector<std::int64_t> shape;
+  at::TensorOptions options;
+  bool has_gradient = false;
+
+  void backward() const {
+    if (!has_gradient) return;
+    torch::autograd::Engine::get_default_engine().execute({edge}, {at::ones(shape, options)}, false, false,
+                                                          true);
+  }
+};
+
+/// Measures the passes of one block.
+class Recorder {
+ public:
+  Recorder(Job& job, const BlockPass& pass, const tensor::Batch& batch,
+           const std::vector<std::int64_t>& shape)
+      : job_(job), pass_(pass), batch_(batch), shape_(shape) {}
+
+  [[nodiscard]] Graph forward() const {
+    const at::Tensor y = pass_(input().requires_grad_(!shape_.empty()), {.batch = batch_});
+    Graph graph{{}, y.sizes().vec(), y.options(), y.requires_grad()};
+    if (graph.has_gradient) graph.edge = torch::autograd::impl::gradient_edge(y);
+    return graph;
+  }
+
+  /// Peak of a forward pass that saves nothing.
+  [[nodiscard]] std::int64_t evaluation() const {
+    const at::NoGradGuard no_grad;
+    const std::int64_t before = bytes_now();
+    take_peak();
+    pass_(input(), {.batch = batch_, .training = false});
+    return take_peak() - before;
+  }
+
+  /// Passes with delayed weight gradients.
+  void delayed(BlockRecord& record) const {
+    const std::int64_t before = bytes_now();
+    const std::vector<tensor::Parameter*> parameters = job_.parameters();
+    tensor::DeferredWeightGrads pending;
+    {
+      const Graph graph = forward();
+      const std::int64_t saved = bytes_now();
+      take_peak();
+      const tensor::DeferScope scope(parameters, pending);
+      graph.backward();
+      record.backward_input_peak = take_peak() - saved;
+    }
+    record.wgrad_saved = bytes_now() - before;
+    pending.run(/*last=*/false);
+    record.weight_gradients_peak = take_peak() - before - record.wgrad_saved;
+  }
+
+ private:
+  [[nodiscard]] at::Tensor input() const {
+    return shape_.empty() ? at::Tensor() : at::zeros(shape_, job_.options());
+  }
+
+  Job& job_;
+  const BlockPass& pass_;
+  const tensor::Batch& batch_;
+  const std::vector<std::int64_t>& shape_;
+};
+
+/// Calls of the log from the first one on that `done` does not count yet.
+std::vector<comm::LoggedCall> new_calls(const comm::CallLog& log, std::size_t& done) {
+  std::vector<comm::LoggedCall> calls = log.calls();
+  calls.erase(calls.begin(), calls.begin() + static_cast<std::ptrdiff_t>(done));
+  done += calls.size();
+  return calls;
+}
+
+}  // namespace
+
+BlockRecord record_block(Job& job, comm::CallLog& log, const tensor::Batch& batch, const BlockPass& pass,
+                         const std::vector<std::int64_t>& shape) {
+  const Recorder recorder(job, pass, batch, shape);
+  BlockRecord record;
+  record.evaluation = recorder.evaluation();
+  recorder.delayed(record);
+  std::size_t done = log.calls().size();
+  OpCounter operators;
+  const std::int64_t before = bytes_now();
+  {
+    const Graph graph = recorder.forward();
+    record.output_shape = graph.shape;
+    record.forward = operators.take();
+    record.forward_calls = new_calls(log, done);
+    const std::int64_t saved = bytes_now();
+    record.saved = saved - before;
+    take_peak();
+    graph.backward();
+    record.backward_peak = take_peak() - saved;
+  }
+  record.backward = operators.take();
+  record.backward_calls = new_calls(log, done);
+  return record;
+}
+
+namespace {
+
+/// Ranks that read the same samples, so that a block's FLOPs are those of all of them.
+double model_ranks(const config::Parallel& p) {
+  return static_cast<double>(p.tensor_model_parallel_size) * p.context_parallel_size;
+}
+
+/// A call as one or two collectives; nothing for groups other than tensor, context and expert ranks.
+void add_collective(const comm::LoggedCall& call, bool forward, cost::BlockCompute& compute) {
+  const bool tensor = call.axes == "tp", experts = call.axes.find("ep") != std::string::npos ||
+                                                   call.axes.find("etp") != std::string::npos;
+  const bool context = !experts && call.axes.find("cp") != std::string::npos;
+  if ((!tensor && !experts && !context) || call.operation == "recv") return;
+  const bool all_to_all = call.operation == "all_to_all";
+  const int times = call.operation == "all_reduce" ? 2 : 1;
+  compute.collectives.push_back({experts      ? cost::GroupKind::kExperts
+                                 : tensor     ? cost::GroupKind::kTensor
+                                 : all_to_all ? cost::GroupKind::kContextAllToAll
+                                              : cost::GroupKind::kContextRing,
+                                 all_to_all, static_cast<double>(call.bytes), forward ? times : 0,
+                                 forward ? 0 : times});
+}
+
+class RecordedCost final : public cost::BlockCost {
+ public:
+  /// `batch`: bytes of the micro-batch that only this block counts.
+  RecordedCost(const cost::Sequences& sequences, BlockRecord record, std::int64_t batch)
+      : BlockCost(sequences), record_(std::move(record)), batch_(batch) {}
+
+  [[nodiscard]] std::int64_t batch() const override { return batch_; }
+  [[nodiscard]] std::int64_t saved() const override { return record_.saved; }
+  void backward(cost::StageTracker& tracker) const override {
+    tracker.transient(tracker.delay_wgrad() ? record_.backward_input_peak : record_.backward_peak);
+    tracker.release(record_.saved, record_.wgrad_saved);
+  }
+  [[nodiscard]] std::int64_t wgrad_saved() const override { return record_.wgrad_saved; }
+  [[nodiscard]] std::int64_t largest_weight_gradient() const override {
+    return record_.weight_gradients_peak;
+  }
+  [[nodiscard]] std::int64_t evaluation() const override { return record_.evaluation; }
+
+  void add_compute(cost::AttentionKernel /*kernel*/,
+                   std::vector<cost::RepeatedCompute>& parts) const override {
+    cost::BlockCompute& compute = parts.emplace_back().compute;
+    compute.matmuls = record_.forward.matmuls;
+    compute.attention.flops = record_.forward.attention_forward;
+    compute.add_elementwise(record_.forward.bytes, record_.backward.bytes, record_.forward.kernels,
+                            record_.backward.kernels);
+    compute.context = layout::context_layer(z_.run.parallel, 0);
+    for (const comm::LoggedCall& call : record_.forward_calls) add_collective(call, true, compute);
+    for (const comm::LoggedCall& call : record_.backward_calls) add_collective(call, false, compute);
+  }
+
+  /// Of all ranks that share a sample: a matmul that several of them repeat counts for each.
+  [[nodiscard]] cost::ForwardFlops flops() const override {
+    const double ranks = model_ranks(z_.run.parallel) / static_cast<double>(z_.run.training.micro_batch_size);
+    return {.linears = ranks * record_.forward.linears(),
+            .attention = ranks * record_.forward.attention_forward};
+  }
+
+ private:
+  BlockRecord record_;
+  std::int64_t batch_;
+};
+
+/// `run` on meta tensors, with unsharded parameters on every rank.
+config::Run recorded_run(config::Run run) {
+  run.training.device = "meta";
+  config::Parallel& p = run.parallel;
+  p.use_megatron_fsdp = p.use_distributed_optimizer = p.deterministic_mode = false;
+  p.overlap_grad_reduce = p.overlap_param_gather = false;
+  p.num_distributed_optimizer_instances = 1;
+  return run;
+}
+
+/// The first rank of each pipeline stage.
+struct PipelineJobs {
+  PipelineJobs(const config::Run& run, const ModelBuilder& builder) {
+    const config::Run meta = recorded_run(run);
+    const layout::Mesh mesh(meta.parallel);
+    for (const int rank : mesh.peers(0, {layout::Axis::kPp})) {
+      logs.push_back(std::make_shared<comm::CallLog>());
+      jobs.push_back(std::make_unique<Job>(
+          meta, comm::Communicators(mesh, rank, comm::null_factory(logs.back())), builder));
+    }
+  }
+  std::vector<std::shared_ptr<comm::CallLog>> logs;
+  std::vector<std::unique_ptr<Job>> jobs;
+};
+
+std::int64_t bytes_of(const tensor::Batch& batch) {
+  std::int64_t bytes = 0;
+  for (const tensor::BatchKey& key : batch.keys()) bytes += static_cast<std::int64_t>(batch.at(key).nbytes());
+  return bytes;
+}
+
+/// Records the blocks of all stages in order; each receives the previous one's output.
+std::vector<std::vector<cost::RecordedBlock>> record_stages(PipelineJobs& pipeline, const StepsOf& steps_of,
+                                                            const cost::Sequences& sequences) {
+  const schedule::Placement placement = pipeline.jobs.front()->executor().schedule().placement;
+  const pipeline::Steps steps = steps_of(*pipeline.jobs.back());
+  if (steps.forward)
+    throw ConfigError(
+        "steps.forward must be empty in a plan, which runs the model's blocks one by one; got a function; move it into "
+        "a block");
+  const tensor::Batch batch = steps.batch(0).to(at::kMeta);
+  std::int64_t batch_bytes = bytes_of(batch);
+  std::vector<std::int64_t> shape;
+  std::vector<std::vector<cost::RecordedBlock>> stages;
+  for (int s = 0; s < placement.stages(); ++s) {
+    const auto [rank, chunk] = placement.location(s);
+    Job& job = *pipeline.jobs[static_cast<std::size_t>(rank)];
+    const tensor::Stage& stage = *job.model.stages.at(static_cast<std::size_t>(chunk));
+    std::vector<cost::RecordedBlock>& blocks = stages.emplace_back();
+    for (const auto& block : stage.blocks) {
+      const bool ends = stage.last && block == stage.blocks.back();
+      const BlockPass pass = [&](const at::Tensor& x, const tensor::Pass& p) {
+        const at::Tensor y = block->forward(x, p);
+        return ends ? steps.loss(y, p.batch).value : y;
+      };
+      BlockRecord record =
+          record_block(job, *pipeline.logs[static_cast<std::size_t>(rank)], batch, pass, shape);
+      shape = record.output_shape;
+      cost::RecordedBlock& recorded = blocks.emplace_back();
+      recorded.cost =
+          std::make_unique<RecordedCost>(sequences, std::move(record), std::exchange(batch_bytes, 0));
+      for (const tensor::Parameter* p : block->parameters()) recorded.parameters.push_back(p->spec);
+    }
+  }
+  return stages;
+}
+
+}  // namespace
+
+std::unique_ptr<RecordedModel> record_model(const config::Run& run, const ModelBuilder& builder,
+                                            const StepsOf& steps) {
+  count_meta_tensors();
+  config::Run planned = run;
+  planned.recompute = {};
+  auto model = std::make_unique<RecordedModel>(std::move(planned));
+  try {
+    PipelineJobs pipeline(run, builder);
+    model->cost =
+        std::make_unique<cost::ModelCost>(model->run, record_stages(pipeline, steps, model->sequences));
+  } catch (const c10::NotImplementedError& error) {
+    throw ConfigError(fmt::format(
+        "blocks and loss of a planned model must not read values of tensors; got \"{}\"; compute with tensors only, "
+        "and read values after the step",
+        error.what_without_backtrace()));
+  }
+  return model;
+}
+
+std::string plan_text(const config::Run& run, const ModelBuilder& builder, const StepsOf& steps,
+                      const std::string& hardware) {
+  const auto model = record_model(run, builder, steps);
+  if (hardware.empty()) return cost::describe(*model->cost);
+  const cost::Hardware device = cost::read_hardware(hardware);
+  return fmt::format("{}\n{}\n{}", cost::fit_text(cost::fit_of(*model->cost, device)),
+                     cost::describe(*model->cost),
+                     cost::step_time_text(cost::estimate_step(*model->cost, device), device));
+}
+
+}  // namespace colonnade::job
