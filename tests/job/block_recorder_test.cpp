@@ -1,0 +1,260 @@
+// The formulas of cost/blocks against the recorded costs of the same blocks, one by one, and the plan of a
+// custom model against its dry run.
+#include "colonnade/job/block_recorder.h"
+
+#include <gmock/gmock.h>
+
+#include "colonnade/base/error.h"
+#include "colonnade/cost/describe.h"
+#include "job/planned.h"
+
+namespace colonnade::job {
+namespace {
+
+using layout::BlockKind;
+using test::Planned;
+using ::testing::HasSubstr;
+
+constexpr double kScalars = 64;  // bytes of loss scalars
+
+/// Costs of a block of a built model: of several blocks of the plan for the one that ends a stage.
+struct Formula {
+  const cost::ModelCost& model;
+  std::vector<layout::BlockId> ids;
+
+  [[nodiscard]] double sum(std::int64_t (cost::BlockCost::*quantity)() const) const {
+    std::int64_t bytes = 0;
+    for (const layout::BlockId& id : ids) bytes += (model.block(id).*quantity)();
+    return static_cast<double>(bytes);
+  }
+  [[nodiscard]] double backward_peak(const layout::StageBlocks& stage, bool delay_wgrad) const {
+    cost::StageTracker tracker(stage, delay_wgrad);
+    for (auto id = ids.rbegin(); id != ids.rend(); ++id) model.block(*id).backward(tracker);
+    return static_cast<double>(tracker.peak());
+  }
+  /// Blocks other than layers count on top of the hidden states that the stage receives.
+  [[nodiscard]] double evaluation() const {
+    const bool has_input = ids.front().kind != BlockKind::kLayer && ids.front().kind != BlockKind::kEmbedding;
+    return sum(&cost::BlockCost::evaluation) + (has_input ? static_cast<double>(model.hidden()) : 0);
+  }
+  [[nodiscard]] double forward_matmuls() const {
+    std::vector<cost::RepeatedCompute> parts;
+    for (const layout::BlockId& id : ids) model.block(id).add_compute(cost::AttentionKernel::kUnfused, parts);
+    double flops = 0;
+    for (const cost::RepeatedCompute& part : parts)
+      for (const cost::Matmul& m : part.compute.matmuls) flops += part.times * 2 * m.m * m.n * m.k * m.count;
+    return flops;
+  }
+};
+
+/// The plan's blocks by block of the built stage: embedding, each layer, and all others together.
+std::vector<std::vector<layout::BlockId>> units_of(const layout::StageBlocks& stage) {
+  std::vector<std::vector<layout::BlockId>> units;
+  for (const layout::BlockId& id : stage.blocks) {
+    const bool joins = !units.empty() && units.back().front().kind != BlockKind::kEmbedding &&
+                       units.back().front().kind != BlockKind::kLayer;
+    if (joins)
+      units.back().push_back(id);
+    else
+      units.push_back({id});
+  }
+  return units;
+}
+
+/// Every block of rank 0 of a model in one stage.
+void expect_formulas(const config::Run& run) {
+  count_meta_tensors();
+  const auto log = std::make_shared<comm::CallLog>();
+  Job job(run, comm::Communicators(layout::Mesh(run.parallel), 0, comm::null_factory(log)));
+  const cost::ModelCost model(run);
+  const layout::StageBlocks stage = model.stages().front();
+  const auto units = units_of(stage);
+  const tensor::Stage& built = *job.model.stages.front();
+  ASSERT_EQ(built.blocks.size(), units.size());
+  const tensor::Batch batch = empty_batch(run);
+  const pipeline::Steps steps = empty_steps(run);
+  const auto tokens = static_cast<double>(run.training.micro_batch_size * run.training.seq_length);
+  std::vector<std::int64_t> shape;
+  for (std::size_t i = 0; i < units.size(); ++i) {
+    SCOPED_TRACE(fmt::format("block {}", i));
+    const bool ends = i + 1 == units.size();
+    const BlockRecord record = record_block(
+        job, *log, batch,
+        [&](const at::Tensor& x, const tensor::Pass& pass) {
+          const at::Tensor y = built.blocks[i]->forward(x, pass);
+          return ends ? steps.loss(y, pass.batch).value : y;
+        },
+        shape);
+    shape = record.output_shape;
+    const Formula formula{model, units[i]};
+    const auto expect_near = [](std::int64_t got, double planned, double share, const char* what) {
+      EXPECT_NEAR(static_cast<double>(got), planned, share * planned + kScalars) << what;
+    };
+    EXPECT_NEAR(static_cast<double>(record.saved), formula.sum(&cost::BlockCost::saved),
+                kScalars + 8 * tokens);
+    EXPECT_NEAR(static_cast<double>(record.wgrad_saved), formula.sum(&cost::BlockCost::wgrad_saved),
+                kScalars);
+    expect_near(record.backward_peak, formula.backward_peak(stage, false), 0.03, "backward");
+    expect_near(record.backward_input_peak, formula.backward_peak(stage, true), 0.03, "input gradients");
+    expect_near(record.evaluation, formula.evaluation(), 0.1, "evaluation");
+    EXPECT_EQ(record.forward.linears(), formula.forward_matmuls());
+  }
+}
+
+/// Two layers of each kind, as large as activations must be to outweigh the smallest buffers.
+std::string sized(const std::string& more) {
+  return "--num-layers 2 --hidden-size 512 --ffn-hidden-size 1024 --num-attention-heads 8 --vocab-size 1024 "
+         "--seq-length 256 --max-position-embeddings 256 --attention-dropout 0 --make-vocab-size-divisible-by 8 " +
+         more;
+}
+
+constexpr const char* kAttention = "--position-embedding-type rope --normalization RMSNorm --swiglu ";
+constexpr const char* kLatent =
+    "--multi-latent-attention --position-embedding-type rope --q-lora-rank 96 --kv-lora-rank 64 --qk-head-dim 48 "
+    "--qk-pos-emb-head-dim 16 --kv-channels 64 --v-head-dim 64 --normalization RMSNorm --disable-bias-linear ";
+constexpr const char* kExperts =
+    "--num-experts 4 --moe-ffn-hidden-size 512 --moe-router-topk 2 --disable-bias-linear --swiglu ";
+
+TEST(BlockRecorder, FormulasEqualWhatEveryKindOfBlockNeeds) {
+  const std::string shared = std::string(kExperts) + "--moe-shared-expert-intermediate-size 512 ";
+  const std::string models[] = {
+      "",
+      std::string(kAttention) + "--untie-embeddings-and-output-weights --bf16 --disable-bias-linear ",
+      "--parallel-residual ",
+      kLatent,
+      kExperts,
+      shared + "--moe-token-dispatcher-type alltoall ",
+      "--mtp-num-layers 2 --position-embedding-type rope ",
+      "--recompute-granularity selective --recompute-modules core_attn layernorm mlp ",
+  };
+  const Planned layouts[] = {
+      {"OneRank", 1, "--micro-batch-size 2"},
+      {"Tp2Sp", 2, "--tensor-model-parallel-size 2 --sequence-parallel --micro-batch-size 2"},
+  };
+  for (const Planned& layout : layouts)
+    for (const std::string& model : models) {
+      SCOPED_TRACE(fmt::format("{}: {}", layout.name, model));
+      expect_formulas(test::planned_run(layout, sized(model), "meta"));
+    }
+}
+
+constexpr auto kX = tensor::BatchKey::custom("x");
+
+/// y = x + tanh(x W); the first block reads x from the batch.
+class TanhBlock final : public tensor::Block {
+ public:
+  TanhBlock(const layers::Context& context, std::int64_t hidden, std::int64_t number) : first_(number == 0) {
+    layout::ParamSpec spec;
+    spec.name = fmt::format("blocks.{}.weight", number);
+    spec.shape = {hidden, hidden};
+    w_ = context.make(spec);
+  }
+  at::Tensor forward(const at::Tensor& x, const tensor::Pass& pass) override {
+    const at::Tensor in = first_ ? pass.batch.at(kX) : x;
+    return in + at::tanh(at::matmul(in, w_->value));
+  }
+  std::vector<tensor::Parameter*> parameters() override { return {w_.get()}; }
+
+ private:
+  bool first_;
+  std::unique_ptr<tensor::Parameter> w_;
+};
+
+/// Three blocks in each stage.
+Model build_tanh(const BuildContext& context) {
+  Model model;
+  for (const auto& part : context.blocks) {
+    auto stage = std::make_unique<tensor::Stage>();
+    stage->first = part.has(BlockKind::kEmbedding);
+    stage->last = part.has(BlockKind::kHead);
+    for (std::int64_t i = 0; i < 3; ++i)
+      stage->blocks.push_back(std::make_unique<TanhBlock>(context.layers, 256, i + (stage->first ? 0 : 3)));
+    model.stages.push_back(std::move(stage));
+  }
+  return model;
+}
+
+pipeline::Steps tanh_steps(const Job&) {
+  pipeline::Steps steps;
+  steps.batch = [](int) { return tensor::Batch({{kX, at::ones({128, 4, 256})}}); };
+  steps.loss = [](const at::Tensor& y, const tensor::Batch& batch) {
+    const at::Tensor error = (y - 2 * batch.at(kX)).square().mean();
+    return pipeline::Loss{error, {{"error", pipeline::metric_sum(error, at::ones({}))}}};
+  };
+  return steps;
+}
+
+config::Run tanh_run(int world, const std::string& flags) {
+  return test::settings(
+      world, test::words("--num-layers 2 --hidden-size 256 --num-attention-heads 2 --seq-length 128 "
+                         "--max-position-embeddings 128 --micro-batch-size 4 --vocab-size 2 " +
+                         flags));
+}
+
+// One step of the real executor on each stage, as job::dry_run of a model from settings.
+TEST(BlockRecorder, PlanOfACustomModelIsThatOfItsDryRun) {
+  for (const auto& [world, flags] : {std::pair{1, "--global-batch-size 8"},
+                                     {2, "--global-batch-size 8 --use-distributed-optimizer"},
+                                     {2, "--global-batch-size 16 --pipeline-model-parallel-size 2"}}) {
+    SCOPED_TRACE(flags);
+    config::Run run = tanh_run(world, flags);
+    const auto model = record_model(run, build_tanh, tanh_steps);
+    const std::vector<cost::StageMemory> plan = cost::plan_memory(*model->cost);
+    run.training.device = "meta";
+    for (std::size_t stage = 0; stage < plan.size(); ++stage) {
+      const int rank = static_cast<int>(stage) * world / static_cast<int>(plan.size());
+      const auto before = static_cast<std::int64_t>(tensor::memory_use(at::kMeta).now);
+      Job job(run, comm::Communicators(layout::Mesh(run.parallel), rank, comm::null_factory(nullptr)),
+              build_tanh);
+      const StepReport report = job.train_step(tanh_steps(job), {.learning_rate = 1e-3});
+      EXPECT_EQ(plan[stage].num_parameters, 3 * 256 * 256);
+      EXPECT_EQ(plan[stage].parameters, static_cast<std::int64_t>(job.buffers().params().nbytes()));
+      EXPECT_EQ(plan[stage].optimizer, optimizer_bytes(job));
+      const auto peak = static_cast<double>(report.peaks.forward_backward) - static_cast<double>(before);
+      EXPECT_NEAR(peak / static_cast<double>(plan[stage].peak()), 1, 0.05) << "stage " << stage;
+    }
+  }
+}
+
+TEST(BlockRecorder, CountsTheMatmulsOfACustomModel) {
+  const auto model = record_model(tanh_run(1, "--global-batch-size 8"), build_tanh, tanh_steps);
+  const double tokens = 128.0 * 8;
+  EXPECT_EQ(cost::training_flops_by_part(*model->cost, 8).linears, 3 * 3 * 2 * tokens * 256 * 256);
+}
+
+TEST(BlockRecorder, PlanSaysThatItsBlocksWereMeasured) {
+  const std::string text = plan_text(tanh_run(1, "--global-batch-size 8"), build_tanh, tanh_steps, "h100");
+  EXPECT_THAT(text, HasSubstr("fits: "));
+  EXPECT_THAT(text, HasSubstr("measured on the CPU path"));
+  EXPECT_THAT(text, HasSubstr("layers 0-2"));
+  EXPECT_THAT(text, HasSubstr("per step"));
+}
+
+TEST(BlockRecorder, BlocksMustNotReadValues) {
+  const auto reads = [](const Job& job) {
+    pipeline::Steps steps = tanh_steps(job);
+    steps.loss = [](const at::Tensor& y, const tensor::Batch&) {
+      return pipeline::Loss{y.mean() * y.sum().item<double>(), {}};
+    };
+    return steps;
+  };
+  const config::Run run = tanh_run(1, "--global-batch-size 8");
+  EXPECT_THAT([&] { record_model(run, build_tanh, reads); },
+              testing::ThrowsMessage<ConfigError>(HasSubstr("must not read values of tensors")));
+}
+
+TEST(BlockRecorder, StepsMustNotReplaceTheForwardPass) {
+  const auto replaced = [](const Job& job) {
+    pipeline::Steps steps = tanh_steps(job);
+    steps.forward = [](tensor::Stage& stage, const at::Tensor& x, const tensor::Pass& pass) {
+      return stage.forward(x, pass);
+    };
+    return steps;
+  };
+  const config::Run run = tanh_run(1, "--global-batch-size 8");
+  EXPECT_THAT([&] { record_model(run, build_tanh, replaced); },
+              testing::ThrowsMessage<ConfigError>(HasSubstr("steps.forward must be empty")));
+}
+
+}  // namespace
+}  // namespace colonnade::job
