@@ -15,7 +15,7 @@ using layout::BlockKind;
 using test::Planned;
 using ::testing::HasSubstr;
 
-constexpr double kScalars = 64;  // bytes of loss scalars
+constexpr double kLossBytes = 64;  // bytes of loss scalars
 
 /// Costs of a block of a built model: of several blocks of the plan for the one that ends a stage.
 struct Formula {
@@ -48,7 +48,7 @@ struct Formula {
 };
 
 /// The plan's blocks by block of the built stage: embedding, each layer, and all others together.
-std::vector<std::vector<layout::BlockId>> units_of(const layout::StageBlocks& stage) {
+std::vector<std::vector<layout::BlockId>> built_units(const layout::StageBlocks& stage) {
   std::vector<std::vector<layout::BlockId>> units;
   for (const layout::BlockId& id : stage.blocks) {
     const bool joins = !units.empty() && units.back().front().kind != BlockKind::kEmbedding &&
@@ -68,7 +68,7 @@ void expect_formulas(const config::Run& run) {
   Job job(run, comm::Communicators(layout::Mesh(run.parallel), 0, comm::null_factory(log)));
   const cost::ModelCost model(run);
   const layout::StageBlocks stage = model.stages().front();
-  const auto units = units_of(stage);
+  const auto units = built_units(stage);
   const tensor::Stage& built = *job.model.stages.front();
   ASSERT_EQ(built.blocks.size(), units.size());
   const tensor::Batch batch = empty_batch(run);
@@ -88,12 +88,12 @@ void expect_formulas(const config::Run& run) {
     shape = record.output_shape;
     const Formula formula{model, units[i]};
     const auto expect_near = [](std::int64_t got, double planned, double share, const char* what) {
-      EXPECT_NEAR(static_cast<double>(got), planned, share * planned + kScalars) << what;
+      EXPECT_NEAR(static_cast<double>(got), planned, share * planned + kLossBytes) << what;
     };
     EXPECT_NEAR(static_cast<double>(record.saved), formula.sum(&cost::BlockCost::saved),
-                kScalars + 8 * tokens);
+                kLossBytes + 8 * tokens);
     EXPECT_NEAR(static_cast<double>(record.wgrad_saved), formula.sum(&cost::BlockCost::wgrad_saved),
-                kScalars);
+                kLossBytes);
     expect_near(record.backward_peak, formula.backward_peak(stage, false), 0.03, "backward");
     expect_near(record.backward_input_peak, formula.backward_peak(stage, true), 0.03, "input gradients");
     expect_near(record.evaluation, formula.evaluation(), 0.1, "evaluation");
@@ -109,20 +109,20 @@ std::string sized(const std::string& more) {
 }
 
 constexpr const char* kAttention = "--position-embedding-type rope --normalization RMSNorm --swiglu ";
-constexpr const char* kLatent =
+constexpr const char* kSmallLatent =
     "--multi-latent-attention --position-embedding-type rope --q-lora-rank 96 --kv-lora-rank 64 --qk-head-dim 48 "
     "--qk-pos-emb-head-dim 16 --kv-channels 64 --v-head-dim 64 --normalization RMSNorm --disable-bias-linear ";
-constexpr const char* kExperts =
+constexpr const char* kFewExperts =
     "--num-experts 4 --moe-ffn-hidden-size 512 --moe-router-topk 2 --disable-bias-linear --swiglu ";
 
 TEST(BlockRecorder, FormulasEqualWhatEveryKindOfBlockNeeds) {
-  const std::string shared = std::string(kExperts) + "--moe-shared-expert-intermediate-size 512 ";
+  const std::string shared = std::string(kFewExperts) + "--moe-shared-expert-intermediate-size 512 ";
   const std::string models[] = {
       "",
       std::string(kAttention) + "--untie-embeddings-and-output-weights --bf16 --disable-bias-linear ",
       "--parallel-residual ",
-      kLatent,
-      kExperts,
+      kSmallLatent,
+      kFewExperts,
       shared + "--moe-token-dispatcher-type alltoall ",
       "--mtp-num-layers 2 --position-embedding-type rope ",
       "--recompute-granularity selective --recompute-modules core_attn layernorm mlp ",
@@ -138,7 +138,7 @@ TEST(BlockRecorder, FormulasEqualWhatEveryKindOfBlockNeeds) {
     }
 }
 
-constexpr auto kX = tensor::BatchKey::custom("x");
+constexpr auto kTanhInput = tensor::BatchKey::custom("x");
 
 /// y = x + tanh(x W); the first block reads x from the batch.
 class TanhBlock final : public tensor::Block {
@@ -150,7 +150,7 @@ class TanhBlock final : public tensor::Block {
     w_ = context.make(spec);
   }
   at::Tensor forward(const at::Tensor& x, const tensor::Pass& pass) override {
-    const at::Tensor in = first_ ? pass.batch.at(kX) : x;
+    const at::Tensor in = first_ ? pass.batch.at(kTanhInput) : x;
     return in + at::tanh(at::matmul(in, w_->value));
   }
   std::vector<tensor::Parameter*> parameters() override { return {w_.get()}; }
@@ -176,9 +176,9 @@ Model build_tanh(const BuildContext& context) {
 
 pipeline::Steps tanh_steps(const Job&) {
   pipeline::Steps steps;
-  steps.batch = [](int) { return tensor::Batch({{kX, at::ones({128, 4, 256})}}); };
+  steps.batch = [](int) { return tensor::Batch({{kTanhInput, at::ones({128, 4, 256})}}); };
   steps.loss = [](const at::Tensor& y, const tensor::Batch& batch) {
-    const at::Tensor error = (y - 2 * batch.at(kX)).square().mean();
+    const at::Tensor error = (y - 2 * batch.at(kTanhInput)).square().mean();
     return pipeline::Loss{error, {{"error", pipeline::metric_sum(error, at::ones({}))}}};
   };
   return steps;

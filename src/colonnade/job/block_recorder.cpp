@@ -216,7 +216,7 @@ struct PipelineJobs {
   std::vector<std::unique_ptr<Job>> jobs;
 };
 
-std::int64_t bytes_of(const tensor::Batch& batch) {
+std::int64_t bytes_in(const tensor::Batch& batch) {
   std::int64_t bytes = 0;
   for (const tensor::BatchKey& key : batch.keys()) bytes += static_cast<std::int64_t>(batch.at(key).nbytes());
   return bytes;
@@ -232,7 +232,7 @@ std::vector<std::vector<cost::RecordedBlock>> record_stages(PipelineJobs& pipeli
         "steps.forward must be empty in a plan, which runs the model's blocks one by one; got a function; move it into "
         "a block");
   const tensor::Batch batch = steps.batch(0).to(at::kMeta);
-  std::int64_t batch_bytes = bytes_of(batch);
+  std::int64_t batch_bytes = bytes_in(batch);
   std::vector<std::int64_t> shape;
   std::vector<std::vector<cost::RecordedBlock>> stages;
   for (int s = 0; s < placement.stages(); ++s) {
