@@ -210,16 +210,16 @@ void GradBuffers::reduce_extra(std::size_t index) {
       if (!bucket.shards_grads) all_reduce_shared_rows(bucket.parameters, groups_.tensor, name);
       return;
     case ExtraReduction::kStages:
-      return;  // see all_reduce_over_stages()
+      return;  // see tied_gradients()
   }
 }
 
-/// One kind of shared parameter after the other, as stages hold different kinds in different order.
-void GradBuffers::all_reduce_over_stages() {
-  for (const auto& [held_by, group] : groups_.stages)
-    for (std::size_t b = 0; b < buckets_.size(); ++b)
-      if (buckets_[b].flat.held_by == held_by)
-        group.all_reduce(owned_[b].grads, buckets_[b].parameters.front()->spec.name + " / stages").wait();
+std::vector<TiedGradient> GradBuffers::tied_gradients() const {
+  std::vector<TiedGradient> gradients;
+  for (std::size_t b = 0; b < buckets_.size(); ++b)
+    if (const layout::HeldBy held_by = buckets_[b].flat.held_by; held_by != layout::HeldBy::kOneStage)
+      gradients.push_back({held_by, owned_[b].grads, buckets_[b].parameters.front()->spec.name});
+  return gradients;
 }
 
 void GradBuffers::finish() {
@@ -241,7 +241,7 @@ void GradBuffers::finish() {
   for (Bucket& bucket : buckets_) bucket.reduced.wait();
   copy_in_flight_.reset();
   for (std::size_t b = 0; b < buckets_.size(); ++b) reduce_extra(b);
-  all_reduce_over_stages();
+  all_reduce_over_stages(groups_.stages, tied_gradients());
 }
 
 void GradBuffers::gather_params() {

@@ -15,6 +15,7 @@
 #include "colonnade/comm/group.h"
 #include "colonnade/config/dtypes.h"
 #include "colonnade/data_parallel/grad_reduce.h"
+#include "colonnade/data_parallel/tied_embeddings.h"
 #include "colonnade/data_parallel/unsharded_buffer.h"
 #include "colonnade/layout/buckets.h"
 #include "colonnade/tensor/block.h"
@@ -240,7 +241,7 @@ class GradBuffers {
   void reduce_outer(std::size_t bucket);
   void wait_for_previous_copy(std::size_t bucket);
   void reduce_extra(std::size_t bucket);
-  void all_reduce_over_stages();
+  [[nodiscard]] std::vector<TiedGradient> tied_gradients() const;
 
   [[nodiscard]] int unit_of(const tensor::Block& block) const;  ///< -1: reads no parameters
   void start_gather(int unit);
