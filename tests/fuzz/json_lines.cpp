@@ -1,6 +1,6 @@
 // JSON lines as `preprocess` reads them, with and without a list of keys, stopping at bad lines or skipping
 // them.
-#include "colonnade/preprocess/chunk_encoder.h"
+#include "colonnade/preprocess/chunk_tokenizer.h"
 #include "fuzz/fuzz.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size) {
@@ -15,7 +15,7 @@ extern "C" int LLVMFuzzerTestOneInput(const std::uint8_t* data, std::size_t size
   chunk.text = fuzz::text_of(data + 1, size - 1);
   return fuzz::run([&] {
     const preprocess::EncodedChunk encoded =
-        preprocess::ChunkEncoder(options, *tokenizer).encode("fuzz.jsonl", chunk);
+        preprocess::ChunkTokenizer(options, *tokenizer).encode("fuzz.jsonl", chunk);
     if (encoded.keys.size() != options.json_keys.size()) abort();
     for (const preprocess::EncodedTexts& key : encoded.keys) {
       std::size_t ids = 0, sequences = 0;

@@ -16,7 +16,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
 #include "colonnade/corpus/text_reader.h"
-#include "colonnade/preprocess/chunk_encoder.h"
+#include "colonnade/preprocess/chunk_tokenizer.h"
 #include "colonnade/preprocess/preprocess_output.h"
 
 namespace colonnade::preprocess {
@@ -40,7 +40,7 @@ class Pipeline {
            PreprocessJournal* journal, std::int64_t max_documents = std::numeric_limits<std::int64_t>::max())
       : options_(options),
         events_(events),
-        encoder_(options, tokenizer),
+        chunk_tokenizer_(options, tokenizer),
         output_(output),
         journal_(journal),
         max_documents_(max_documents),
@@ -113,7 +113,7 @@ class Pipeline {
       bool more = true;
       try {
         more = read_chunk(chunk);
-        if (more) encoded = encoder_.encode(options_.inputs[chunk.input].string(), chunk.lines);
+        if (more) encoded = chunk_tokenizer_.encode(options_.inputs[chunk.input].string(), chunk.lines);
       } catch (...) {
         error = std::current_exception();
       }
@@ -168,7 +168,7 @@ class Pipeline {
 
   const PreprocessOptions& options_;
   const PreprocessEvents& events_;
-  const ChunkEncoder encoder_;
+  const ChunkTokenizer chunk_tokenizer_;
   PreprocessOutput* output_;
   PreprocessJournal* journal_;
   std::int64_t max_documents_;

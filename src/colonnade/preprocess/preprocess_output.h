@@ -12,7 +12,7 @@
 
 #include "colonnade/corpus/text_reader.h"
 #include "colonnade/data/indexed/indexed_dataset.h"
-#include "colonnade/preprocess/chunk_encoder.h"
+#include "colonnade/preprocess/chunk_tokenizer.h"
 #include "colonnade/preprocess/preprocess.h"
 
 namespace colonnade::preprocess {

@@ -1,4 +1,4 @@
-// The encoder of SentencePiece unigram models.
+// Tokenization with SentencePiece unigram models.
 #pragma once
 
 #include <array>

@@ -105,10 +105,10 @@ struct EncodedChunk {
 constexpr std::size_t kMaxLine = std::size_t{1} << 24;
 constexpr std::size_t kChunk = std::size_t{1} << 20;
 
-class ConversationEncoder {
+class ConversationTokenizer {
  public:
-  ConversationEncoder(const fs::path& file, const tokenizers::Tokenizer& tokenizer,
-                      const chat_template::ChatTemplate& chat_template)
+  ConversationTokenizer(const fs::path& file, const tokenizers::Tokenizer& tokenizer,
+                        const chat_template::ChatTemplate& chat_template)
       : file_(file), tokenizer_(tokenizer), template_(chat_template) {}
 
   [[nodiscard]] EncodedChunk encode(const corpus::LineChunk& chunk) const {
@@ -193,7 +193,7 @@ class ConversationWriter {
 
 /// Encodes chunks of one file on several threads and writes them in order. At most kInFlight bytes of text,
 /// or one line, are in flight at a time.
-void encode_file(const fs::path& file, const ConversationEncoder& encoder, ConversationWriter& writer) {
+void encode_file(const fs::path& file, const ConversationTokenizer& tokenizer, ConversationWriter& writer) {
   constexpr std::size_t kInFlight = std::size_t{24} << 20;
   const std::size_t workers = std::clamp(std::thread::hardware_concurrency(), 1U, 16U);
   struct InFlight {
@@ -214,8 +214,8 @@ void encode_file(const fs::path& file, const ConversationEncoder& encoder, Conve
     const std::size_t bytes = chunk.text.size();
     while (!chunks.empty() && (chunks.size() >= workers || in_flight + bytes > kInFlight)) write_front();
     in_flight += bytes;
-    chunks.push_back({bytes, std::async(std::launch::async, [&encoder, chunk = std::move(chunk)] {
-                        return encoder.encode(chunk);
+    chunks.push_back({bytes, std::async(std::launch::async, [&tokenizer, chunk = std::move(chunk)] {
+                        return tokenizer.encode(chunk);
                       })});
     chunk = {};
   }
@@ -226,7 +226,7 @@ std::vector<IntArray> encode_all(const std::string& path, const tokenizers::Toke
                                  const chat_template::ChatTemplate& chat_template, const fs::path& staged) {
   ConversationWriter writer(staged);
   for (const fs::path& file : chat_files(path))
-    encode_file(file, ConversationEncoder(file, tokenizer, chat_template), writer);
+    encode_file(file, ConversationTokenizer(file, tokenizer, chat_template), writer);
   if (writer.conversations() == 0)
     throw DataError(fmt::format("{} must hold a conversation; got none; check --data-path", path));
   return writer.close();

@@ -27,13 +27,13 @@ struct EncodedChunk {
   std::vector<std::string> skipped;          ///< "FILE line N: why" per skipped line
 };
 
-class ChunkEncoder {
+class ChunkTokenizer {
  public:
-  /// Both arguments must outlive the encoder. Throws DataError for an unreadable Punkt model.
-  ChunkEncoder(const PreprocessOptions& options, const tokenizers::Tokenizer& tokenizer);
-  ~ChunkEncoder();
-  ChunkEncoder(const ChunkEncoder&) = delete;
-  ChunkEncoder& operator=(const ChunkEncoder&) = delete;
+  /// Both arguments must outlive it. Throws DataError for an unreadable Punkt model.
+  ChunkTokenizer(const PreprocessOptions& options, const tokenizers::Tokenizer& tokenizer);
+  ~ChunkTokenizer();
+  ChunkTokenizer(const ChunkTokenizer&) = delete;
+  ChunkTokenizer& operator=(const ChunkTokenizer&) = delete;
 
   /// Thread-safe. Throws DataError naming the first unusable line, unless bad lines are skipped.
   [[nodiscard]] EncodedChunk encode(const std::string& file, const corpus::LineChunk& chunk) const;

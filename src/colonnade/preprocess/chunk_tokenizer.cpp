@@ -1,5 +1,5 @@
-// See chunk_encoder.h and training_texts.h.
-#include "colonnade/preprocess/chunk_encoder.h"
+// See chunk_tokenizer.h and training_texts.h.
+#include "colonnade/preprocess/chunk_tokenizer.h"
 
 #include <simdjson.h>
 
@@ -96,15 +96,15 @@ dom::object parse_line(dom::parser& parser, std::string_view line, const std::st
 
 }  // namespace
 
-ChunkEncoder::ChunkEncoder(const PreprocessOptions& options, const tokenizers::Tokenizer& tokenizer)
+ChunkTokenizer::ChunkTokenizer(const PreprocessOptions& options, const tokenizers::Tokenizer& tokenizer)
     : options_(options), tokenizer_(tokenizer), long_texts_(options.longest_line) {
   if (!options.punkt_model.empty())
     punkt_ = std::make_unique<Punkt>(options.punkt_model, options.keep_newlines);
 }
 
-ChunkEncoder::~ChunkEncoder() = default;
+ChunkTokenizer::~ChunkTokenizer() = default;
 
-EncodedChunk ChunkEncoder::encode(const std::string& file, const corpus::LineChunk& chunk) const {
+EncodedChunk ChunkTokenizer::encode(const std::string& file, const corpus::LineChunk& chunk) const {
   EncodedChunk encoded;
   encoded.keys.resize(options_.json_keys.size());
   dom::parser parser;
@@ -143,7 +143,7 @@ EncodedChunk ChunkEncoder::encode(const std::string& file, const corpus::LineChu
   return encoded;
 }
 
-void ChunkEncoder::add_text(std::string_view text, EncodedTexts& encoded) const {
+void ChunkTokenizer::add_text(std::string_view text, EncodedTexts& encoded) const {
   constexpr std::size_t kLong = 1 << 16;
   if (text.size() < kLong) return encode_text(text, encoded);
   const auto bytes = static_cast<std::int64_t>(text.size());
@@ -153,7 +153,7 @@ void ChunkEncoder::add_text(std::string_view text, EncodedTexts& encoded) const 
   encode_text(text, encoded);
 }
 
-void ChunkEncoder::encode_text(std::string_view text, EncodedTexts& encoded) const {
+void ChunkTokenizer::encode_text(std::string_view text, EncodedTexts& encoded) const {
   const auto add = [&](std::string_view sequence) {
     std::vector<std::int32_t> ids = tokenizer_.encode_document(sequence);
     if (ids.empty()) return;
