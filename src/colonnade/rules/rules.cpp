@@ -78,7 +78,7 @@ std::span<const RuleGroup> rule_groups() {
       {"Multi-latent attention and multi-token prediction", latent_rules(),
        "multi_latent_attention=true; position_embedding_type=rope; qk_head_dim=8; qk_pos_emb_head_dim=4; "
        "v_head_dim=8; kv_lora_rank=16"},
-      {"Encoder-decoder models (T5)", encoder_rules(),
+      {"Encoder-decoder models (T5)", t5_rules(),
        "model=t5; encoder_num_layers=8; decoder_seq_length=16; vocab_extra_ids=10"},
       {"BERT", bert_rules(), "model=bert; calculate_per_token_loss=false"},
       {"Context parallelism", context_rules(), "context_parallel_size=2"},

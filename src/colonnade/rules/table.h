@@ -88,7 +88,7 @@ std::span<const RuleGroup> rule_groups();
 std::span<const Rule> shape_rules();
 std::span<const Rule> moe_rules();
 std::span<const Rule> latent_rules();
-std::span<const Rule> encoder_rules();
+std::span<const Rule> t5_rules();
 std::span<const Rule> bert_rules();
 std::span<const Rule> context_rules();
 std::span<const Rule> hybrid_rules();

@@ -141,7 +141,7 @@ Broken deterministic_relative_bias(const Run& r) {
                  "remove one of them"};
 }
 
-constexpr Rule kEncoder[] = {
+constexpr Rule kT5[] = {
     {"encoder-family", false, encoder_model, "model=gpt; decoder_seq_length=0; vocab_extra_ids=0", "",
      "num_layers"},
     {"decoder-length", true, decoder_length, "decoder_seq_length=0",
@@ -194,6 +194,6 @@ Finding causal_only_features(const Run& r) {
   return found;
 }
 
-std::span<const Rule> encoder_rules() { return kEncoder; }
+std::span<const Rule> t5_rules() { return kT5; }
 
 }  // namespace colonnade::rules
