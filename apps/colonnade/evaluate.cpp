@@ -55,14 +55,6 @@ void print(const std::string& what, const inference::Score& score) {
                score.tokens, score.sop_loss ? fmt::format("  sop_loss {:.6f}", *score.sop_loss) : "");
 }
 
-inference::TokenRows read_tokens(const config::Model& model, const std::string& file) {
-  const std::int64_t longest = inference::longest_sequence(model);
-  if (model.bidirectional)
-    return inference::read_masked_token_file(file, model.vocab_size, longest, model.num_tokentypes);
-  const auto read = model.has_encoder() ? inference::read_encoder_token_file : inference::read_token_file;
-  return read(file, model.vocab_size, longest);
-}
-
 /// Prints the score and rejects one that is not finite.
 void finish(inference::InferenceModel& network, const std::string& what, const inference::Score& score) {
   if (network.ranks().rank() == 0) print(what, score);
@@ -89,7 +81,8 @@ void write_logits(inference::InferenceModel& network, const std::string& file,
 }
 
 void evaluate_tokens(job::StartedRun started, const EvaluateOptions& options) {
-  const auto rows = read_tokens(started.run.model, options.tokens);
+  const config::Model& model = started.run.model;
+  const auto rows = inference::read_token_file(options.tokens, model, inference::longest_sequence(model));
   inference::InferenceModel network = build(std::move(started));
   const auto scored = inference::score_rows(network, rows, !options.logits_out.empty());
   if (!options.logits_out.empty()) {

@@ -11,6 +11,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
 #include "colonnade/base/log.h"
+#include "colonnade/config/stacks.h"
 #include "colonnade/inference/generation_config.h"
 #include "colonnade/inference/text_stream.h"
 #include "colonnade/inference/weights.h"
@@ -141,10 +142,10 @@ int generate(const Arguments& arguments) {
   const GenerateOptions options = read_extras(parsed);
   inference::adopt_settings(parsed.run, config::Use::kGenerate);
   job::StartedRun started = job::start(std::move(parsed.run), rules::Purpose::kModel);
-  if (started.run.model.has_encoder() || started.run.model.bidirectional)
+  if (config::has_several_stacks(started.run.model) || started.run.model.bidirectional)
     throw ConfigError(
         fmt::format("generate supports decoder-only models; got a {}; use `evaluate --tokens` for its logits",
-                    started.run.model.has_encoder() ? "t5" : "bert"));
+                    config::has_several_stacks(started.run.model) ? "t5" : "bert"));
   const auto tokenizer = make_tokenizer(started.run);
   inference::Request request{.prompt = job::prompt_ids(started.run, *tokenizer, options.prompt),
                              .max_new_tokens = options.max_new_tokens.value_or(1),

@@ -104,6 +104,29 @@ TEST_F(TokenFile, ReadsTokenTypesAndUnshiftedLabels) {
   EXPECT_FALSE(plain.token_types.any().item<bool>());
 }
 
+TEST_F(TokenFile, IsReadAsTheModelNeedsIt) {
+  write({{"input_ids", ids({1, 2, 3})}, {"labels", ids({4, 5, 6})}});
+  config::Model model;
+  model.vocab_size = 10;
+  EXPECT_TRUE(read_token_file(path_, model, 4).labels.equal(ids({5, 6, -100}))) << "shifted";
+  model.encoder_num_layers = 1;
+  EXPECT_TRUE(read_token_file(path_, model, 4).encoder_tokens.equal(ids({1, 2, 3})));
+  model.encoder_num_layers = 0;
+  model.bidirectional = true;
+  EXPECT_TRUE(read_token_file(path_, model, 4).padding.defined());
+}
+
+TEST_F(TokenFile, InputsAreTheDefinedTensorsOfTheRows) {
+  using tensor::Field;
+  const TokenRows rows{.tokens = at::arange(6).view({3, 2}),
+                       .labels = at::zeros({3, 2}, at::kLong),
+                       .padding = at::zeros({3, 2}, at::kBool)};
+  const tensor::Batch batch = rows.inputs(1, 2);
+  EXPECT_EQ(batch.keys(), (std::vector<tensor::BatchKey>{Field::kTokens, Field::kPadding}));
+  EXPECT_TRUE(batch.at(Field::kTokens).equal(rows.tokens.narrow(0, 1, 2)));
+  EXPECT_EQ(batch.at(Field::kPadding).size(0), 2);
+}
+
 TEST_F(TokenFile, RejectsInvalidBidirectionalFiles) {
   const auto data_error_of = [&](const std::map<std::string, at::Tensor>& tensors) -> std::string {
     write(tensors);

@@ -57,6 +57,14 @@ TEST(Batch, ShardsTokensLabelsMaskAndPositionsAlongTheSequence) {
   EXPECT_FALSE(kImage.is_sequence_sharded());
 }
 
+TEST(Batch, CountsTheTokensOfAllSequencesOfASample) {
+  Batch batch({{Field::kTokens, at::zeros({2, 3})}});
+  EXPECT_EQ(batch.tokens_per_sample(), 3);
+  batch.set(Field::kEncoderTokens, at::zeros({2, 5}));
+  EXPECT_EQ(batch.tokens_per_sample(), 8);
+  EXPECT_THROW((void)Batch().tokens_per_sample(), Error);
+}
+
 TEST(Batch, MovesEveryTensorAndItsShare) {
   Batch batch(
       {{Field::kTokens, at::zeros({2})}, {{Field::kLabels, 1}, at::zeros({3})}, {kImage, at::zeros({4})}});

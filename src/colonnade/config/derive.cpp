@@ -8,20 +8,16 @@
 #include <string>
 
 #include "colonnade/config/schema.h"
+#include "colonnade/config/stacks.h"
 
 namespace colonnade::config {
 
 namespace {
 
-/// Encoder and decoder have equally many layers unless both are given.
-void derive_encoder(Model& m) {
-  if (m.num_layers == 0) m.num_layers = m.encoder_num_layers;
-  if (m.encoder_num_layers == 0) m.encoder_num_layers = m.num_layers;
-}
-
 void derive_model(Model& m) {
   if (!m.output_layer_bias)
-    m.output_layer_bias = m.bidirectional || (m.has_encoder() && !m.untie_embeddings_and_output_weights);
+    m.output_layer_bias =
+        m.bidirectional || (has_several_stacks(m) && !m.untie_embeddings_and_output_weights);
   if (m.bert_binary_head && m.num_tokentypes == 0) m.num_tokentypes = 2;
   if (m.ffn_hidden_size == 0) {
     m.ffn_hidden_size =
@@ -136,7 +132,7 @@ void derive_sequence_parallel(Run& run) {
 }  // namespace
 
 void derive(Run& run) {
-  if (run.family == "t5") derive_encoder(run.model);
+  if (run.family == "t5") derive_stacks(run.model);
   derive_latent(run);
   derive_model(run.model);
   if (run.model.max_position_embeddings == 0 &&

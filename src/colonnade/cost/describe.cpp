@@ -9,6 +9,7 @@
 #include <map>
 #include <tuple>
 
+#include "colonnade/config/stacks.h"
 #include "colonnade/cost/communication.h"
 #include "colonnade/cost/flops.h"
 #include "colonnade/cost/memory_picture.h"
@@ -65,13 +66,10 @@ std::string bytes_text(double bytes) {
 std::string count_text(double count) { return scaled(count, 1000, {"", " k", " M", " B", " T"}); }
 
 std::string length_text(const config::Run& run) {
-  const SampleLength length = sample_length(run);
-  return run.model.has_encoder() ? fmt::format("{} + {}", length.encoder, length.tokens)
-                                 : std::to_string(length.tokens);
+  return fmt::format("{}", fmt::join(sample_length(run).sequences, " + "));
 }
 
 std::string blocks_text(const layout::StageBlocks& blocks, const config::Model& model) {
-  const std::int64_t encoder_layers = model.encoder_num_layers;
   std::string out;
   const auto add = [&out](const std::string& part) { out += (out.empty() ? "" : ", ") + part; };
   const auto layers = [&](std::string_view prefix, std::int64_t first, std::int64_t end) {
@@ -80,12 +78,12 @@ std::string blocks_text(const layout::StageBlocks& blocks, const config::Model& 
   };
   if (blocks.has(BlockKind::kEmbedding)) add("embedding");
   const auto [first, end] = blocks.layers();
-  if (encoder_layers == 0) {
+  if (!config::has_several_stacks(model)) {
     layers("", first, end);
   } else {
-    layers("encoder ", std::min(first, encoder_layers), std::min(end, encoder_layers));
-    layers("decoder ", std::max(first, encoder_layers) - encoder_layers,
-           std::max(end, encoder_layers) - encoder_layers);
+    for (const config::Stack& stack : config::stacks(model))
+      layers(fmt::format("{} ", stack.name), std::max(first, stack.first) - stack.first,
+             std::min(end, stack.last) - stack.first);
   }
   if (blocks.has(BlockKind::kFinalNorm) && model.mtp_num_layers > 0)
     add(counted(model.mtp_num_layers, "MTP layer"));
@@ -285,11 +283,11 @@ std::string describe(const ModelCost& model) {
                        run.parallel.outer_dp_sharding_strategy == "optim"
                            ? ", optimizer states sharded across instances"
                            : "");
-  out += fmt::format(
-      "batch: {} of {} = micro-batch {} x {} x {}\n", counted(batch, "sequence"),
-      run.model.has_encoder() ? length_text(run) + " tokens" : counted(run.training.seq_length, "token"),
-      run.training.micro_batch_size, counted(run.parallel.data_parallel_size(), "data rank"),
-      counted(schedule.microbatches, "micro-batch", "es"));
+  out += fmt::format("batch: {} of {} = micro-batch {} x {} x {}\n", counted(batch, "sequence"),
+                     config::has_several_stacks(run.model) ? length_text(run) + " tokens"
+                                                           : counted(run.training.seq_length, "token"),
+                     run.training.micro_batch_size, counted(run.parallel.data_parallel_size(), "data rank"),
+                     counted(schedule.microbatches, "micro-batch", "es"));
   const double recomputed = recomputed_flops(model, batch).total();
   out += fmt::format("model: {} parameters, {:.4g} TFLOP per step{}\n\n", count_text(num_parameters(model)),
                      flops / 1e12,
@@ -302,7 +300,7 @@ std::string describe(const ModelCost& model) {
   if (!model.is_custom()) out += experts_text(run);
   const std::vector<StageMemory> memory = plan_memory(model);
   out += "memory per rank\n" + table_text(memory_table(memory)) + memory_bars(memory);
-  if (!run.model.has_encoder() && !model.is_custom()) out += estimate_text(run);
+  if (!config::has_several_stacks(run.model) && !model.is_custom()) out += estimate_text(run);
   out += '\n';
   out += "bytes sent per rank and step\n" + table_text(traffic_table(model)) + '\n';
   if (run.parallel.deterministic_mode && !model.is_custom())

@@ -16,10 +16,10 @@ class ModelCost;
 std::string bytes_text(double bytes);
 /// Parameter counts with three digits: "8.03 B", "124 M", "4.10 k".
 std::string count_text(double count);
-/// Tokens of a sample: "512", for encoder and decoder "512 + 128".
+/// Tokens of a sample: "512", of several sequences "512 + 128".
 std::string length_text(const config::Run& run);
-/// Blocks of a stage: "embedding, layers 0-3", with an encoder "encoder layers 4-5, decoder layers 0-1";
-/// "nothing" for an empty stage. MTP layers belong to the final norm: "layer 7, 2 MTP layers, head".
+/// Blocks of a stage: "embedding, layers 0-3"; "nothing" for an empty stage. Layers are numbered within their
+/// stack (config::stacks) and have its name unless it is the only one. The final norm is not named.
 std::string blocks_text(const layout::StageBlocks& blocks, const config::Model& model = {});
 
 /// Rows of cells; the first row holds the titles.

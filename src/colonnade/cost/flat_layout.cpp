@@ -1,6 +1,7 @@
 // See flat_layout.h.
 #include "colonnade/cost/flat_layout.h"
 
+#include "colonnade/config/stacks.h"
 #include "colonnade/layout/params/gpt.h"
 #include "colonnade/layout/recompute.h"
 #include "colonnade/schedule/kinds.h"
@@ -15,16 +16,18 @@ template <typename F>
 void for_each_block_param(const ModelCost& model, const layout::StageBlocks& stage,
                           const layout::FirstReaders& first, F&& f) {
   const config::Run& run = model.run();
+  const auto& words = first.of(layout::HeldBy::kTiedEmbeddings);
   for (std::size_t i = 0; i < stage.blocks.size(); ++i) {
     const layout::BlockId& block = stage.blocks[i];
     const bool is_layer = block.kind == BlockKind::kLayer;
-    if (is_layer && (block == first.encoder || block == first.decoder))
-      layout::for_each(layout::relative_bias(run.model, block.index < run.model.encoder_num_layers), f);
+    if (is_layer && block == first.of(layout::shared_parameter(run.model, block)))
+      layout::for_each(layout::relative_bias(run.model, !config::is_in_last_stack(run.model, block.index)),
+                       f);
     model.for_each_param(block, f);
     // After the embedding, the blocks of the first kind that reads the words share a copy behind the last
     // one.
     const bool ends_kind = i + 1 == stage.blocks.size() || stage.blocks[i + 1].kind != block.kind;
-    if (ends_kind && block.kind != BlockKind::kEmbedding && first.words && first.words->kind == block.kind)
+    if (ends_kind && block.kind != BlockKind::kEmbedding && words && words->kind == block.kind)
       f(layout::embedding_params(run.model, run.parallel).word);
   }
 }

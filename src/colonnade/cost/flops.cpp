@@ -1,6 +1,7 @@
 // See flops.h.
 #include "colonnade/cost/flops.h"
 
+#include "colonnade/config/stacks.h"
 #include "colonnade/cost/model_cost.h"
 
 namespace colonnade::cost {
@@ -11,8 +12,7 @@ std::int64_t padded_vocab_size(const config::Model& model, int tensor) {
 }
 
 SampleLength sample_length(const config::Run& run) {
-  if (!run.model.has_encoder()) return run.training.seq_length;
-  return {run.training.decoder_seq_length, run.training.seq_length};
+  return SampleLength(config::sequence_lengths(run.model, run.training));
 }
 
 TrainingFlops training_flops_by_part(const ModelCost& model, std::int64_t sequences) {
@@ -27,8 +27,8 @@ TrainingFlops training_flops_by_part(const config::Model& m, const SampleLength&
   config::Run run;
   run.model = m;
   run.parallel.tensor_model_parallel_size = tensor;
-  run.training.seq_length = m.has_encoder() ? length.encoder : length.tokens;
-  run.training.decoder_seq_length = length.tokens;
+  run.training.seq_length = length.sequences.front();
+  run.training.decoder_seq_length = length.sequences.back();
   return training_flops_by_part(ModelCost(run), sequences);
 }
 

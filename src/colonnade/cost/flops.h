@@ -2,6 +2,11 @@
 // Source: Megatron's training/training.py (num_floating_point_operations).
 #pragma once
 
+#include <cstdint>
+#include <numeric>
+#include <utility>
+#include <vector>
+
 #include "colonnade/config/run.h"
 
 namespace colonnade::cost {
@@ -13,11 +18,10 @@ std::int64_t padded_vocab_size(const config::Model& model, int tensor);
 
 /// Tokens of one sample.
 struct SampleLength {
-  SampleLength(std::int64_t tokens, std::int64_t encoder = 0)  // NOLINT: implicit from a token count
-      : tokens(tokens), encoder(encoder) {}
-  std::int64_t tokens;   ///< tokens; with an encoder, those of the decoder
-  std::int64_t encoder;  ///< tokens of the encoder; 0 without one
-  [[nodiscard]] std::int64_t all() const { return tokens + encoder; }
+  SampleLength(std::int64_t tokens) : sequences{tokens} {}  // NOLINT: implicit from a token count
+  explicit SampleLength(std::vector<std::int64_t> sequences) : sequences(std::move(sequences)) {}
+  std::vector<std::int64_t> sequences;  ///< tokens by sequence (config::stacks)
+  [[nodiscard]] std::int64_t all() const { return std::accumulate(sequences.begin(), sequences.end(), 0LL); }
 };
 SampleLength sample_length(const config::Run& run);
 

@@ -108,21 +108,12 @@ void require_finite(const Score& score) {
 RowScore score_rows(InferenceModel& network, const TokenRows& rows, bool keep_logits) {
   progress().set_phase("evaluate");
   const std::int64_t batch = rows.tokens.size(0);
-  const bool encoder = rows.encoder_tokens.defined();
-  const std::int64_t length = rows.tokens.size(1) + (encoder ? rows.encoder_tokens.size(1) : 0);
-  const std::int64_t step = rows_per_pass(network.run(), length);
+  const std::int64_t step = rows_per_pass(network.run(), rows.inputs(0, batch).tokens_per_sample());
   at::Tensor sums = at::zeros({2}, at::dtype(at::kDouble));
   std::vector<at::Tensor> kept;
   for (std::int64_t row = 0; row < batch; row += step) {
     const std::int64_t count = std::min(step, batch - row);
-    tensor::Batch part({{Field::kTokens, rows.tokens.narrow(0, row, count)}});
-    if (encoder) {
-      part.set(Field::kEncoderTokens, rows.encoder_tokens.narrow(0, row, count));
-      part.set(Field::kEncoderPadding, rows.encoder_padding.narrow(0, row, count));
-    }
-    if (rows.padding.defined()) part.set(Field::kPadding, rows.padding.narrow(0, row, count));
-    if (rows.token_types.defined()) part.set(Field::kTokenTypes, rows.token_types.narrow(0, row, count));
-    const at::Tensor logits = network.forward(part.to(network.options().device()), {});
+    const at::Tensor logits = network.forward(rows.inputs(row, count).to(network.options().device()), {});
     if (!network.is_leader()) continue;
     sums += loss_sums(logits, rows.labels.narrow(0, row, count));
     if (keep_logits) kept.push_back(logits.cpu());

@@ -71,10 +71,8 @@ at::Tensor InferenceModel::forward_chunk(std::size_t chunk, at::Tensor x, const 
 }
 
 at::Tensor InferenceModel::receive(int stage, const tensor::Batch& batch) {
-  const at::Tensor &tokens = batch.at(tensor::Field::kTokens),
-                   encoder = batch.find(tensor::Field::kEncoderTokens);
-  const std::int64_t rows = tokens.size(1) + (encoder.defined() ? encoder.size(1) : 0);
-  at::Tensor x = at::empty({rows, tokens.size(0), run_.model.hidden_size}, options_);
+  const std::int64_t samples = batch.at(tensor::Field::kTokens).size(0);
+  at::Tensor x = at::empty({batch.tokens_per_sample(), samples, run_.model.hidden_size}, options_);
   pp_.recv(x, placement_.location(stage - 1).rank, kActivations,
            fmt::format("inference / activation into stage {}", stage))
       .wait();

@@ -3,6 +3,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/checkpoint/safetensors.h"
+#include "colonnade/config/stacks.h"
 
 namespace colonnade::inference {
 namespace {
@@ -141,6 +142,25 @@ TokenRows read_masked_token_file(const std::filesystem::path& path, std::int64_t
                                 rows.token_types[places[0][0]][places[0][1]].item<std::int64_t>(),
                                 places[0][0].item<std::int64_t>(), places[0][1].item<std::int64_t>()));
   return rows;
+}
+
+TokenRows read_token_file(const std::filesystem::path& path, const config::Model& model,
+                          std::int64_t longest) {
+  if (model.bidirectional)
+    return read_masked_token_file(path, model.vocab_size, longest, model.num_tokentypes);
+  if (config::has_several_stacks(model)) return read_encoder_token_file(path, model.vocab_size, longest);
+  return read_token_file(path, model.vocab_size, longest);
+}
+
+tensor::Batch TokenRows::inputs(std::int64_t first, std::int64_t count) const {
+  using tensor::Field;
+  tensor::Batch batch;
+  for (const auto& [field, rows] :
+       {std::pair(Field::kTokens, tokens), std::pair(Field::kEncoderTokens, encoder_tokens),
+        std::pair(Field::kEncoderPadding, encoder_padding), std::pair(Field::kPadding, padding),
+        std::pair(Field::kTokenTypes, token_types)})
+    if (rows.defined()) batch.set(field, rows.narrow(0, first, count));
+  return batch;
 }
 
 }  // namespace colonnade::inference

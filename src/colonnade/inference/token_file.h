@@ -6,6 +6,9 @@
 #include <cstdint>
 #include <filesystem>
 
+#include "colonnade/config/model.h"
+#include "colonnade/tensor/batch.h"
+
 namespace colonnade::inference {
 
 constexpr std::int64_t kIgnoreIndex = -100;
@@ -19,6 +22,9 @@ struct TokenRows {
   at::Tensor encoder_tokens = {}, encoder_padding = {};
   /// Bidirectional models: padding mask (bool, true: padding) and token types; else undefined.
   at::Tensor padding = {}, token_types = {};
+
+  /// Batch of rows [first, first + count): all tensors except the labels.
+  [[nodiscard]] tensor::Batch inputs(std::int64_t first, std::int64_t count) const;
 };
 
 /// Reads `input_ids` and optional `labels` of a safetensors file, both int32 or int64 [batch, sequence].
@@ -40,5 +46,9 @@ TokenRows read_encoder_token_file(const std::filesystem::path& path, std::int64_
 /// tokens. Throws as read_token_file.
 TokenRows read_masked_token_file(const std::filesystem::path& path, std::int64_t vocab_size,
                                  std::int64_t longest, std::int64_t num_token_types);
+
+/// The one of these readers for the model's architecture.
+TokenRows read_token_file(const std::filesystem::path& path, const config::Model& model,
+                          std::int64_t longest);
 
 }  // namespace colonnade::inference

@@ -11,6 +11,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
 #include "colonnade/checkpoint/hugging_face.h"
+#include "colonnade/config/stacks.h"
 #include "colonnade/convert/hugging_face.h"
 #include "colonnade/models/hf/config.h"
 #include "colonnade/models/hf/names.h"
@@ -38,7 +39,9 @@ std::int64_t last_layer(const Names& names) {
 std::string unknown_fault(const models::hf::TensorDiff& left, const config::Model& model) {
   if (const std::string foreign = models::hf::unsupported_tensors(left.unknown); !foreign.empty())
     return foreign;
-  const std::int64_t layers = std::max(model.num_layers, model.encoder_num_layers);
+  std::int64_t layers = 0;  // of the longest stack, as names number layers within their stack
+  for (const config::Stack& stack : config::stacks(model))
+    layers = std::max(layers, stack.last - stack.first);
   std::string fix =
       "use the config.json that was saved with these weights, whose architecture has these tensors";
   if (const std::int64_t last = last_layer(left.unknown); last >= layers)

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <tuple>
 
+#include "colonnade/config/stacks.h"
 #include "colonnade/layout/context_groups.h"
 #include "colonnade/models/model.h"
 
@@ -20,21 +21,17 @@ pipeline::Activation activation_of(const config::Run& run, const std::vector<lay
   return [states, b = run.training.micro_batch_size, s = run.training.seq_length / part.ranks(),
           parts = part.parts, h = run.model.hidden_size](const tensor::Batch& batch, int chunk,
                                                          bool training) -> std::vector<std::int64_t> {
-    const at::Tensor tokens = batch.find(tensor::Field::kTokens),
-                     encoder = batch.find(tensor::Field::kEncoderTokens);
+    const at::Tensor tokens = batch.find(tensor::Field::kTokens);
     const std::int64_t all = training ? states[static_cast<std::size_t>(chunk)] : 1;
     if (!tokens.defined()) return {all * s, b, h};
-    const std::int64_t rows = (tokens.size(1) + (encoder.defined() ? encoder.size(1) : 0)) / parts;
-    return {all * rows, tokens.size(0), h};
+    return {all * (batch.tokens_per_sample() / parts), tokens.size(0), h};
   };
 }
 
 std::map<layout::HeldBy, comm::Group> stage_groups(const config::Run& run, comm::Communicators& ranks) {
   const auto stages = layout::split_stages(run.model, run.parallel);
   std::map<layout::HeldBy, comm::Group> groups;
-  for (const auto& [held_by, name] :
-       {std::pair(layout::HeldBy::kTiedEmbeddings, "embedding"),
-        std::pair(layout::HeldBy::kEncoder, "encoder"), std::pair(layout::HeldBy::kDecoder, "decoder")}) {
+  for (const auto& [held_by, name] : layout::kSharedParameters) {
     const std::vector<int> pp_ranks = layout::holders(run.model, run.parallel, stages, held_by);
     if (pp_ranks.size() > 1) groups[held_by] = ranks.pipeline_group(pp_ranks, name);
   }
@@ -85,9 +82,8 @@ layers::Context layer_context(const config::Run& run, comm::Communicators& ranks
 
 Model build_model(const BuildContext& context) {
   const config::Run& run = context.run;
-  const std::int64_t decoder_length = run.model.has_encoder() ? run.training.decoder_seq_length : 0;
   auto stages = models::build(context.blocks, run.model, run.parallel, context.layers,
-                              std::max(run.training.seq_length, decoder_length));
+                              std::ranges::max(config::sequence_lengths(run.model, run.training)));
   Model model{.stages = {}, .from_settings = true};
   for (tensor::Stage& stage : stages)
     model.stages.push_back(std::make_unique<tensor::Stage>(std::move(stage)));

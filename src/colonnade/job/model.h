@@ -18,8 +18,9 @@ namespace colonnade::job {
 /// The blocks of pipeline rank `pp_rank`, one entry per model chunk.
 std::vector<layout::StageBlocks> blocks_of(const config::Run& run, int pp_rank);
 
-/// Shapes of the activations between stages: with tokens [b, s] in the batch, this rank's rows of them, with
-/// those of encoder tokens; without, the settings' shape. `blocks`: one entry per model chunk.
+/// Shapes of the activations between stages: with tokens in the batch, this rank's rows of the tokens of all
+/// sequences (tensor::Batch::tokens_per_sample); without, the settings' shape. `blocks`: one entry per model
+/// chunk.
 pipeline::Activation activation_of(const config::Run& run, const std::vector<layout::StageBlocks>& blocks,
                                    const layout::SequenceShard& part);
 

@@ -13,6 +13,7 @@
 #include "colonnade/config/dump.h"
 #include "colonnade/config/parse.h"
 #include "colonnade/config/schema.h"
+#include "colonnade/config/stacks.h"
 #include "colonnade/config/use.h"
 #include "colonnade/convert/hugging_face.h"
 #include "colonnade/data/data_args.h"
@@ -283,7 +284,7 @@ data::TokenIds token_ids(const config::Run& run, const tokenizers::Tokenizer* to
 
 data::Splits open_batches(const config::Run& run, const tokenizers::Tokenizer* tokenizer,
                           const data::DataRequest& wanted) {
-  if (run.model.has_encoder())
+  if (config::has_several_stacks(run.model))
     return data::open_t5_batches(run.data, run.training,
                                  data::t5_ids(tokenizer, run.model.vocab_size, run.data.vocab_extra_ids),
                                  wanted);

@@ -14,6 +14,7 @@
 #include "colonnade/config/optimizers.h"
 #include "colonnade/config/parse.h"
 #include "colonnade/config/schema.h"
+#include "colonnade/config/stacks.h"
 #include "colonnade/data/split.h"
 #include "colonnade/job/tokenizer_source.h"
 #include "colonnade/tokenizers/tokenizer.h"
@@ -88,7 +89,8 @@ bool has_fp16(const config::Run& run) { return config::dtypes_of(run).needs_loss
 
 /// Whether micro-batches with different numbers of loss tokens have equal weights.
 bool weighs_microbatches(const config::Run& run) {
-  return (run.data.eod_mask_loss || run.data.sft || run.model.has_encoder() || run.model.bidirectional) &&
+  return (run.data.eod_mask_loss || run.data.sft || config::has_several_stacks(run.model) ||
+          run.model.bidirectional) &&
          !run.training.calculate_per_token_loss;
 }
 

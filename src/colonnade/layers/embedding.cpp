@@ -39,8 +39,7 @@ Embedding::Embedding(const layout::EmbeddingParams& params, const config::Model&
       tp_(context.tp),
       sequence_parallel_(context.sequence_parallel),
       scale_(embedding_scale(model, word->value.scalar_type())),
-      dropout_(params.word.name, model.hidden_dropout, context),
-      encoder_dropout_(params.word.name + " of the encoder", model.hidden_dropout, context) {}
+      dropout_(params.word.name, model.hidden_dropout, context) {}
 
 at::Tensor Embedding::position_rows(const at::Tensor& tokens, at::Tensor ids) const {
   if (!ids.defined()) ids = at::arange(tokens.size(1), tokens.options()).expand(tokens.sizes());
@@ -66,8 +65,9 @@ at::Tensor Embedding::forward(const tensor::Pass& pass) const {
   return dropout_.drop(x, pass);
 }
 
-at::Tensor Embedding::forward_encoder(const tensor::Pass& pass) const {
-  return encoder_dropout_.drop(embed(pass.batch.at(tensor::Field::kEncoderTokens), {}), pass);
+at::Tensor Embedding::forward(const at::Tensor& tokens, const Residual& dropout,
+                              const tensor::Pass& pass) const {
+  return dropout.drop(embed(tokens, {}), pass);
 }
 
 void Embedding::add_parameters(std::vector<tensor::Parameter*>& all) const {

@@ -13,8 +13,9 @@ class Embedding {
  public:
   Embedding(const layout::EmbeddingParams& params, const config::Model& model, const Context& context);
   [[nodiscard]] at::Tensor forward(const tensor::Pass& pass) const;
-  /// Embeddings of the encoder's tokens, `encoder_tokens`, with a dropout stream of their own.
-  [[nodiscard]] at::Tensor forward_encoder(const tensor::Pass& pass) const;
+  /// dropout(word + position embeddings) of another sequence [b, t] of the samples, with its own dropout.
+  [[nodiscard]] at::Tensor forward(const at::Tensor& tokens, const Residual& dropout,
+                                   const tensor::Pass& pass) const;
   void add_parameters(std::vector<tensor::Parameter*>& all) const;
 
   std::unique_ptr<tensor::Parameter> word;
@@ -29,7 +30,7 @@ class Embedding {
   comm::Group tp_;
   bool sequence_parallel_;
   double scale_;
-  Residual dropout_, encoder_dropout_;
+  Residual dropout_;
 };
 
 /// Factor on word embeddings: 1, or sqrt(hidden size) rounded to `type` with --scale-embeddings, as Gemma was

@@ -19,7 +19,7 @@ enum class BlockKind : std::uint8_t {
 
 struct BlockId {
   BlockKind kind = BlockKind::kLayer;
-  std::int64_t index = 0;  ///< 0-based within the kind; of layers the global number, encoder layers first
+  std::int64_t index = 0;  ///< 0-based within the kind; of layers the global number
   bool operator==(const BlockId&) const = default;
 };
 
@@ -41,7 +41,7 @@ struct IndexRange {
   [[nodiscard]] std::int64_t size() const { return last - first; }
 };
 
-/// Blocks of a model in order: embedding, encoder layers, layers, final norm, MTP layers, head.
+/// Blocks of a model in order: embedding, layers, final norm, MTP layers, head.
 std::vector<BlockId> model_blocks(const config::Model& model);
 
 /// Blocks of one virtual stage: a run of model_blocks(), so that its layers have consecutive numbers.

@@ -5,15 +5,15 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/config/layer_pattern.h"
+#include "colonnade/config/stacks.h"
 
 namespace colonnade::layout {
 
 std::vector<LayerKind> layer_kinds(const config::Model& model) {
   const Mixer mixer = model.latent.enabled ? Mixer::kLatentAttention : Mixer::kAttention;
   std::vector<LayerKind> kinds(static_cast<std::size_t>(model.total_layers()), {.mixer = mixer});
-  if (model.has_encoder())
-    for (std::size_t i = static_cast<std::size_t>(model.encoder_num_layers); i < kinds.size(); ++i)
-      kinds[i].cross_attention = true;
+  for (std::size_t i = 0; i < kinds.size(); ++i)
+    kinds[i].cross_attention = config::stack_of_layer(model, static_cast<std::int64_t>(i)) > 0;
   if (model.moe.num_experts == 0) return kinds;
   const auto moe = config::expand_layer_freq(model.moe.layer_freq, model.num_layers);
   COL_CHECK(moe, "--moe-layer-freq must be valid for {} layers; got {}", model.num_layers,
@@ -37,7 +37,7 @@ std::int64_t attention_window(const config::Model& model, std::int64_t layer) {
 }
 
 bool is_bidirectional(const config::Model& model, std::int64_t layer) {
-  return model.bidirectional || layer < model.encoder_num_layers;
+  return model.bidirectional || !config::is_in_last_stack(model, layer);
 }
 
 }  // namespace colonnade::layout

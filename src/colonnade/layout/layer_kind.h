@@ -14,8 +14,8 @@ enum class Mixer : std::uint8_t { kAttention, kLatentAttention };
 /// Mixes the channels of each token.
 enum class ChannelMixer : std::uint8_t { kMlp, kMoe };
 
-/// A layer is a mixer, in decoder layers of encoder-decoder models cross-attention, and a channel mixer, each
-/// with a norm and a residual connection of its own.
+/// A layer is a mixer, in a second stack (config::stacks) cross-attention to the first one, and a channel
+/// mixer, each with a norm and a residual connection of its own.
 struct LayerKind {
   Mixer mixer = Mixer::kAttention;
   bool cross_attention = false;
@@ -24,11 +24,11 @@ struct LayerKind {
   auto operator<=>(const LayerKind&) const = default;
 };
 
-/// Kinds of all layers, encoder layers first. Throws Error for an invalid --moe-layer-freq, which
+/// Kinds of all layers by global number. Throws Error for an invalid --moe-layer-freq, which
 /// rules::check reports before.
 std::vector<LayerKind> layer_kinds(const config::Model& model);
 
-/// Kind of `layer` (global number). MTP layers, numbered on from the last layer, have its kind.
+/// Kind of `layer` (global number). Layers numbered on from the last one have its kind.
 LayerKind layer_kind(const config::Model& model, std::int64_t layer);
 
 /// Whether `layer` has bidirectional attention.

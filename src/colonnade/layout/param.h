@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "colonnade/layout/mesh.h"
@@ -58,6 +59,11 @@ enum class HeldBy : std::uint8_t {
   kDecoder,         ///< stages with decoder layers
 };
 inline constexpr std::size_t kNumHeldBy = 4;
+/// Of parameters that all layers of a stack (config::stacks) share.
+constexpr HeldBy held_by_stack(bool is_last) { return is_last ? HeldBy::kDecoder : HeldBy::kEncoder; }
+/// Parameters that several stages may hold, with the names of their process groups.
+inline constexpr std::pair<HeldBy, const char*> kSharedParameters[] = {
+    {HeldBy::kTiedEmbeddings, "embedding"}, {HeldBy::kEncoder, "encoder"}, {HeldBy::kDecoder, "decoder"}};
 
 struct ParamSpec {
   std::string name;                      ///< global name, e.g. "decoder.layers.3.mlp.linear_fc1.weight"

@@ -7,6 +7,7 @@
 #include <string>
 
 #include "colonnade/base/error.h"
+#include "colonnade/config/stacks.h"
 #include "colonnade/layout/layout_string.h"
 
 namespace colonnade::layout {
@@ -55,8 +56,9 @@ std::vector<std::int64_t> even_counts(const Model& model, const Parallel& p, int
         "pipeline size x virtual stages must divide the layers (with embedding and loss if they count); got "
         "{} * {} for {}; use {}--pipeline-model-parallel-layout",
         p.pipeline_model_parallel_size, chunks, slots,
-        model.has_encoder() ? ""
-                            : "--decoder-first-pipeline-num-layers, --decoder-last-pipeline-num-layers or "));
+        config::has_several_stacks(model)
+            ? ""
+            : "--decoder-first-pipeline-num-layers, --decoder-last-pipeline-num-layers or "));
   }
   std::vector<std::int64_t> counts(static_cast<std::size_t>(stages), slots / stages);
   counts.front() -= embedding;
@@ -162,7 +164,7 @@ HeldBy shared_parameter(const Model& model, const BlockId& block) {
     case BlockKind::kMtpLayer:
       return HeldBy::kTiedEmbeddings;
     case BlockKind::kLayer:
-      return block.index < model.encoder_num_layers ? HeldBy::kEncoder : HeldBy::kDecoder;
+      return held_by_stack(config::is_in_last_stack(model, block.index));
     case BlockKind::kFinalNorm:
       return HeldBy::kOneStage;
     case BlockKind::kHead:
@@ -184,16 +186,10 @@ std::vector<int> holders(const Model& model, const Parallel& p, const std::vecto
 
 FirstReaders first_readers(const Model& model, const std::vector<StageBlocks>& stages) {
   FirstReaders first;
-  const auto of = [&first](HeldBy held_by) -> std::optional<BlockId>* {
-    if (held_by == HeldBy::kTiedEmbeddings) return &first.words;
-    if (held_by == HeldBy::kEncoder) return &first.encoder;
-    return held_by == HeldBy::kDecoder ? &first.decoder : nullptr;
-  };
   for (const StageBlocks& stage : stages)
-    for (const BlockId& block : stage.blocks) {
-      std::optional<BlockId>* reader = of(shared_parameter(model, block));
-      if (reader != nullptr && !*reader) *reader = block;
-    }
+    for (const BlockId& block : stage.blocks)
+      if (const HeldBy held_by = shared_parameter(model, block); held_by != HeldBy::kOneStage)
+        first.add(held_by, block);
   return first;
 }
 
@@ -206,7 +202,7 @@ std::optional<BlockId> word_reader_after_layers(const Model& model, const StageB
 
 bool reuses_word_embeddings(const Model& model, const StageBlocks& stage, const FirstReaders& first) {
   const auto reader = word_reader_after_layers(model, stage);
-  return reader && reader != first.words;
+  return reader && reader != first.of(HeldBy::kTiedEmbeddings);
 }
 
 schedule::Placement placement_of(const std::vector<StageBlocks>& stages, const Parallel& p) {

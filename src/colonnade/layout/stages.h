@@ -2,6 +2,7 @@
 // Source: Megatron's core/transformer/pipeline_parallel_layer_layout.py and transformer_block.py.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <vector>
@@ -15,8 +16,7 @@
 namespace colonnade::layout {
 
 /// Blocks of every virtual stage; the size is a multiple of the pipeline size. layout::placement_of maps
-/// stages to ranks. The embedding comes first, then every layer once in order, MTP layers, and the head last.
-/// Throws ConfigError for an invalid split.
+/// stages to ranks. Together they are model_blocks(). Throws ConfigError for an invalid split.
 std::vector<StageBlocks> split_stages(const config::Model& model, const config::Parallel& parallel);
 
 /// Stages of pipeline rank `rank`, by chunk.
@@ -28,13 +28,23 @@ std::vector<StageBlocks> stages_of_rank(const config::Model& model, const config
 std::vector<int> holders(const config::Model& model, const config::Parallel& parallel,
                          const std::vector<StageBlocks>& stages, HeldBy held_by);
 
-/// Shared parameter that `block` reads: the word embeddings, or the relative position bias of its stack.
-/// HeldBy::kOneStage: none. MTP layers look up rows of the word embeddings, a tied head multiplies with them.
+/// Shared parameter that `block` reads: the word embeddings, of which blocks look up rows or with which a
+/// tied head multiplies, or the relative position bias of its stack. HeldBy::kOneStage: none.
 HeldBy shared_parameter(const config::Model& model, const BlockId& block);
 
 /// First reader of each shared parameter on a rank; it holds the parameter. Empty: the rank does not read it.
-struct FirstReaders {
-  std::optional<BlockId> words, encoder, decoder;
+class FirstReaders {
+ public:
+  [[nodiscard]] const std::optional<BlockId>& of(HeldBy held_by) const {
+    return first_[static_cast<std::size_t>(held_by)];
+  }
+  void add(HeldBy held_by, const BlockId& reader) {
+    auto& first = first_[static_cast<std::size_t>(held_by)];
+    if (!first) first = reader;
+  }
+
+ private:
+  std::array<std::optional<BlockId>, kNumHeldBy> first_;
 };
 /// First readers on a rank with these `stages`, by chunk.
 FirstReaders first_readers(const config::Model& model, const std::vector<StageBlocks>& stages);

@@ -2,8 +2,10 @@
 #include "colonnade/models/model.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 
+#include "colonnade/config/stacks.h"
 #include "colonnade/layers/recompute.h"
 #include "colonnade/layers/transformer_layer.h"
 #include "colonnade/layout/layer_kind.h"
@@ -38,7 +40,7 @@ struct Rotary {
     unscaled.rotary_seq_len_interpolation_factor = 1;
     local = make(unscaled);
   }
-  /// Table of `layer`; MTP layers use that of the last layer.
+  /// Table of `layer`. Layers numbered on from the last one have its table.
   [[nodiscard]] const SharedTable& of(const config::Model& model, std::int64_t layer) const {
     return layout::attention_window(model, layer) > 0 ? local : global;
   }
@@ -80,7 +82,7 @@ class Builder {
  private:
   std::unique_ptr<tensor::Block> embedding() {
     std::unique_ptr<gpt::EmbeddingBlock> block;
-    if (model_.has_encoder())
+    if (config::has_several_stacks(model_))
       block = std::make_unique<t5::EmbeddingBlock>(model_, parallel_, context_);
     else
       block = std::make_unique<gpt::EmbeddingBlock>(model_, parallel_, context_);
@@ -89,7 +91,7 @@ class Builder {
   }
 
   std::unique_ptr<tensor::Block> layer(std::int64_t number) {
-    if (model_.has_encoder()) return encoder_decoder_layer(number);
+    if (config::has_several_stacks(model_)) return t5_layer(number);
     const layers::MaskSpec mask_spec =
         model_.bidirectional ? layers::MaskSpec{.causal = false, .mask = tensor::Field::kPadding}
                              : layers::MaskSpec{};
@@ -98,10 +100,11 @@ class Builder {
                                                       mask_spec);
   }
 
-  std::unique_ptr<tensor::Block> encoder_decoder_layer(std::int64_t number) {
+  std::unique_ptr<tensor::Block> t5_layer(std::int64_t number) {
     const layout::BlockId id{BlockKind::kLayer, number};
-    auto& table = number < model_.encoder_num_layers ? encoder_table_ : decoder_table_;
-    if (id == first_readers_.encoder || id == first_readers_.decoder) table.emplace(model_, context_, number);
+    auto& table = bias_tables_.at(config::stack_of_layer(model_, number));
+    if (id == first_readers_.of(layout::shared_parameter(model_, id)))
+      table.emplace(model_, context_, number);
     return std::make_unique<t5::LayerBlock>(model_, parallel_, context_, rotary_.of(model_, number), number,
                                             *table);
   }
@@ -115,7 +118,7 @@ class Builder {
     if (model_.bidirectional)
       return std::make_unique<bert::HeadBlock>(model_, parallel_, context_, std::move(states), word_);
     auto head = std::make_unique<gpt::HeadBlock>(model_, parallel_, context_, std::move(states), word_);
-    if (!model_.has_encoder()) return head;
+    if (!config::has_several_stacks(model_)) return head;
     return std::make_unique<t5::HeadBlock>(context_, std::move(head));
   }
 
@@ -124,8 +127,8 @@ class Builder {
   const layers::Context& context_;
   Rotary rotary_;
   layout::FirstReaders first_readers_;
-  tensor::Parameter* word_ = nullptr;  ///< word embedding table on this rank
-  std::optional<t5::RelativeBiasTable> encoder_table_, decoder_table_;
+  tensor::Parameter* word_ = nullptr;                                ///< word embedding table on this rank
+  std::array<std::optional<t5::RelativeBiasTable>, 2> bias_tables_;  ///< by stack
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include "colonnade/config/parse.h"
 #include "colonnade/config/schema.h"
+#include "colonnade/config/stacks.h"
 #include "colonnade/rules/table.h"
 
 namespace colonnade::rules {
@@ -56,7 +57,7 @@ Broken per_token_loss(const Run& r) {
 Broken post_norm_residual(const Run& r) {
   if (!r.model.apply_residual_connection_post_layernorm) return std::nullopt;
   const bool recomputes_norms = r.recompute.recomputes("layernorm");
-  if (!r.model.has_encoder() && !recomputes_norms) return std::nullopt;
+  if (!config::has_several_stacks(r.model) && !recomputes_norms) return std::nullopt;
   Finding found{
       "--apply-residual-connection-post-layernorm",
       recomputes_norms ? "is not supported with --recompute-modules layernorm" : "is not supported with t5",

@@ -76,6 +76,11 @@ std::vector<BatchKey> Batch::keys() const {
   return keys;
 }
 
+std::int64_t Batch::tokens_per_sample() const {
+  const at::Tensor encoder = find(Field::kEncoderTokens);
+  return at(Field::kTokens).size(1) + (encoder.defined() ? encoder.size(1) : 0);
+}
+
 Batch Batch::to(at::Device device) const {
   Batch moved;
   moved.set_share(share_);

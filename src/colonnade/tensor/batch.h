@@ -77,6 +77,8 @@ class Batch {
   [[nodiscard]] at::Tensor find(const BatchKey& key) const;
   void set(const BatchKey& key, at::Tensor tensor) { tensors_[key] = std::move(tensor); }
   [[nodiscard]] std::vector<BatchKey> keys() const;
+  /// Tokens of a sample in all its sequences: s, or t + s. Throws without tokens.
+  [[nodiscard]] std::int64_t tokens_per_sample() const;
   /// Set only with hybrid context parallelism (layers::ContextParallelGroups::by_size).
   [[nodiscard]] const SequenceShare& share() const { return share_; }
   void set_share(const SequenceShare& share) { share_ = share; }

@@ -15,6 +15,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/comm/thread_ranks.h"
 #include "colonnade/config/schema.h"
+#include "colonnade/config/stacks.h"
 #include "colonnade/convert/slices.h"
 #include "colonnade/job/prepare.h"
 #include "colonnade/job/token_steps.h"
@@ -265,7 +266,7 @@ void add_masked_losses(const config::Run& a, std::vector<std::string>& lines) {
   add(mtp && (documents || a.data.eod_mask_loss || a.data.sft) && per_token,
       "--mtp-num-layers with --calculate-per-token-loss weights the MTP loss of a micro-batch by its loss tokens, "
       "which --micro-batch-size changes");
-  add((a.model.has_encoder() || a.model.bidirectional) && !per_token,
+  add((config::has_several_stacks(a.model) || a.model.bidirectional) && !per_token,
       "samples of t5 and bert have different numbers of loss tokens: without --calculate-per-token-loss micro-batches "
       "have equal weights, and --micro-batch-size changes their samples");
 }

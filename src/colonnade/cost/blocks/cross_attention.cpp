@@ -10,40 +10,38 @@ std::int64_t CrossAttentionCost::saved() const {
   if (is_unfused()) {
     core = ((is_capped() ? 1 : 0) + (z_.m.attention_dropout > 0 ? 2 : 1)) * score_bytes();
   } else {
-    core = z_.n * kFp32 * z_.heads + z_.b * z_.seq_length * encoder_.seq_length * z_.e +
+    core = z_.n * kFp32 * z_.heads + z_.b * z_.seq_length * keys_.seq_length * z_.e +
            (z_.b * z_.heads > 1 ? z_.n * z_.e * z_.out : 0);
   }
-  return z_.n * z_.e * (z_.q + z_.out) + encoder_.n * z_.e * 2 * z_.q +
-         (z_.recomputes("core_attn") ? 0 : core);
+  return z_.n * z_.e * (z_.q + z_.out) + keys_.n * z_.e * 2 * z_.q + (z_.recomputes("core_attn") ? 0 : core);
 }
 
-/// Gradients of queries, keys, values and output; of the scores if attention is unfused. The gradient of the
-/// encoder's output stays alive.
+/// Gradients of queries, keys, values and output; of the scores if attention is unfused. The gradient of
+/// the other sequence stays alive.
 void CrossAttentionCost::backward(LayerTracker& tracker) const {
-  tracker.transient(z_.n * z_.e * (z_.q + z_.out) + encoder_.n * z_.e * 2 * z_.q +
+  tracker.transient(z_.n * z_.e * (z_.q + z_.out) + keys_.n * z_.e * 2 * z_.q +
                     (is_unfused() ? 2 * score_bytes() : 0) + z_.recomputed("layernorm", z_.hidden));
-  tracker.allocate(encoder_.hidden + (tracker.delay_wgrad() ? wgrad_saved() : 0));
+  tracker.allocate(keys_.hidden + (tracker.delay_wgrad() ? wgrad_saved() : 0));
   tracker.release(norm_saved(z_) + saved());
 }
 
 std::int64_t CrossAttentionCost::wgrad_saved() const {
-  return 2 * z_.full_hidden() + 2 * z_.n * z_.e * z_.q + encoder_.full_hidden() +
-         2 * encoder_.n * z_.e * z_.q;
+  return 2 * z_.full_hidden() + 2 * z_.n * z_.e * z_.q + keys_.full_hidden() + 2 * keys_.n * z_.e * z_.q;
 }
 
 std::int64_t CrossAttentionCost::largest_weight_gradient() const {
   return weight_gradient_bytes(z_, 2 * z_.q * z_.m.hidden_size);
 }
 
-/// Keys and values of the encoder alongside the queries, on top of the attention's own tensors.
+/// Keys and values of the other sequence alongside the queries, on top of the attention's own tensors.
 std::int64_t CrossAttentionCost::evaluation() const {
-  return 2 * z_.hidden + z_.full_hidden() + encoder_.full_hidden() + z_.n * z_.e * 2 * z_.q +
-         encoder_.n * z_.e * 4 * z_.q + (is_capped() ? 2 * score_bytes() : 0);
+  return 2 * z_.hidden + z_.full_hidden() + keys_.full_hidden() + z_.n * z_.e * 2 * z_.q +
+         keys_.n * z_.e * 4 * z_.q + (is_capped() ? 2 * score_bytes() : 0);
 }
 
 BlockCompute CrossAttentionCost::core(AttentionKernel kernel) const {
   const RealSizes z(z_);
-  const double keys = RealSizes::real(encoder_.seq_length);
+  const double keys = RealSizes::real(keys_.seq_length);
   BlockCompute compute;
   compute.attention.flops = 2 * z.n * keys * 2 * z.q;
   if (kernel == AttentionKernel::kFused || !is_unfused()) return compute;
@@ -53,7 +51,7 @@ BlockCompute CrossAttentionCost::core(AttentionKernel kernel) const {
 }
 
 BlockCompute CrossAttentionCost::compute(AttentionKernel kernel) const {
-  const RealSizes z(z_), t(encoder_);
+  const RealSizes z(z_), t(keys_);
   BlockCompute compute = core(kernel);
   compute.matmuls = {{"cross q", z.n, z.q, z.h, LinearSharding::kColumns, z.full_hidden},
                      {"cross kv", t.n, 2 * z.q, z.h, LinearSharding::kColumns, t.full_hidden},
@@ -72,7 +70,7 @@ double CrossAttentionCost::parameters() const {
 ForwardFlops CrossAttentionCost::flops() const {
   const double h = RealSizes::real(z_.m.hidden_size);
   const double q = RealSizes::real(z_.m.num_attention_heads * z_.m.kv_channels);
-  const double tokens = RealSizes::real(z_.seq_length), keys = RealSizes::real(encoder_.seq_length);
+  const double tokens = RealSizes::real(z_.seq_length), keys = RealSizes::real(keys_.seq_length);
   return {.linears = 4 * h * q * (tokens + keys), .attention = 4 * q * tokens * keys};
 }
 

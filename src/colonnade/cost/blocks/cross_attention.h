@@ -15,7 +15,8 @@ namespace colonnade::cost {
 ///   FLOPs     4 h q (S + T), attention 4 q S T
 class CrossAttentionCost final : public MixerCost {
  public:
-  CrossAttentionCost(const Sizes& decoder, const Sizes& encoder) : MixerCost(decoder), encoder_(encoder) {}
+  /// `keys`: the encoder's sequence, which must outlive it.
+  CrossAttentionCost(const Sizes& decoder, const Sizes& keys) : MixerCost(decoder), keys_(keys) {}
   [[nodiscard]] std::int64_t saved() const override;
   void backward(LayerTracker& tracker) const override;
   [[nodiscard]] std::int64_t wgrad_saved() const override;
@@ -31,11 +32,11 @@ class CrossAttentionCost final : public MixerCost {
   [[nodiscard]] BlockCompute core(AttentionKernel kernel) const;
 
  private:
-  [[nodiscard]] std::int64_t score_bytes() const { return z_.n * encoder_.seq_length * z_.heads * z_.e; }
+  [[nodiscard]] std::int64_t score_bytes() const { return z_.n * keys_.seq_length * z_.heads * z_.e; }
   [[nodiscard]] bool is_capped() const { return z_.m.attn_logit_softcapping > 0; }
   [[nodiscard]] bool is_unfused() const { return is_capped() || z_.m.attention_dropout > 0; }
 
-  const Sizes& encoder_;
+  const Sizes& keys_;
 };
 
 }  // namespace colonnade::cost

@@ -1,9 +1,11 @@
-// Sequences of a micro-batch: one for decoder-only models; for encoder-decoder models those of encoder and
-// decoder, which blocks pass on together. Block costs are written for one sequence; each block finds its own.
+// Sequences of a micro-batch, one per stack of the model (config::stacks); blocks pass them on together.
+// Block costs are written for one sequence; each block finds its own.
 #pragma once
 
+#include <cstdint>
 #include <vector>
 
+#include "colonnade/config/stacks.h"
 #include "colonnade/cost/blocks/sizes.h"
 
 namespace colonnade::cost {
@@ -12,10 +14,9 @@ class Sequences {
  public:
   /// `run` must outlive it.
   explicit Sequences(const config::Run& run) {
-    const config::Training& t = run.training;
-    all_.reserve(2);
-    all_.emplace_back(run, t.seq_length);
-    if (run.model.has_encoder()) all_.emplace_back(run, t.decoder_seq_length);
+    const std::vector<std::int64_t> lengths = config::sequence_lengths(run.model, run.training);
+    all_.reserve(lengths.size());
+    for (const std::int64_t length : lengths) all_.emplace_back(run, length);
     for (const Sizes& z : all_) hidden_ += z.hidden;
   }
   Sequences(const Sequences&) = delete;
@@ -23,7 +24,7 @@ class Sequences {
 
   /// Number of the sequence that `layer` (global number) processes.
   static std::size_t of_layer(const config::Model& model, std::int64_t layer) {
-    return model.has_encoder() && layer >= model.encoder_num_layers ? 1 : 0;
+    return config::stack_of_layer(model, layer);
   }
 
   /// By number.

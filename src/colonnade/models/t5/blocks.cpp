@@ -20,8 +20,14 @@ struct PackedSequences {
 
 }  // namespace
 
+EmbeddingBlock::EmbeddingBlock(const config::Model& model, const config::Parallel& parallel,
+                               const layers::Context& context)
+    : gpt::EmbeddingBlock(model, parallel, context),
+      encoder_dropout_(word()->name + " of the encoder", model.hidden_dropout, context) {}
+
 at::Tensor EmbeddingBlock::forward(const at::Tensor&, const tensor::Pass& pass) {
-  return at::cat({embedding_.forward_encoder(pass), embedding_.forward(pass)});
+  const at::Tensor& tokens = pass.batch.at(tensor::Field::kEncoderTokens);
+  return at::cat({embedding_.forward(tokens, encoder_dropout_, pass), embedding_.forward(pass)});
 }
 
 RelativeBiasTable::RelativeBiasTable(const config::Model& model, const layers::Context& context,

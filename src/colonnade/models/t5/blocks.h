@@ -21,8 +21,12 @@ namespace colonnade::models::t5 {
 /// Concatenated embeddings of both sequences, kEncoderTokens [b, t] and kTokens [b, s].
 class EmbeddingBlock final : public gpt::EmbeddingBlock {
  public:
-  using gpt::EmbeddingBlock::EmbeddingBlock;
+  EmbeddingBlock(const config::Model& model, const config::Parallel& parallel,
+                 const layers::Context& context);
   at::Tensor forward(const at::Tensor&, const tensor::Pass& pass) override;
+
+ private:
+  layers::Residual encoder_dropout_;
 };
 
 /// Relative position bias table of the encoder's or the decoder's layers on this rank. The first layer of a
