@@ -210,37 +210,6 @@ TEST(Derive, MaxPositionsFollowTheSequenceLengthWithRope) {
   EXPECT_EQ(r.model.max_position_embeddings, 128);
 }
 
-TEST(Derive, MultiLatentAttentionDefaultsToYarn) {
-  for (const PositionEmbedding positions :
-       {PositionEmbedding::kLearnedAbsolute, PositionEmbedding::kRope, PositionEmbedding::kNone}) {
-    config::Run r = small();
-    r.model.position_embedding = positions;
-    derive(r);
-    EXPECT_FALSE(r.model.rope_type) << "not used by other attention";
-    r.model.latent.enabled = true;
-    derive(r);
-    EXPECT_EQ(r.model.rope_type, RopeType::kYarn);
-    EXPECT_TRUE(r.model.uses_yarn());
-    r.model.rope_type = RopeType::kRope;
-    derive(r);
-    EXPECT_EQ(r.model.rotary_embedding(), RopeType::kRope);
-  }
-}
-
-TEST(Derive, MultiLatentAttentionHasItsOwnHeadSize) {
-  config::Run r = small();
-  r.model.latent = {.enabled = true, .qk_head_dim = 24, .qk_pos_emb_head_dim = 8};
-  derive(r);
-  EXPECT_EQ(r.model.kv_channels, 32);
-  EXPECT_THAT(r.notes, IsEmpty());
-  r.model.kv_channels = 128;
-  derive(r);
-  EXPECT_EQ(r.model.kv_channels, 32);
-  EXPECT_THAT(r.notes,
-              ElementsAre("--kv-channels: has no effect with --multi-latent-attention: the head size is "
-                          "--qk-head-dim + --qk-pos-emb-head-dim = 32; got 128"));
-}
-
 TEST(Derive, LayerNumbersAreRelativeToTheirStack) {
   Model t5;
   t5.encoder_num_layers = 2;

@@ -7,6 +7,7 @@
 #include <bit>
 #include <string>
 
+#include "colonnade/config/attention.h"
 #include "colonnade/config/schema.h"
 #include "colonnade/config/stacks.h"
 
@@ -23,24 +24,7 @@ void derive_model(Model& m) {
     m.ffn_hidden_size =
         m.activation == Activation::kSwiglu ? m.hidden_size * 8 / 3 / 64 * 64 : m.hidden_size * 4;
   }
-  if (m.kv_channels == 0 && m.num_attention_heads > 0) m.kv_channels = m.hidden_size / m.num_attention_heads;
-  if (m.num_query_groups == 0) m.num_query_groups = m.num_attention_heads;
   if (m.moe.num_experts > 0 && m.moe.ffn_hidden_size == 0) m.moe.ffn_hidden_size = m.ffn_hidden_size;
-}
-
-/// Multi-latent attention has its own head size and RoPE: YaRN unless --rope-type is rope. Source: Megatron's
-/// MLATransformerConfig.
-void derive_latent(Run& run) {
-  Model& m = run.model;
-  if (!m.latent.enabled) return;
-  const std::int64_t channels = m.latent.qk_head_dim + m.latent.qk_pos_emb_head_dim;
-  if (m.kv_channels != 0 && m.kv_channels != channels)
-    run.notes.push_back(fmt::format(
-        "--kv-channels: has no effect with --multi-latent-attention: the head size is --qk-head-dim + "
-        "--qk-pos-emb-head-dim = {}; got {}",
-        channels, m.kv_channels));
-  m.kv_channels = channels;
-  if (!m.rope_type) m.rope_type = RopeType::kYarn;
 }
 
 /// Virtual stages per rank from layers per virtual stage; unchanged if the layers do not divide.
@@ -133,7 +117,7 @@ void derive_sequence_parallel(Run& run) {
 
 void derive(Run& run) {
   if (run.family == "t5") derive_stacks(run.model);
-  derive_latent(run);
+  derive_attention(run);
   derive_model(run.model);
   if (run.model.max_position_embeddings == 0 &&
       run.model.position_embedding != PositionEmbedding::kLearnedAbsolute) {

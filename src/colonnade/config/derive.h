@@ -9,8 +9,7 @@ namespace colonnade::config {
 /// reports them. Idempotent.
 ///
 ///   ffn_hidden_size          4h; with SwiGLU int(4h * 2/3 / 64) * 64
-///   kv_channels              hidden / heads; with multi-latent attention its query head size
-///   num_query_groups         heads
+///   kv_channels, num_query_groups, rope_type  see attention.h
 ///   max_position_embeddings  sequence length, unless positions are learned
 ///   global_batch_size        micro-batch * data-parallel size
 ///   distributed_backend      nccl on cuda, gloo on cpu

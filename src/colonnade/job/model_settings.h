@@ -16,8 +16,8 @@ using TextSettings = std::map<std::string, std::string>;
 bool is_model_setting(const config::Setting& setting);
 
 /// The model settings of a native checkpoint or a Hugging Face folder, by key. Step folders from before
-/// --rope-type existed keep their rotary embedding. Throws ConfigError for weights with a rotary embedding
-/// that multi-latent attention no longer supports, and for unsupported values in config.json.
+/// --rope-type existed keep their rotary embedding. Throws ConfigError if this version no longer supports it,
+/// and for unsupported values in config.json.
 TextSettings model_settings(const config::Run& run, const checkpoint::CheckpointReader& source);
 
 }  // namespace colonnade::job

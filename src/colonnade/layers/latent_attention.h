@@ -21,7 +21,7 @@ namespace colonnade::layers {
 ///     c | key = W_kv_down x
 ///     per head  k | v = W_kv_up norm(c)
 ///     scores = (q_nope, rope(q_rope)) . (k, rope(key)) / sqrt(d + r) * yarn_mscale(factor,
-///     mscale_all_dim)^2, with --rope-type rope too
+///     mscale_all_dim)^2, as in Megatron with --rope-type rope too
 ///
 /// Norms with --qk-layernorm only. All heads share the rotary channels `key`. Rotation pairs channels
 /// (2i, 2i + 1), as in DeepSeek's checkpoints and in Megatron.

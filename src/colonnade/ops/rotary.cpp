@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "colonnade/base/error.h"
+#include "colonnade/config/attention.h"
 #include "colonnade/ops/apply_rotary.h"
 #include "colonnade/ops/autograd.h"
 
@@ -117,16 +118,16 @@ RotaryTable rotary_table(const config::Model& model, std::int64_t length, at::De
   const at::Tensor sin = at::empty({length, half}, at::kFloat);
   auto* const cos_at = cos.mutable_data_ptr<float>();
   auto* const sin_at = sin.mutable_data_ptr<float>();
-  const bool latent = model.latent.enabled;
+  const config::Rotary kind = config::rotary_of(model);
   const bool yarn = model.uses_yarn() && model.rotary_scaling_factor > 1;
   const double yarn_factor = yarn ? model.rotary_scaling_factor : 1.0;
-  const double interpolation = latent ? 1.0 : model.rotary_seq_len_interpolation_factor;
+  const double interpolation = kind.from_position_embedding ? model.rotary_seq_len_interpolation_factor : 1.0;
   const double mscale =
       yarn_mscale(yarn_factor, model.mscale) / yarn_mscale(yarn_factor, model.mscale_all_dim);
   const YarnBlend blend(model, half);
   for (std::int64_t i = 0; i < half; ++i) {
     double frequency = std::pow(model.rotary_base, -static_cast<double>(i) / static_cast<double>(half));
-    if (model.use_rope_scaling && !latent) frequency = llama3_scaled(frequency, model);
+    if (model.use_rope_scaling && kind.from_position_embedding) frequency = llama3_scaled(frequency, model);
     if (yarn) frequency *= blend.kept_fraction(i) + (1 - blend.kept_fraction(i)) / yarn_factor;
     // Megatron computes frequencies, positions and angles in fp32; this rounding is part of the model.
     const auto rounded = static_cast<float>(frequency);
@@ -137,7 +138,7 @@ RotaryTable rotary_table(const config::Model& model, std::int64_t length, at::De
       sin_at[p * half + i] = static_cast<float>(mscale * std::sin(static_cast<double>(angle)));
     }
   }
-  return {cos.to(device), sin.to(device), model.rotary_interleaved || latent};
+  return {cos.to(device), sin.to(device), kind.interleaved};
 }
 
 double yarn_mscale(double factor, double weight) {

@@ -18,21 +18,19 @@ struct RotaryTable {
   bool interleaved = false;
 };
 
-/// inv_freq[i] = base^(-2i/d_rot), with d_rot = int(kv_channels * rotary_percent) rounded down to even.
-/// Positions are divided by the linear interpolation factor. Llama 3 scaling divides frequencies of long
+/// inv_freq[i] = base^(-2i/d_rot), with d_rot = model.rotary_channels(). config::rotary_of gives the pairs
+/// and whether the next two scalings apply. Positions are divided by the linear interpolation factor. Llama 3
+/// scaling divides frequencies of long
 /// wavelength by its factor and blends in between. YaRN (Peng et al. 2023), with factor f and original length
 /// L, divides frequencies with fewer than beta_slow rotations over L by f, keeps those with more than
 /// beta_fast rotations, and blends in between: the kept fraction falls linearly in i from i(beta_fast) to
 /// i(beta_slow), with i(n) = d_rot ln(L / (2 pi n)) / (2 ln base), rounded outwards if so configured. Cosines
 /// and sines are then multiplied by yarn_mscale(f, mscale) / yarn_mscale(f, mscale_all_dim). Factor 1 is
-/// bitwise equal to plain RoPE. model.rotary_embedding() selects RoPE or YaRN. Multi-latent attention has
-/// d_rot = qk_pos_emb_head_dim (times rotary_percent with plain RoPE), interleaved pairs, and neither linear
-/// interpolation nor Llama 3 scaling. Source: Megatron's
+/// bitwise equal to plain RoPE. model.rotary_embedding() selects RoPE or YaRN. Source: Megatron's
 /// core/models/common/embeddings/yarn_rotary_pos_embedding.py.
 RotaryTable rotary_table(const config::Model& model, std::int64_t length, at::Device device);
 
-/// 1 + 0.1 weight ln(factor); 1 for factor <= 1. Multi-latent attention (DeepSeek-V2) multiplies its scores
-/// by the square of the value for mscale_all_dim; in Megatron also with --rope-type rope.
+/// 1 + 0.1 weight ln(factor); 1 for factor <= 1.
 double yarn_mscale(double factor, double weight);
 
 /// Rotates every head of x [s, b, n, d] by its position: positions int64 [s, b], or undefined for 0..s-1.

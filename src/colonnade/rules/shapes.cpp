@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "colonnade/config/attention.h"
 #include "colonnade/config/layer_pattern.h"
 #include "colonnade/rules/table.h"
 
@@ -146,8 +147,9 @@ Broken sequence_tensor(const Run& r) {
 
 Broken rotary_dims(const Run& r) {
   const auto& m = r.model;
-  const std::int64_t channels = m.latent.enabled ? m.latent.qk_pos_emb_head_dim : m.kv_channels;
-  const bool all_channels = m.latent.enabled && (m.uses_yarn() || m.rotary_percent == 1);
+  const config::Rotary rotary = config::rotary_of(m);
+  const std::int64_t channels = rotary.channels;
+  const bool all_channels = !rotary.from_position_embedding && (m.uses_yarn() || m.rotary_percent == 1);
   if (!m.has_rotary() || channels < 2 || all_channels) return std::nullopt;
   const auto dims = static_cast<std::int64_t>(static_cast<double>(channels) * m.rotary_percent);
   if (dims >= 2 && dims % 2 == 0) return std::nullopt;
@@ -161,8 +163,9 @@ Broken rotary_dims(const Run& r) {
 }
 
 Broken rope_scaling(const Run& r) {
-  const auto& m = r.model;  // multi-latent attention ignores the flag
-  if (!m.use_rope_scaling || m.latent.enabled || m.position_embedding == config::PositionEmbedding::kRope)
+  const auto& m = r.model;
+  if (!m.use_rope_scaling || !config::rotary_of(m).from_position_embedding ||
+      m.position_embedding == config::PositionEmbedding::kRope)
     return std::nullopt;
   return Finding{"--use-rope-scaling",
                  "requires --position-embedding-type rope",
@@ -181,7 +184,9 @@ Broken rope_factors(const Run& r) {
                  ""};
 }
 
-bool has_yarn(const Run& r) { return r.model.uses_yarn() && !r.model.latent.enabled; }
+bool has_yarn(const Run& r) {
+  return r.model.uses_yarn() && config::rotary_of(r.model).from_position_embedding;
+}
 
 Broken yarn_factor(const Run& r) {
   if (!has_yarn(r) || r.model.rotary_scaling_factor > 1) return std::nullopt;

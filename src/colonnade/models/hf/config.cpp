@@ -3,6 +3,7 @@
 
 #include <algorithm>
 
+#include "colonnade/config/attention.h"
 #include "colonnade/layout/layer_kind.h"
 #include "colonnade/models/hf/bert.h"
 #include "colonnade/models/hf/deepseek.h"
@@ -38,8 +39,9 @@ json yarn_scaling(const config::Model& m) {
 }
 
 json rope_scaling(const config::Model& m) {
-  if (m.uses_yarn() && (!m.latent.enabled || m.rotary_scaling_factor > 1)) return yarn_scaling(m);
-  if (m.latent.enabled) return nullptr;
+  const bool from_positions = config::rotary_of(m).from_position_embedding;
+  if (m.uses_yarn() && (from_positions || m.rotary_scaling_factor > 1)) return yarn_scaling(m);
+  if (!from_positions) return nullptr;
   if (m.use_rope_scaling)
     return {{"rope_type", "llama3"},
             {"factor", m.rope_scaling_factor},
