@@ -30,6 +30,23 @@ TEST(LayerKind, FollowsThePatternOfMoeLayers) {
   EXPECT_THROW(layer_kinds(m), Error);
 }
 
+TEST(LayerKind, KnowsTheModulesOfTheLayers) {
+  config::Model m;
+  m.num_layers = 2;
+  EXPECT_TRUE(has_module(m, "core_attn") && has_module(m, "layernorm") && has_module(m, "mlp"));
+  for (const char* module : {"moe", "moe_act", "shared_experts", "mla_up_proj"})
+    EXPECT_FALSE(has_module(m, module)) << module;
+  m.latent.enabled = true;
+  EXPECT_TRUE(has_module(m, "mla_up_proj"));
+  m.moe.num_experts = 8;
+  EXPECT_TRUE(has_module(m, "moe") && has_module(m, "moe_act"));
+  EXPECT_FALSE(has_module(m, "mlp") || has_module(m, "shared_experts"));
+  m.moe.shared_expert_intermediate_size = 16;
+  EXPECT_TRUE(has_module(m, "shared_experts"));
+  m.moe.layer_freq = "2";
+  EXPECT_TRUE(has_module(m, "mlp")) << "of the other layers";
+}
+
 TEST(LayerKind, KnowsLatentAndCrossAttention) {
   config::Model m;
   m.num_layers = 2;

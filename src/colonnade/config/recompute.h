@@ -26,7 +26,10 @@ struct Recompute {
   friend bool operator==(const Recompute&, const Recompute&) = default;
 };
 
+/// Values of --recompute-modules.
 inline constexpr const char* kRecomputeModules[] = {"core_attn", "layernorm",   "mlp",           "moe_act",
                                                     "moe",       "mla_up_proj", "shared_experts"};
+/// Those with little compute per saved byte.
+inline constexpr const char* kCheapRecomputeModules[] = {"layernorm", "moe_act", "mla_up_proj"};
 
 }  // namespace colonnade::config

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <optional>
+#include <string_view>
 
 #include "colonnade/config/parse.h"
 #include "colonnade/layout/layer_kind.h"
@@ -269,14 +270,14 @@ std::vector<Candidate> candidates_of(const config::Run& run, const LayoutChoice&
 }
 
 std::vector<config::Recompute> recompute_options(const config::Model& model) {
-  const std::vector<layout::LayerKind> kinds = layout::layer_kinds(model);
   std::vector<std::string> modules;
-  if (!model.apply_residual_connection_post_layernorm) modules.emplace_back("layernorm");
-  if (std::ranges::count(kinds, true, &layout::LayerKind::is_moe) > 0) modules.emplace_back("moe_act");
-  if (model.latent.enabled) modules.emplace_back("mla_up_proj");
+  for (const std::string_view module : config::kCheapRecomputeModules)
+    if (layout::has_module(model, module) &&
+        (module != "layernorm" || !model.apply_residual_connection_post_layernorm))
+      modules.emplace_back(module);
   std::vector<config::Recompute> options;
   if (!modules.empty()) options.push_back({.granularity = "selective", .modules = modules});
-  if (std::ranges::count(kinds, false, &layout::LayerKind::is_moe) > 0) {
+  if (layout::has_module(model, "mlp")) {
     modules.emplace_back("mlp");
     options.push_back({.granularity = "selective", .modules = modules});
   }

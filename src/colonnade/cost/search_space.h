@@ -63,7 +63,7 @@ std::vector<DataSharding> all_data_shardings(const config::Run& run, const Layou
                                              int devices_per_node);
 
 /// Recomputation options for layouts that do not fit, cheapest first: modules with little compute per saved
-/// byte (norms, expert activation, MLA up-projection); these and the dense MLPs; full layers. Norms whose
+/// byte (config::kCheapRecomputeModules); these and the dense MLPs; full layers. Norms whose
 /// output the residual sum reads are excluded.
 std::vector<config::Recompute> recompute_options(const config::Model& model);
 

@@ -28,6 +28,17 @@ LayerKind layer_kind(const config::Model& model, std::int64_t layer) {
   return layer_kinds(model)[static_cast<std::size_t>(std::min(layer, last))];
 }
 
+bool has_module(const config::Model& model, std::string_view module) {
+  const std::vector<LayerKind> kinds = layer_kinds(model);
+  const bool experts = std::ranges::count(kinds, true, &LayerKind::is_moe) > 0;
+  if (module == "mla_up_proj")
+    return std::ranges::count(kinds, Mixer::kLatentAttention, &LayerKind::mixer) > 0;
+  if (module == "mlp") return std::ranges::count(kinds, false, &LayerKind::is_moe) > 0;
+  if (module == "moe" || module == "moe_act") return experts;
+  if (module == "shared_experts") return experts && model.moe.shared_expert_intermediate_size > 0;
+  return true;
+}
+
 std::int64_t attention_window(const config::Model& model, std::int64_t layer) {
   if (model.window_size == 0 || model.window_attn_skip_freq.empty()) return model.window_size;
   const auto kinds = config::expand_skip_freq(model.window_attn_skip_freq, model.num_layers);

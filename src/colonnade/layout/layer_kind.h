@@ -3,6 +3,7 @@
 
 #include <compare>
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "colonnade/config/model.h"
@@ -30,6 +31,9 @@ std::vector<LayerKind> layer_kinds(const config::Model& model);
 
 /// Kind of `layer` (global number). Layers numbered on from the last one have its kind.
 LayerKind layer_kind(const config::Model& model, std::int64_t layer);
+
+/// Whether a layer of the model has the module of this name (config::kRecomputeModules).
+bool has_module(const config::Model& model, std::string_view module);
 
 /// Whether `layer` has bidirectional attention.
 bool is_bidirectional(const config::Model& model, std::int64_t layer);

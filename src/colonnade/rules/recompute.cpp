@@ -33,18 +33,7 @@ Broken distributed_activations(const Run& r) {
       "is not supported",
       "true",
       {{"distribute_saved_activations", "false"}},
-      "remove the flag; --sequence-parallel shards saved activations without further communication"};
-}
-
-/// Whether the model has modules of this name.
-bool has_module(const Run& r, const std::string& module) {
-  const auto kinds = layout::layer_kinds(r.model);
-  const bool experts = std::ranges::count(kinds, true, &layout::LayerKind::is_moe) > 0;
-  if (module == "mla_up_proj") return r.model.latent.enabled;
-  if (module == "mlp") return std::ranges::count(kinds, false, &layout::LayerKind::is_moe) > 0;
-  if (module == "moe" || module == "moe_act") return experts;
-  if (module == "shared_experts") return experts && r.model.moe.shared_expert_intermediate_size > 0;
-  return true;
+      "remove the flag; --sequence-parallel shards saved activations without additional communication"};
 }
 
 /// Selected modules except `removed`.
@@ -59,7 +48,7 @@ Broken missing_modules(const Run& r) {
   if (!is_selective(r) || r.model.num_layers < 1) return std::nullopt;
   std::vector<std::string> missing;
   for (const std::string& module : r.recompute.modules)
-    if (!has_module(r, module)) missing.push_back(module);
+    if (!layout::has_module(r.model, module)) missing.push_back(module);
   if (missing.empty()) return std::nullopt;
   return Finding{"--recompute-modules",
                  "must name modules of this model",
