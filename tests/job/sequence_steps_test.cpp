@@ -185,7 +185,7 @@ TEST(SequenceSteps, AreEquallyManyWhereCollectivesRequireIt) {
 TEST(SequenceSteps, EmptySequenceHasOneTokenPerChunk) {
   for (const int parts : {1, 2}) {
     const tensor::Batch batch =
-        sequence_batch({.full = {.micro_batch = 1, .samples = {3}}, .sample = 64, .mtp_counts = {0}}, parts);
+        sequence_batch({.full = {.micro_batch = 1, .samples = {3}}, .sample = 64, .loss_counts = {0}}, parts);
     EXPECT_EQ(batch.at(Field::kTokens).sizes(), at::IntArrayRef({1, parts}));
     EXPECT_EQ(batch.at(Field::kLossMask).sum().item<float>(), 0);
     EXPECT_EQ(batch.at({Field::kLossMask, 1}).sum().item<float>(), 0);

@@ -8,13 +8,10 @@
 #include "colonnade/data/samples/gpt/packed_sequences.h"
 #include "colonnade/fault/inject.h"
 #include "colonnade/job/token_steps.h"
-#include "colonnade/layers/mtp.h"
 #include "colonnade/layout/context_groups.h"
 
 namespace colonnade::job {
 namespace {
-
-using tensor::Field;
 
 data::HostBatch sample(const data::Batches& batches, std::int64_t number) {
   return batches.get(std::array{number}, data::AttentionMasks::kOmitted);
@@ -37,19 +34,9 @@ data::HostBatch slice(const data::HostBatch& from, const data::PackedSequence& s
           .samples = from.samples};
 }
 
-/// Divisors of the loss sums of a sample's multi-token prediction, one per depth.
-std::vector<double> mtp_counts(const data::HostBatch& sample, std::int64_t depths) {
-  std::vector<double> counts;
-  if (depths == 0) return counts;
-  tensor::Batch full = to_batch(sample);
-  put_mtp_per_token(full, depths);
-  for (std::int64_t k = 1; k <= depths; ++k) counts.push_back(full.at({Field::kLossCount, k}).item<double>());
-  return counts;
-}
-
 struct Sample {
   data::HostBatch full;
-  std::vector<double> mtp_counts;
+  std::vector<double> loss_counts;
 };
 
 }  // namespace
@@ -68,13 +55,13 @@ SequenceStep sequence_step(const data::Batches& batches, const config::Run& run,
                                              run.parallel.max_seqlen_per_dp_cp_rank);
   SequenceStep step;
   step.longest_over_mean = groups.longest() / groups.mean();
-  const std::int64_t tokens = run.training.seq_length, depths = run.model.mtp_num_layers;
+  const std::int64_t tokens = run.training.seq_length;
   std::map<std::int64_t, Sample> samples;
   for (const layout::SequenceAssignment& share : groups.of(rank)) {
     const data::PackedSequence& sequence = all[share.sequence];
     if (!samples.contains(sequence.row)) {
       data::HostBatch full = sample(batches, first + sequence.row);
-      std::vector<double> counts = mtp_counts(full, depths);
+      std::vector<double> counts = counts_ahead(run.model, full);
       samples.emplace(sequence.row, Sample{std::move(full), std::move(counts)});
     }
     const Sample& packed = samples.at(sequence.row);
@@ -83,11 +70,11 @@ SequenceStep sequence_step(const data::Batches& batches, const config::Run& run,
                                  .ranks = share.ranks,
                                  .begin = sequence.begin,
                                  .sample = tokens,
-                                 .mtp_counts = packed.mtp_counts});
+                                 .loss_counts = packed.loss_counts});
   }
   const MicrobatchShard none{.full = {.micro_batch = 1, .samples = {first}},
                              .sample = tokens,
-                             .mtp_counts = std::vector<double>(static_cast<std::size_t>(depths), 0)};
+                             .loss_counts = counts_ahead(run.model, {})};
   if (layout::needs_equal_passes(run))
     step.microbatches.resize(static_cast<std::size_t>(layout::equal_passes(run, groups.most())), none);
   return step;
@@ -102,12 +89,9 @@ tensor::Batch sequence_batch(MicrobatchShard sequence, int parts) {
   if (host.loss_mask.empty()) host.loss_mask.assign(host.tokens.size(), 1.0F);
   host.tokens.resize(padded), host.labels.resize(padded), host.loss_mask.resize(padded);
   tensor::Batch full = to_batch(std::move(host));
-  const std::int64_t depths = std::ssize(sequence.mtp_counts);
-  layers::MtpTargets::add_to_batch(full, depths);
-  for (std::int64_t k = 1; k <= depths; ++k)
-    full.set({Field::kLossCount, k},
-             at::full({}, sequence.mtp_counts[static_cast<std::size_t>(k - 1)], at::kFloat));
-  tensor::Batch batch = context_shard(std::move(full), sequence.rank, sequence.ranks, depths);
+  put_counts_ahead(full, sequence.loss_counts);
+  tensor::Batch batch =
+      context_shard(std::move(full), sequence.rank, sequence.ranks, std::ssize(sequence.loss_counts));
   batch.set_share(share);
   return batch;
 }

@@ -19,8 +19,8 @@ struct MicrobatchShard {
   int rank = 0, ranks = 1;
   std::int64_t begin = 0;   ///< first token in its sample
   std::int64_t sample = 1;  ///< tokens of the sample
-  /// Divisors of the multi-token prediction loss sums by depth, those of the full sample (put_mtp_per_token).
-  std::vector<double> mtp_counts = {};
+  /// Of the full sample (counts_ahead).
+  std::vector<double> loss_counts = {};
 };
 
 /// One rank's micro-batches of a global batch.
@@ -37,8 +37,8 @@ SequenceStep sequence_step(const data::Batches& batches, const config::Run& run,
                            std::int64_t first);
 
 /// This rank's shard of a sequence: padded to equal chunks (layout::padded_length) with tokens that have no
-/// loss and that no token of the sequence attends to, then sharded by context_shard. Multi-token prediction
-/// keeps the weights of the full sample.
+/// loss and that no token of the sequence attends to, then sharded by context_shard. Losses on tokens
+/// after the next one keep the weights of the full sample.
 tensor::Batch sequence_batch(MicrobatchShard sequence, int parts);
 
 /// Steps over the micro-batches of `step`. All ranks of one pipeline have the same ones.

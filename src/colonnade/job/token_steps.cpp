@@ -88,6 +88,23 @@ void put_mtp_per_token(tensor::Batch& full, std::int64_t depths) {
   }
 }
 
+std::vector<double> counts_ahead(const config::Model& model, const data::HostBatch& sample) {
+  const std::int64_t depths = model.mtp_num_layers;
+  std::vector<double> counts(static_cast<std::size_t>(depths), 0);
+  if (depths == 0 || sample.seq == 0) return counts;
+  tensor::Batch full = to_batch(sample);
+  put_mtp_per_token(full, depths);
+  for (std::int64_t k = 1; k <= depths; ++k)
+    counts[static_cast<std::size_t>(k - 1)] = full.at({Field::kLossCount, k}).item<double>();
+  return counts;
+}
+
+void put_counts_ahead(tensor::Batch& full, const std::vector<double>& counts) {
+  layers::MtpTargets::add_to_batch(full, std::ssize(counts));
+  for (std::int64_t k = 1; k <= std::ssize(counts); ++k)
+    full.set({Field::kLossCount, k}, at::full({}, counts[static_cast<std::size_t>(k - 1)], at::kFloat));
+}
+
 tensor::Batch context_shard(tensor::Batch full, int rank, int ranks, std::int64_t mtp_depths) {
   if (ranks == 1) return full;
   const at::Tensor& tokens = full.at(Field::kTokens);

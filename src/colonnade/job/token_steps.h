@@ -22,6 +22,11 @@ tensor::Batch to_batch(data::HostBatch host);
 /// core/transformer/multi_token_prediction.py.
 void put_mtp_per_token(tensor::Batch& full, std::int64_t depths);
 
+/// Loss counts of a `sample` by depth, as put_mtp_per_token writes them; zeros for an empty one.
+std::vector<double> counts_ahead(const config::Model& model, const data::HostBatch& sample);
+/// Writes the inputs of depths 1 to `counts`.size() with these loss counts into a full micro-batch.
+void put_counts_ahead(tensor::Batch& full, const std::vector<double>& counts);
+
 /// A context-parallel rank's shard of a full micro-batch: its tokens of each row (layout::context_chunks) in
 /// all fields that are sharded along the sequence (tensor::BatchKey::is_sequence_sharded). Adds the
 /// positions, the loss count, and the inputs of `mtp_depths` multi-token prediction depths, whose tokens may
