@@ -316,7 +316,7 @@ void convert(const Flags& flags, const tokenizers::Tokenizer& tokens) {
   events.stop = [&signals] { return signals.requested() != 0; };
   events.skipped = [&reported](const std::string& why) {
     if (++reported <= kReportedLines) log::warning("skipped: {}", why);
-    if (reported == kReportedLines) log::warning("skipped: further lines are only counted");
+    if (reported == kReportedLines) log::warning("skipped: later lines are only counted");
   };
   reporter.print("done:", preprocess::preprocess(flags.options, tokens, events));
 }

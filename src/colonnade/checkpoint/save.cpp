@@ -148,7 +148,7 @@ class SaveProcess {
     share_result(problem, {}, "checkpoint: published");
   }
 
-  /// Writes index, config, further files and manifest, which complete the staging folder.
+  /// Writes index, config, other files and manifest, which complete the staging folder.
   void complete(const SavePlan& plan, const Snapshot& snapshot) {
     reach("manifest");
     for (const auto& [name, sum] : files_) {
@@ -164,7 +164,7 @@ class SaveProcess {
       write_text(staging_, "config.json", snapshot.hf_config.dump(2) + "\n", files_);
     for (const auto& [name, bytes] : snapshot.files) {
       COL_CHECK(is_plain_name(name) && !files_.contains(name) && name != kManifestName,
-                "save: further files must have unique plain names; got '{}'", name);
+                "save: other files must have unique plain names; got '{}'", name);
       write_text(staging_, name, bytes, files_);
     }
     write_file_atomically(staging_ / kManifestName,

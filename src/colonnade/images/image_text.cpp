@@ -139,7 +139,7 @@ ImageText ImageTextSamples::get(std::int64_t number) const {
             kMostInARow, number, without_fix(error.what())));
       const std::int64_t before = skipped_++;
       if (before < kReportedSkips) log::warning("skipped: {}", without_skip_hint(error.what()));
-      if (before == kReportedSkips - 1) log::warning("skipped: further samples are only counted");
+      if (before == kReportedSkips - 1) log::warning("skipped: later samples are only counted");
     }
   }
 }

@@ -17,7 +17,7 @@ double rounded(double x) { return std::round(x * 1e4) / 1e4; }
 
 double sum(const std::vector<double>& x) { return std::accumulate(x.begin(), x.end(), 0.0); }
 
-/// Names of the routers counted under `prefix`: decoder layers by number, then MTP layers.
+/// Names of the routers counted under `prefix`: by layer number, those of the decoder first.
 std::vector<std::string> routers(const std::map<std::string, std::vector<double>>& counts,
                                  std::string_view prefix) {
   std::vector<std::string> names;

@@ -30,7 +30,7 @@ struct StepRecord {
   std::optional<double> mfu;              ///< share of the device's peak; empty where unknown (CPU)
   std::uint64_t peak_memory_bytes = 0;    ///< peak of the step, maximum over ranks; tensor allocator
   int peak_memory_rank = 0;
-  std::vector<std::pair<std::string, double>> extra_losses;  ///< "load_balancing_loss", "mtp_loss", ...
+  std::vector<std::pair<std::string, double>> extra_losses;  ///< "load_balancing_loss", ...
   /// "expert_balance", ... (expert_load.h): arrays with one number per MoE layer.
   std::vector<std::pair<std::string, std::vector<double>>> expert_load;
   /// Tokens routed to each expert, per MoE layer; only on steps with a log line.

@@ -30,11 +30,11 @@ enum class Field : std::uint8_t {
   kEncoderPadding,  ///< bool [b, t], true: padding (T5)
 };
 
-/// Key of a tensor in a batch: a field, its multi-token prediction target of a depth, or a custom field.
+/// Key of a tensor in a batch: a field, the field shifted by a depth, or a custom field.
 class BatchKey {
  public:
-  /// `depth` k > 0: the field shifted left by k, as the k-th MTP layer reads it (layers::MtpTargets); tokens,
-  /// labels, loss mask and loss count only.
+  /// `depth` k > 0: the field shifted left by k, of which blocks that look k tokens ahead read tokens,
+  /// labels, loss mask and loss count.
   constexpr BatchKey(Field field, std::int64_t depth = 0)  // NOLINT: implicit conversion from Field
       : field_(field), depth_(depth) {}
   /// Field of a custom model, declared once:

@@ -23,7 +23,7 @@ struct PackedSequences {
 EmbeddingBlock::EmbeddingBlock(const config::Model& model, const config::Parallel& parallel,
                                const layers::Context& context)
     : gpt::EmbeddingBlock(model, parallel, context),
-      encoder_dropout_(word()->name + " of the encoder", model.hidden_dropout, context) {}
+      encoder_dropout_(word()->spec.name + " of the encoder", model.hidden_dropout, context) {}
 
 at::Tensor EmbeddingBlock::forward(const at::Tensor&, const tensor::Pass& pass) {
   const at::Tensor& tokens = pass.batch.at(tensor::Field::kEncoderTokens);
