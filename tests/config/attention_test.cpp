@@ -9,15 +9,15 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-Run small() {
-  Run r;
+config::Run small() {
+  config::Run r;
   r.model.hidden_size = 64;
   r.model.num_attention_heads = 4;
   return r;
 }
 
 TEST(Attention, HeadsShareTheHiddenSizeAndHaveTheirOwnKeys) {
-  Run r = small();
+  config::Run r = small();
   derive_attention(r);
   EXPECT_EQ(r.model.kv_channels, 16);
   EXPECT_EQ(r.model.num_query_groups, 4);
@@ -50,7 +50,7 @@ TEST(Attention, RotaryOfMultiLatentAttentionIsItsOwn) {
 TEST(Attention, MultiLatentAttentionDefaultsToYarn) {
   for (const PositionEmbedding positions :
        {PositionEmbedding::kLearnedAbsolute, PositionEmbedding::kRope, PositionEmbedding::kNone}) {
-    Run r = small();
+    config::Run r = small();
     r.model.position_embedding = positions;
     derive_attention(r);
     EXPECT_FALSE(r.model.rope_type) << "not used by other attention";
@@ -65,7 +65,7 @@ TEST(Attention, MultiLatentAttentionDefaultsToYarn) {
 }
 
 TEST(Attention, MultiLatentAttentionHasItsOwnHeadSize) {
-  Run r = small();
+  config::Run r = small();
   r.model.latent = {.enabled = true, .qk_head_dim = 24, .qk_pos_emb_head_dim = 8};
   derive_attention(r);
   EXPECT_EQ(r.model.kv_channels, 32);

@@ -136,16 +136,14 @@ void require_model_tensors(const checkpoint::CheckpointReader& source, const con
         fmt::format("{}: every tensor of the model that config.json describes must be there; got {}", folder,
                     missing_fault(left.missing, model)));
   if (const auto* copy = differing_copy(source, left.copies)) {
-    if (copy->original != "cls.predictions.bias")
+    if (!copy->is_read)
       throw DataError(
           fmt::format("{}: {} must hold the values of {}, whose copy it is; got other values, which no model "
                       "here supports; train with one embedding table",
                       folder, copy->name, copy->original));
     if (logs_unread)
-      log::info(
-          "{}: cls.predictions.bias differs from cls.predictions.decoder.bias; the decoder's bias is read, as in "
-          "Transformers",
-          folder);
+      log::info("{}: {} differs from {}; the decoder's bias is read, as in Transformers", folder,
+                copy->original, copy->name);
   }
   if (logs_unread) log_unread(source, left);
 }

@@ -253,7 +253,7 @@ std::vector<Copy> copies_in(std::optional<Family> family) {
   if (family == Family::kT5)
     return {{"encoder.embed_tokens.weight", "shared.weight"},
             {"decoder.embed_tokens.weight", "shared.weight"}};
-  if (family == Family::kBert) return {{"cls.predictions.decoder.bias", "cls.predictions.bias"}};
+  if (family == Family::kBert) return {{"cls.predictions.decoder.bias", "cls.predictions.bias", true}};
   return {};
 }
 

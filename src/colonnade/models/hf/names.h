@@ -85,6 +85,7 @@ std::vector<StoredTensor> tensors_of(const layout::ParamSpec& spec, std::optiona
 struct Copy {
   std::string name;
   std::string original;
+  bool is_read = false;  ///< Transformers reads the copy: it may differ from the original
 };
 
 /// Copies that a checkpoint of `model` must hold because Transformers reads both: the output bias of a BERT
