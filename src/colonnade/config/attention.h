@@ -2,6 +2,8 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <string>
 
 #include "colonnade/config/run.h"
 
@@ -11,6 +13,13 @@ namespace colonnade::config {
 /// head size of its own and RoPE in any case: YaRN unless --rope-type is rope; a note reports --kv-channels.
 /// Source: Megatron's MLATransformerConfig.
 void derive_attention(Run& run);
+
+/// Completes the model `settings` of a checkpoint, by key, before they join `run`. Multi-latent attention in
+/// step folders without rope_type is older than the setting: position_embedding_type named the rotary
+/// embedding, and frequencies were scaled as in other attention. Throws ConfigError, naming `folder`, for
+/// scaled ones, which it no longer supports.
+void complete_attention(const Run& run, std::map<std::string, std::string>& settings,
+                        const std::string& folder);
 
 /// Rotary embedding of self-attention, if Model::has_rotary().
 struct Rotary {

@@ -4,40 +4,11 @@
 #include <nlohmann/json.hpp>
 #include <set>
 
-#include "colonnade/base/error.h"
+#include "colonnade/config/attention.h"
 #include "colonnade/models/hf/config.h"
 
 namespace colonnade::job {
 namespace {
-
-/// Completes the settings of multi-latent attention. Step folders without rope_type are older than the
-/// setting: position_embedding_type named the rotary embedding, and frequencies were scaled as in other
-/// attention.
-void complete_mla(const config::Run& run, TextSettings& settings, const std::string& folder) {
-  const auto is = [&](const char* key, const char* value) {
-    const auto found = settings.find(key);
-    return found != settings.end() && found->second == value;
-  };
-  if (!is("multi_latent_attention", "true")) return;
-  settings.erase("kv_channels");  // derived from the other sizes; --kv-channels has no effect
-  const auto without_table = [](const std::string& word) {
-    return word == "rope" || word == "yarn" || word == "none";
-  };
-  const bool yarn = is("position_embedding_type", "yarn");
-  // These three words all mean no learned position embeddings, so they do not contradict each other.
-  if (run.given.contains("position_embedding_type") && without_table(settings["position_embedding_type"]) &&
-      without_table(config::text_of(run, config::setting("position_embedding_type"))))
-    settings.erase("position_embedding_type");
-  if (settings.contains("rope_type")) return;
-  settings["rope_type"] = yarn ? "yarn" : "rope";
-  const bool interpolated = settings.contains("rotary_seq_len_interpolation_factor") &&
-                            !is("rotary_seq_len_interpolation_factor", "1");
-  if (interpolated || is("use_rope_scaling", "true"))
-    throw ConfigError(fmt::format(
-        "{}: multi-latent attention must have plain or YaRN rotary embeddings; got weights trained with {}; use the "
-        "version that wrote them",
-        folder, interpolated ? "--rotary-seq-len-interpolation-factor" : "--use-rope-scaling"));
-}
 
 /// Sinkhorn routing also decides the weights of the chosen experts; auxiliary losses do not.
 bool has_sinkhorn(std::string_view key, const nlohmann::json& value) {
@@ -80,7 +51,7 @@ TextSettings model_settings(const config::Run& run, const checkpoint::Checkpoint
     settings = models::hf::settings_of(source.hf_config(), (source.folder() / "config.json").string(),
                                        source.names());
   }
-  complete_mla(run, settings, source.folder().string());
+  config::complete_attention(run, settings, source.folder().string());
   return settings;
 }
 
