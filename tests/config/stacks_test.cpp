@@ -18,6 +18,8 @@ TEST(Stacks, OneStackHoldsAllLayers) {
   EXPECT_STREQ(stacks(m)[0].name, "decoder");
   EXPECT_EQ(stacks(m)[0].first, 0);
   EXPECT_EQ(stacks(m)[0].last, 3);
+  m.bidirectional = true;
+  EXPECT_STREQ(stacks(m)[0].name, "encoder") << "of BERT";
   EXPECT_FALSE(has_several_stacks(m));
   EXPECT_EQ(stack_of_layer(m, 2), 0U);
   EXPECT_TRUE(is_in_last_stack(m, 0));

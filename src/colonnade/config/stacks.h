@@ -12,14 +12,14 @@ namespace colonnade::config {
 
 /// Layers [first, last) by global number.
 struct Stack {
-  const char* name;
+  const char* name;  ///< as in parameter names
   std::int64_t first, last;
 };
 
-/// One stack, or encoder and decoder, in the order of their layers. Each has its own sequence: sequences have
-/// the numbers of stacks. The head reads the last one.
+/// One stack (GPT, BERT), or encoder and decoder, in the order of their layers. Each has its own sequence:
+/// sequences have the numbers of stacks. The head reads the last one.
 inline std::vector<Stack> stacks(const Model& m) {
-  if (m.encoder_num_layers == 0) return {{"decoder", 0, m.num_layers}};
+  if (m.encoder_num_layers == 0) return {{m.bidirectional ? "encoder" : "decoder", 0, m.num_layers}};
   return {{"encoder", 0, m.encoder_num_layers}, {"decoder", m.encoder_num_layers, m.total_layers()}};
 }
 
