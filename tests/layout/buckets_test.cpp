@@ -18,7 +18,7 @@ TEST(Buckets, AreInBackwardOrderWithOneExtraReductionEach) {
       {{5, Kind::kTensor}}};
   const FlatLayout layout = lay_out(chunks, 1'000'000, {});
   std::vector<std::size_t> order;
-  for (const FlatEntry& e : layout.entries) order.push_back(e.index);
+  for (const PlacedParam& e : layout.entries) order.push_back(e.index);
   EXPECT_EQ(order, (std::vector<std::size_t>{4, 2, 5, 1, 3, 0, 0}));
   std::vector<std::int64_t> ends;
   std::vector<Kind> kinds;
@@ -55,7 +55,7 @@ TEST(Buckets, DeferredGradientsAreSeparate) {
                                                     {.numel = 64, .unit = 1}}};
   const FlatLayout layout = lay_out(chunks, 1'000'000, {});
   std::vector<std::size_t> order;
-  for (const FlatEntry& e : layout.entries) order.push_back(e.index);
+  for (const PlacedParam& e : layout.entries) order.push_back(e.index);
   EXPECT_EQ(order, (std::vector<std::size_t>{3, 1, 2, 0}));
   ASSERT_EQ(layout.buckets.size(), 4U);
   for (std::size_t b = 0; b < 4; ++b) EXPECT_EQ(layout.buckets[b].deferred, b >= 2);

@@ -271,7 +271,7 @@ std::vector<std::vector<UnitBytes>> units_with_copies(const ModelCost& model, co
 
 /// Fills in the element counts of the flat buffer.
 void count_elements(const ModelCost& model, const layout::FlatLayout& layout, StageMemory& memory) {
-  for (const layout::FlatEntry& entry : layout.entries) memory.num_parameters += entry.numel;
+  for (const layout::PlacedParam& entry : layout.entries) memory.num_parameters += entry.numel;
   for (const layout::FlatBucket& bucket : layout.buckets) {
     const std::int64_t length = bucket.end - bucket.begin;
     if (bucket.param_group == layout::ParamGroup::kExpert) memory.expert_elements += length;

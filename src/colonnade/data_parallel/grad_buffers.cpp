@@ -53,7 +53,7 @@ GradBuffers::GradBuffers(const std::vector<std::vector<tensor::Parameter*>>& chu
 
 void GradBuffers::add_buckets(const layout::FlatLayout& layout,
                               const std::vector<std::vector<tensor::Parameter*>>& chunks) {
-  for (const layout::FlatEntry& e : layout.entries) entries_.push_back({chunks[e.chunk][e.index], e.begin});
+  for (const layout::PlacedParam& e : layout.entries) entries_.push_back({chunks[e.chunk][e.index], e.begin});
   for (const layout::FlatBucket& flat : layout.buckets) {
     Bucket& bucket = buckets_.emplace_back();
     bucket.flat = flat;

@@ -131,7 +131,7 @@ std::int64_t elements_in_shard(const FlatLayout& layout, const FlatBucket& bucke
   const std::int64_t length = (bucket.end - bucket.begin) / parts, begin = bucket.begin + length * part;
   std::int64_t elements = 0;
   for (std::size_t i = bucket.first; i < bucket.last; ++i) {
-    const FlatEntry& entry = layout.entries[i];
+    const PlacedParam& entry = layout.entries[i];
     const std::int64_t from = std::max(entry.begin, begin);
     const std::int64_t to = std::min(entry.begin + entry.numel, begin + length);
     elements += std::max<std::int64_t>(0, to - from);

@@ -62,7 +62,8 @@ struct FlatParam {
   bool deferred = false;  ///< weight gradient may be deferred; a bucket holds parameters of one kind
   HeldBy held_by = HeldBy::kOneStage;
 };
-struct FlatEntry {
+/// Position of a FlatParam in the buffers.
+struct PlacedParam {
   std::size_t chunk = 0;
   std::size_t index = 0;   ///< position in the chunk's list
   std::int64_t begin = 0;  ///< first element in the buffers
@@ -80,7 +81,7 @@ struct FlatBucket {
   std::size_t first = 0, last = 0;     ///< entries [first, last)
 };
 struct FlatLayout {
-  std::vector<FlatEntry> entries;
+  std::vector<PlacedParam> entries;
   std::vector<FlatBucket> buckets;
   std::int64_t size = 0;  ///< elements of each buffer
 };
