@@ -182,6 +182,7 @@ class Row {
   Row& note_if(bool (*applies)(const Run&), std::string text) {
     return s_.conditional_notes.push_back({applies, std::move(text)}), *this;
   }
+  Row& training_only() { return s_.training_only = true, *this; }
   Row& common() { return s_.common = true, *this; }
   Row& colonnade_only() { return s_.colonnade_only = true, *this; }
 
@@ -201,7 +202,12 @@ struct Flag {
 /// Collects the rows of all tables.
 class Table {
  public:
-  void group(std::string name) { group_ = std::move(name); }
+  /// Begins a group; `defines_model`: Setting::defines_model of its rows.
+  void group(std::string name, bool defines_model = false) {
+    group_ = std::move(name);
+    defines_model_ = defines_model;
+  }
+  void model_group(std::string name) { group(std::move(name), true); }
 
   /// A setting stored in the field at Path: area and member, or area, part and member.
   template <auto... Path>
@@ -235,6 +241,7 @@ class Table {
   Setting& append(std::string flag, std::string help);
   Setting& append(const Flag& flag, Class cls);
   std::string group_;
+  bool defines_model_ = false;
 };
 
 // The tables, one per file of settings/.

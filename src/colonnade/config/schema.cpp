@@ -182,6 +182,7 @@ Setting& Table::append(std::string flag, std::string help) {
   s.key = folded(flag);
   s.flag = std::move(flag);
   s.group = group_;
+  s.defines_model = defines_model_;
   s.help = std::move(help);
   return s;
 }

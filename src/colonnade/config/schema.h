@@ -53,6 +53,8 @@ struct Setting {
   std::string shorthand_word;
   std::vector<ConditionalNote>
       conditional_notes;        ///< of kNoOp: the first that applies replaces `help` in the note
+  bool defines_model = false;   ///< of a group that describes the model, which its checkpoints carry
+  bool training_only = false;   ///< of no effect on other commands; never part of a model's description
   bool common = false;          ///< shown by the short --help
   bool colonnade_only = false;  ///< not a Megatron flag
   bool no_effect = false;       ///< of kNoOp: changes no result either way, so turning it off needs no note

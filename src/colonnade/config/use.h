@@ -15,7 +15,7 @@ enum class Use : unsigned char {
 };
 
 /// Whether a command of this use reads or validates the setting. The table of groups is settings/use.cpp.
-/// Throws Error for an implemented setting whose group has no row there.
+/// Throws Error for an implemented setting whose group neither defines the model nor has a row there.
 bool reads(Use use, const Setting& setting);
 
 }  // namespace colonnade::config

@@ -18,27 +18,12 @@ bool has_sinkhorn(std::string_view key, const nlohmann::json& value) {
 }  // namespace
 
 bool is_model_setting(const config::Setting& s) {
-  static const std::set<std::string_view> kGroups = {
-      "network size",          "positions", "layers", "mixture of experts", "multi-latent attention",
-      "multi-token prediction"};
-  static const std::set<std::string_view> kRunSettings = {"hidden_dropout",
-                                                          "attention_dropout",
-                                                          "apply_query_key_layer_scaling",
-                                                          "make_vocab_size_divisible_by",
-                                                          "moe_router_load_balancing_type",
-                                                          "moe_aux_loss_coeff",
-                                                          "moe_router_force_load_balancing",
-                                                          "moe_z_loss_coeff",
-                                                          "moe_router_bias_update_rate",
-                                                          "moe_input_jitter_eps",
-                                                          "moe_token_dispatcher_type",
-                                                          "moe_shared_expert_overlap",
-                                                          "moe_expert_capacity_factor",
-                                                          "moe_pad_expert_input_to_capacity",
-                                                          "moe_token_drop_policy",
-                                                          "mtp_loss_scaling_factor"};
+  static const std::set<std::string_view> kRunSettings = {
+      "apply_query_key_layer_scaling",    "make_vocab_size_divisible_by", "moe_router_load_balancing_type",
+      "moe_token_dispatcher_type",        "moe_shared_expert_overlap",    "moe_expert_capacity_factor",
+      "moe_pad_expert_input_to_capacity", "moe_token_drop_policy"};
   return s.key == "model" || s.key == "vocab_size" ||
-         (kGroups.contains(s.group) && !kRunSettings.contains(s.key));
+         (s.defines_model && !s.training_only && !kRunSettings.contains(s.key));
 }
 
 TextSettings model_settings(const config::Run& run, const checkpoint::CheckpointReader& source) {

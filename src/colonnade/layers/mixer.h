@@ -12,7 +12,7 @@ struct MixerInput {
   at::Tensor encoded;  ///< output of the encoder [t, b, h], read by cross-attention; undefined without one
 };
 
-/// Attention, latent attention, cross-attention, MLP or MoE.
+/// One of the mixers of layout::LayerKind.
 class Mixer {
  public:
   virtual ~Mixer() = default;

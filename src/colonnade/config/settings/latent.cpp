@@ -9,7 +9,7 @@ constexpr auto kModel = &Run::model;
 constexpr auto kLatent = &Model::latent;
 
 void attention(Table& t) {
-  t.group("multi-latent attention");
+  t.model_group("multi-latent attention");
   t.add<kModel, kLatent, &LatentAttention::enabled>(
       "--multi-latent-attention",
       "multi-latent attention (MLA): low-rank latents for queries, keys and values; "
@@ -30,12 +30,13 @@ void attention(Table& t) {
 }
 
 void multi_token_prediction(Table& t) {
-  t.group("multi-token prediction");
+  t.model_group("multi-token prediction");
   t.add<kModel, &Model::mtp_num_layers>(
        "--mtp-num-layers", "multi-token prediction (MTP) layers, one per additional predicted token; 0: none")
       .range(0, 1'000);
   t.add<kModel, &Model::mtp_loss_scaling_factor>("--mtp-loss-scaling-factor", "weight of the mean MTP loss")
-      .at_least(0);
+      .at_least(0)
+      .training_only();
 }
 
 }  // namespace

@@ -62,7 +62,7 @@ void run_settings(Table& t) {
 }
 
 void sizes(Table& t) {
-  t.group("network size");
+  t.model_group("network size");
   t.add<kModel, &Model::num_layers>("--num-layers", "number of transformer layers; of the decoder in t5")
       .alias("--decoder-num-layers")
       .range(0, 1'000'000)
@@ -146,7 +146,7 @@ void yarn(Table& t) {
 }
 
 void positions(Table& t) {
-  t.group("positions");
+  t.model_group("positions");
   t.add<kModel, &Model::position_embedding>("--position-embedding-type", "type of position embedding")
       .common();
   t.shorthand("--use-rotary-position-embeddings", "").shorthand("position_embedding_type", "rope");
@@ -192,7 +192,7 @@ void positions(Table& t) {
 }
 
 void layers(Table& t) {
-  t.group("layers");
+  t.model_group("layers");
   t.add<kModel, &Model::normalization>("--normalization", "normalization layer type").common();
   t.add<kModel, &Model::norm_epsilon>("--norm-epsilon", "epsilon added to the variance in norms")
       .key("layernorm_epsilon")
@@ -283,10 +283,12 @@ void embeddings_logits_and_dropout(Table& t) {
       .at_least(0)
       .colonnade_only();
   t.add<kModel, &Model::hidden_dropout>("--hidden-dropout", "dropout probability of hidden states")
-      .range(0, 1);
+      .range(0, 1)
+      .training_only();
   t.add<kModel, &Model::attention_dropout>(
        "--attention-dropout", "dropout probability of attention weights; above 0 uses slower attention")
-      .range(0, 1);
+      .range(0, 1)
+      .training_only();
 }
 
 /// Settings of BERT's layers and heads.

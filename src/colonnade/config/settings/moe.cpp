@@ -93,15 +93,18 @@ void router(Table& t) {
       "underloaded experts");
   t.add<kModel, kMoe, &Moe::router_bias_update_rate>("--moe-router-bias-update-rate",
                                                      "update rate of the expert bias")
-      .at_least(0);
+      .at_least(0)
+      .training_only();
   t.add<kModel, kMoe, &Moe::input_jitter_eps>(
        "--moe-input-jitter-eps",
        "multiply the router input by uniform noise within [1 - eps, 1 + eps]; 0: none")
-      .range(0, 1);
+      .range(0, 1)
+      .training_only();
   t.add<kModel, kMoe, &Moe::router_force_load_balancing>(
-      "--moe-router-force-load-balancing",
-      "replace router logits by random ones for an even expert load; benchmarks only, losses "
-      "are meaningless");
+       "--moe-router-force-load-balancing",
+       "replace router logits by random ones for an even expert load; benchmarks only, losses "
+       "are meaningless")
+      .training_only();
   t.special("--moe-router-load-balancing-type",
             "load balancing: aux_loss (per micro-batch), seq_aux_loss (per sequence), "
             "global_aux_loss (per step), each weighted by --moe-aux-loss-coeff; sinkhorn "
@@ -109,10 +112,12 @@ void router(Table& t) {
       .accessors(Kind::kList, &set_balancing, &get_balancing)
       .unsupported({"quantile_balancing"}, "quantile balancing of experts");
   t.special("--moe-aux-loss-coeff", "coefficient of each load-balancing loss; 0: no loss")
-      .accessors(Kind::kList, &set_coefficients, &get_coefficients);
+      .accessors(Kind::kList, &set_coefficients, &get_coefficients)
+      .training_only();
   t.add<kModel, kMoe, &Moe::z_loss_coeff>(
        "--moe-z-loss-coeff", "coefficient of the router z-loss: mean squared log-sum-exp of the logits")
-      .at_least(0);
+      .at_least(0)
+      .training_only();
 }
 
 void tokens(Table& t) {
@@ -137,7 +142,7 @@ void tokens(Table& t) {
 }  // namespace
 
 void add_moe(Table& t) {
-  t.group("mixture of experts");
+  t.model_group("mixture of experts");
   experts(t);
   router(t);
   tokens(t);

@@ -30,15 +30,9 @@ struct Row {
   Readers readers;
 };
 
-/// Readers of the settings of each group. Model sizes are read to compare them with the checkpoint's.
+/// Readers of the settings of each group but those that define the model.
 constexpr Row kGroups[] = {
     {"run", kAll},
-    {"network size", kCompute},
-    {"positions", kCompute},
-    {"layers", kCompute},
-    {"mixture of experts", kCompute},
-    {"multi-latent attention", kCompute},
-    {"multi-token prediction", kCompute},
     {"initial values and precision", kNone},
     {"parallel sizes", kCompute},
     {"pipeline", kCompute},
@@ -57,15 +51,7 @@ constexpr Row kGroups[] = {
 
 /// Readers of the settings that differ from their group, by key.
 constexpr Row kExceptions[] = {
-    {"hidden_dropout", kNone},
-    {"attention_dropout", kNone},
     {"bert_binary_head", kAll},
-    {"moe_aux_loss_coeff", kNone},
-    {"moe_router_force_load_balancing", kNone},
-    {"moe_z_loss_coeff", kNone},
-    {"moe_input_jitter_eps", kNone},
-    {"moe_router_bias_update_rate", kNone},
-    {"mtp_loss_scaling_factor", kNone},
     {"seed", {.data = true, .generate = true, .samples = true}},
     {"params_dtype", kCompute},
     {"bf16", kCompute},
@@ -110,6 +96,8 @@ constexpr Row kExceptions[] = {
 const Readers& readers_of(const Setting& setting) {
   const Row* exception = std::ranges::find(kExceptions, setting.key, &Row::name);
   if (exception != std::end(kExceptions)) return exception->readers;
+  if (setting.training_only) return kNone;
+  if (setting.defines_model) return kCompute;  // read to compare them with the checkpoint's
   const Row* group = std::ranges::find(kGroups, setting.group, &Row::name);
   COL_CHECK(group != std::end(kGroups), "{}: its group must have a row in settings/use.cpp; got '{}'; add it",
             setting.flag, setting.group);
