@@ -2,6 +2,7 @@
 //
 //   colonnade launch --nproc-per-node 2 -- ./custom_model --pipeline-model-parallel-size 2 --save runs/own
 //   ./custom_model --load runs/own --save runs/own --train-iters 40
+//   ./custom_model plan 64 h100 --pipeline-model-parallel-size 4     plans 64 ranks, without starting any
 #include <ATen/ATen.h>
 #include <ATen/CPUGeneratorImpl.h>
 #include <fmt/format.h>
@@ -12,6 +13,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/program.h"
 #include "colonnade/config/parse.h"
+#include "colonnade/job/block_recorder.h"
 #include "colonnade/job/checkpoint.h"
 #include "colonnade/job/job.h"
 #include "colonnade/job/start.h"
@@ -77,14 +79,28 @@ col::pipeline::Steps steps_of(const col::job::Job& job) {
   return steps;
 }
 
-int train(const std::vector<std::string>& more) {
+col::config::Run settings_of(const std::vector<std::string>& more) {
   std::istringstream settings(
       "gpt --num-layers=4 --hidden-size=16 --num-attention-heads=2 --seq-length=8 --max-position-embeddings=8 "
       "--micro-batch-size=4 --global-batch-size=16 --train-iters=20 --lr=1e-2 --mock-data "
       "--tokenizer-type=NullTokenizer --vocab-size=2");
   std::vector<std::string> words{std::istream_iterator<std::string>(settings), {}};
   words.insert(words.end(), more.begin(), more.end());
-  auto [run, world, ranks, seen] = col::job::start(col::config::parse(words), col::rules::Purpose::kTrain);
+  return col::config::parse(words);
+}
+
+int plan(const std::vector<std::string>& words) {
+  if (words.size() < 3)
+    throw col::ConfigError(
+        "plan requires RANKS and HARDWARE; got fewer words; write, for example, plan 8 h100");
+  col::config::Run run = settings_of({words.begin() + 3, words.end()});
+  run.parallel.world_size = std::stoi(words[1]);
+  fmt::print("{}", col::job::plan_text(std::move(run), build, steps_of, words[2]));
+  return 0;
+}
+
+int train(const std::vector<std::string>& words) {
+  auto [run, world, ranks, seen] = col::job::start(settings_of(words), col::rules::Purpose::kTrain);
   col::job::Job job(run, ranks, build);
   if (const auto found = col::checkpoint::find_checkpoint(run.checkpoint.load, {}, ranks.world()))
     col::job::restore(job, col::checkpoint::CheckpointReader::open_native(found->folder),
@@ -100,5 +116,7 @@ int train(const std::vector<std::string>& more) {
 }
 
 int main(int argc, char** argv) {
-  return col::run_as_program([&] { return train({argv + 1, argv + argc}); });
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  return col::run_as_program(
+      [&] { return !words.empty() && words[0] == "plan" ? plan(words) : train(words); });
 }

@@ -79,6 +79,9 @@ def check_own_model(colonnade, program, folder):
         sys.exit(f"own must have the program's names and no Hugging Face class; got\n{seen}")
     if run([colonnade, "checkpoint", "verify", "own"], folder).returncode != 0:
         sys.exit("own must be whole")
+    planned = run([program, "plan", "8", "h100", "--pipeline-model-parallel-size", "2"], folder)
+    if planned.returncode != 0 or "measured on the CPU path" not in planned.stdout or "fits: " not in planned.stdout:
+        sys.exit(f"plan must describe the custom model; got {planned.returncode}\n{planned.stdout}")
     evaluated = run([colonnade, "evaluate", "--load", "own", "--mock-data"], folder)
     if evaluated.returncode != 2 or "load it with the program that saved it" not in evaluated.stdout:
         sys.exit(f"own must not be taken for a GPT; got {evaluated.returncode}\n{evaluated.stdout}")

@@ -11,11 +11,13 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/comm/null_backend.h"
+#include "colonnade/config/derive.h"
 #include "colonnade/cost/describe.h"
 #include "colonnade/cost/step_time.h"
 #include "colonnade/cost/verdict.h"
 #include "colonnade/job/dry_run.h"
 #include "colonnade/layout/context_parallel.h"
+#include "colonnade/rules/rules.h"
 #include "colonnade/tensor/counting_allocator.h"
 #include "colonnade/tensor/deferred_weight_grads.h"
 
@@ -279,8 +281,10 @@ std::unique_ptr<RecordedModel> record_model(const config::Run& run, const ModelB
   return model;
 }
 
-std::string plan_text(const config::Run& run, const ModelBuilder& builder, const StepsOf& steps,
+std::string plan_text(config::Run run, const ModelBuilder& builder, const StepsOf& steps,
                       const std::string& hardware) {
+  config::derive(run);
+  rules::require(run, rules::Purpose::kPlan);
   const auto model = record_model(run, builder, steps);
   if (hardware.empty()) return cost::describe(*model->cost);
   const cost::Hardware device = cost::read_hardware(hardware);

@@ -59,8 +59,8 @@ std::unique_ptr<RecordedModel> record_model(const config::Run& run, const ModelB
                                             const StepsOf& steps);
 
 /// The plan of a custom model: cost::describe, and with `hardware` (a name or YAML file) whether it fits and
-/// its step time.
-std::string plan_text(const config::Run& run, const ModelBuilder& builder, const StepsOf& steps,
+/// its step time. Completes and checks `run`, whose world size is set. Throws ConfigError with all faults.
+std::string plan_text(config::Run run, const ModelBuilder& builder, const StepsOf& steps,
                       const std::string& hardware = "");
 
 }  // namespace colonnade::job
