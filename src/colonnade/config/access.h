@@ -259,4 +259,10 @@ void add_unsupported_parallel(Table& table);
 void add_unsupported_training(Table& table);
 void add_unsupported_other(Table& table);
 
+// Flags of Megatron's MoE layers without a field of ours, which the tables of such flags include.
+void add_no_op_moe(Table& table);
+void add_no_effect_moe(Table& table);
+void add_unsupported_routing(Table& table);   ///< routing, weights and overlap
+void add_unsupported_dispatch(Table& table);  ///< saved activations and dtypes of the token dispatch
+
 }  // namespace colonnade::config

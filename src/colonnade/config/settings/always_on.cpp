@@ -9,10 +9,6 @@ bool has_one_tensor_rank(const Run& r) {
   return r.parallel.tensor_model_parallel_size == 1 && !r.invalid_keys.contains("tensor_model_parallel_size");
 }
 bool has_no_sequence_parallel(const Run& r) { return !r.parallel.sequence_parallel; }
-constexpr const char* kNoExperts = "has no effect without --num-experts";
-bool has_no_experts(const Run& r) {
-  return r.model.moe.num_experts == 0 && !r.invalid_keys.contains("num_experts");
-}
 
 void model_flags(Table& t) {
   t.group("transformer configuration");
@@ -37,15 +33,6 @@ void model_flags(Table& t) {
   t.no_op({"--transformer-impl", "text", "transformer_engine"}, "layers have one implementation, on LibTorch",
           {"local", "transformer_engine"})
       .unsupported({"inference_optimized"}, "Megatron-style inference engine");
-  t.group("mixture of experts");
-  t.no_op({"--moe-router-dtype", "text"},
-          "the router computes in fp32, or in float64 with float64 parameters", {"fp32"})
-      .note_if(has_no_experts, kNoExperts);
-  t.no_op({"--moe-grouped-gemm"}, "all experts of a rank are one grouped GEMM")
-      .note_if(has_no_experts, kNoExperts);
-  t.no_op({"--moe-permute-fusion"}, "token permutation is fused").note_if(has_no_experts, kNoExperts);
-  t.no_op({"--moe-router-fusion"}, "top-k selection and routing weights are fused")
-      .note_if(has_no_experts, kNoExperts);
 }
 
 void training_flags(Table& t) {
@@ -125,6 +112,7 @@ void system_flags(Table& t) {
 
 void add_no_op(Table& t) {
   model_flags(t);
+  add_no_op_moe(t);
   training_flags(t);
   system_flags(t);
 }

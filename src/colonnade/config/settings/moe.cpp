@@ -1,4 +1,4 @@
-// Mixture-of-experts settings.
+// Mixture-of-experts settings, and the flags of Megatron's MoE layers without a field here.
 #include "colonnade/config/access.h"
 
 namespace colonnade::config {
@@ -139,6 +139,90 @@ void tokens(Table& t) {
       "(position)");
 }
 
+constexpr const char* kNoExperts = "has no effect without --num-experts";
+bool has_no_experts(const Run& r) {
+  return r.model.moe.num_experts == 0 && !r.invalid_keys.contains("num_experts");
+}
+
+constexpr Flag kDispatchers[] = {
+    {"--moe-enable-deepep"},
+    {"--moe-flex-dispatcher-backend", "text", "deepep", "", "deepep hybridep ncclep"},
+    {"--moe-permute-fusion-into-hybridep"},
+    {"--moe-hybridep-pad-uneven-dispatch-inputs"},
+    {"--moe-flex-dispatcher-num-sms", "integer"},
+    {"--moe-deepep-num-sms", "integer"},
+    {"--moe-hybridep-num-sms", "integer"},
+    {"--moe-hybridep-num-blocks-permute", "integer"},
+    {"--moe-hybridep-num-blocks-unpermute", "integer"},
+    {"--moe-hybridep-num-sms-preprocessing", "integer", "108"},
+    {"--moe-ncclep-zero-copy"},
+};
+
+constexpr Flag kExpertWeights[] = {
+    {"--moe-use-grouped-tensor"},
+    {"--moe-single-grouped-weight"},
+    {"--moe-single-grouped-bias"},
+};
+
+constexpr Flag kGroupedGemms[] = {
+    {"--use-grouped-gemm-for-shared-expert"},
+    {"--use-grouped-gemm-for-dense-mlp"},
+};
+
+constexpr Flag kExpertPadding[] = {
+    {"--moe-router-padding-for-quantization"},
+    {"--moe-router-padding-for-fp8"},
+};
+
+constexpr Flag kExpertOverlap[] = {
+    {"--overlap-moe-expert-parallel-comm"},
+    {"--overlap-dispatch-backward-with-experts-wgrad"},
+    {"--ep-overlap-early-attn-memory-release"},
+};
+
+constexpr Flag kLatentExperts[] = {
+    {"--moe-latent-size", "integer"},
+};
+
+constexpr Flag kUpcycling[] = {
+    {"--moe-use-upcycling"},
+    {"--moe-upcycling-granularity", "integer", "1"},
+};
+
+constexpr Flag kRoutingTraces[] = {
+    {"--moe-enable-routing-replay"},        {"--save-tokens-per-expert-interval", "integer"},
+    {"--moe-routing-trace-path", "text"},   {"--moe-routing-trace-max-training-iters", "integer"},
+    {"--moe-routing-trace-capture-logits"}, {"--moe-routing-trace-capture-hidden-states"},
+    {"--moe-routing-trace-dump-weights"},
+};
+
+constexpr Flag kLoadBalancing[] = {
+    {"--moe-router-quantile-balancing-ema", "number", "0.0"},
+    {"--moe-router-force-biased", "number"},
+    {"--moe-expert-rank-capacity-factor", "number"},
+};
+
+constexpr Flag kInterleavedGlu[] = {
+    {"--moe-shared-expert-glu-interleave-size", "integer"},
+    {"--moe-mlp-glu-interleave-size", "integer"},
+};
+
+constexpr Flag kProbsOnInput[] = {
+    {"--moe-apply-probs-on-input"},
+};
+
+constexpr Flag kPagedStash[] = {
+    {"--moe-paged-stash"},
+    {"--moe-paged-stash-page-size", "integer", "64"},
+    {"--moe-paged-stash-buffer-size-factor-cuda", "number", "1.1"},
+    {"--moe-paged-stash-buffer-size-factor-cpu", "number", "0.0"},
+};
+
+constexpr Flag kMoeDtypes[] = {
+    {"--moe-dispatch-fwd-dtype", "text", "bf16"},
+    {"--moe-combine-bwd-dtype", "text", "bf16"},
+};
+
 }  // namespace
 
 void add_moe(Table& t) {
@@ -146,6 +230,47 @@ void add_moe(Table& t) {
   experts(t);
   router(t);
   tokens(t);
+}
+
+void add_no_op_moe(Table& t) {
+  t.group("mixture of experts");
+  t.no_op({"--moe-router-dtype", "text"},
+          "the router computes in fp32, or in float64 with float64 parameters", {"fp32"})
+      .note_if(has_no_experts, kNoExperts);
+  t.no_op({"--moe-grouped-gemm"}, "all experts of a rank are one grouped GEMM")
+      .note_if(has_no_experts, kNoExperts);
+  t.no_op({"--moe-permute-fusion"}, "token permutation is fused").note_if(has_no_experts, kNoExperts);
+  t.no_op({"--moe-router-fusion"}, "top-k selection and routing weights are fused")
+      .note_if(has_no_experts, kNoExperts);
+}
+
+void add_no_effect_moe(Table& t) {
+  t.group("mixture of experts");
+  t.no_effect("the all-to-all dispatcher uses the backend's collectives", kDispatchers);
+  t.no_effect("the weights of a rank's experts are one tensor", kExpertWeights);
+  t.no_effect("shared experts and dense MLPs are one GEMM each", kGroupedGemms);
+  t.no_effect("experts compute the tokens they receive, without padding", kExpertPadding);
+}
+
+void add_unsupported_routing(Table& t) {
+  t.unsupported("expert communication overlapped with other micro-batches",
+                "remove it; --moe-shared-expert-overlap overlaps shared experts", kExpertOverlap);
+  t.unsupported("latent experts", "remove it; --moe-ffn-hidden-size sets the expert size", kLatentExperts);
+  t.unsupported("upcycling of a dense checkpoint to experts", "start from an MoE checkpoint, or from scratch",
+                kUpcycling);
+  t.unsupported("routing traces or replay", "remove it", kRoutingTraces);
+  t.unsupported("quantile balancing, forced bias or rank capacity of experts",
+                "use --moe-router-load-balancing-type or --moe-router-enable-expert-bias", kLoadBalancing);
+  t.unsupported("interleaved weights of gated experts",
+                "remove it; gate and up projections are contiguous blocks", kInterleavedGlu);
+  t.unsupported("routing weights applied to the expert input", "remove it; they scale the expert output",
+                kProbsOnInput);
+}
+
+void add_unsupported_dispatch(Table& t) {
+  t.unsupported("paged stash of expert activations", "remove it; --recompute-modules moe_act saves memory",
+                kPagedStash);
+  t.unsupported("FP8 token dispatch", "remove it; tokens are dispatched in --params-dtype", kMoeDtypes);
 }
 
 }  // namespace colonnade::config

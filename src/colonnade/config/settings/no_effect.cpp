@@ -166,36 +166,6 @@ constexpr Flag kRngTrackers[] = {
     {"--inference-rng-tracker"},
 };
 
-constexpr Flag kDispatchers[] = {
-    {"--moe-enable-deepep"},
-    {"--moe-flex-dispatcher-backend", "text", "deepep", "", "deepep hybridep ncclep"},
-    {"--moe-permute-fusion-into-hybridep"},
-    {"--moe-hybridep-pad-uneven-dispatch-inputs"},
-    {"--moe-flex-dispatcher-num-sms", "integer"},
-    {"--moe-deepep-num-sms", "integer"},
-    {"--moe-hybridep-num-sms", "integer"},
-    {"--moe-hybridep-num-blocks-permute", "integer"},
-    {"--moe-hybridep-num-blocks-unpermute", "integer"},
-    {"--moe-hybridep-num-sms-preprocessing", "integer", "108"},
-    {"--moe-ncclep-zero-copy"},
-};
-
-constexpr Flag kExpertWeights[] = {
-    {"--moe-use-grouped-tensor"},
-    {"--moe-single-grouped-weight"},
-    {"--moe-single-grouped-bias"},
-};
-
-constexpr Flag kGroupedGemms[] = {
-    {"--use-grouped-gemm-for-shared-expert"},
-    {"--use-grouped-gemm-for-dense-mlp"},
-};
-
-constexpr Flag kExpertPadding[] = {
-    {"--moe-router-padding-for-quantization"},
-    {"--moe-router-padding-for-fp8"},
-};
-
 constexpr Flag kFusions[] = {
     {"--use-fused-weighted-squared-relu"},
     {"--use-te-activation-func"},
@@ -354,11 +324,6 @@ void kernel_flags(Table& t) {
   t.no_effect("random numbers are a function of seed, name and element in every layout", kRngTrackers);
   t.no_effect("kernel fusion is chosen by device; results do not depend on it", kFusions);
   spec_flags(t);
-  t.group("mixture of experts");
-  t.no_effect("the all-to-all dispatcher uses the backend's collectives", kDispatchers);
-  t.no_effect("the weights of a rank's experts are one tensor", kExpertWeights);
-  t.no_effect("shared experts and dense MLPs are one GEMM each", kGroupedGemms);
-  t.no_effect("experts compute the tokens they receive, without padding", kExpertPadding);
 }
 
 void communication_flags(Table& t) {
@@ -383,6 +348,7 @@ void add_no_effect(Table& t) {
   checkpoint_flags(t);
   logging_flags(t);
   kernel_flags(t);
+  add_no_effect_moe(t);
   communication_flags(t);
 }
 

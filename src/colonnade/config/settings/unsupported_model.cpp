@@ -5,57 +5,8 @@ namespace colonnade::config {
 
 namespace {
 
-constexpr Flag kExpertOverlap[] = {
-    {"--overlap-moe-expert-parallel-comm"},
-    {"--overlap-dispatch-backward-with-experts-wgrad"},
-    {"--ep-overlap-early-attn-memory-release"},
-};
-
-constexpr Flag kLatentExperts[] = {
-    {"--moe-latent-size", "integer"},
-};
-
-constexpr Flag kUpcycling[] = {
-    {"--moe-use-upcycling"},
-    {"--moe-upcycling-granularity", "integer", "1"},
-};
-
-constexpr Flag kRoutingTraces[] = {
-    {"--moe-enable-routing-replay"},        {"--save-tokens-per-expert-interval", "integer"},
-    {"--moe-routing-trace-path", "text"},   {"--moe-routing-trace-max-training-iters", "integer"},
-    {"--moe-routing-trace-capture-logits"}, {"--moe-routing-trace-capture-hidden-states"},
-    {"--moe-routing-trace-dump-weights"},
-};
-
-constexpr Flag kLoadBalancing[] = {
-    {"--moe-router-quantile-balancing-ema", "number", "0.0"},
-    {"--moe-router-force-biased", "number"},
-    {"--moe-expert-rank-capacity-factor", "number"},
-};
-
-constexpr Flag kInterleavedGlu[] = {
-    {"--moe-shared-expert-glu-interleave-size", "integer"},
-    {"--moe-mlp-glu-interleave-size", "integer"},
-};
-
-constexpr Flag kProbsOnInput[] = {
-    {"--moe-apply-probs-on-input"},
-};
-
 constexpr Flag kMlpChunks[] = {
     {"--mlp-chunks-for-training", "integer", "1"},
-};
-
-constexpr Flag kPagedStash[] = {
-    {"--moe-paged-stash"},
-    {"--moe-paged-stash-page-size", "integer", "64"},
-    {"--moe-paged-stash-buffer-size-factor-cuda", "number", "1.1"},
-    {"--moe-paged-stash-buffer-size-factor-cpu", "number", "0.0"},
-};
-
-constexpr Flag kMoeDtypes[] = {
-    {"--moe-dispatch-fwd-dtype", "text", "bf16"},
-    {"--moe-combine-bwd-dtype", "text", "bf16"},
 };
 
 constexpr Flag kMla[] = {
@@ -236,23 +187,10 @@ constexpr Flag kOnnx[] = {
 }  // namespace
 
 void add_unsupported_model(Table& t) {
-  t.unsupported("expert communication overlapped with other micro-batches",
-                "remove it; --moe-shared-expert-overlap overlaps shared experts", kExpertOverlap);
-  t.unsupported("latent experts", "remove it; --moe-ffn-hidden-size sets the expert size", kLatentExperts);
-  t.unsupported("upcycling of a dense checkpoint to experts", "start from an MoE checkpoint, or from scratch",
-                kUpcycling);
-  t.unsupported("routing traces or replay", "remove it", kRoutingTraces);
-  t.unsupported("quantile balancing, forced bias or rank capacity of experts",
-                "use --moe-router-load-balancing-type or --moe-router-enable-expert-bias", kLoadBalancing);
-  t.unsupported("interleaved weights of gated experts",
-                "remove it; gate and up projections are contiguous blocks", kInterleavedGlu);
-  t.unsupported("routing weights applied to the expert input", "remove it; they scale the expert output",
-                kProbsOnInput);
+  add_unsupported_routing(t);
   t.unsupported("MLP chunking along the sequence", "remove it; --recompute-modules mlp saves memory",
                 kMlpChunks);
-  t.unsupported("paged stash of expert activations", "remove it; --recompute-modules moe_act saves memory",
-                kPagedStash);
-  t.unsupported("FP8 token dispatch", "remove it; tokens are dispatched in --params-dtype", kMoeDtypes);
+  add_unsupported_dispatch(t);
   t.unsupported("MLA latent cache in generation", "remove it", kMla);
   t.unsupported("repeated, detached or standalone MTP layers",
                 "remove it; --mtp-num-layers adds one MTP layer per additional predicted token", kMtp);
