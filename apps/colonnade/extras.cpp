@@ -4,18 +4,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <numeric>
 
 #include "colonnade/config/help.h"
 #include "colonnade/job/start.h"
 
 namespace colonnade::app {
-
-int smallest_world(const config::Parallel& p) {
-  const int dense = p.tensor_model_parallel_size * p.pipeline_model_parallel_size * p.context_parallel_size;
-  return std::lcm(dense,
-                  p.expert_tensor_size() * p.expert_model_parallel_size * p.pipeline_model_parallel_size);
-}
 
 config::Parsed read_settings(const std::vector<std::string>& arguments,
                              const std::vector<config::VerbFlag>& extras, config::Use use) {

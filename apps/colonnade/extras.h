@@ -18,9 +18,6 @@ config::Parsed read_settings(const std::vector<std::string>& arguments,
                              const std::vector<config::VerbFlag>& extras = {},
                              config::Use use = config::Use::kTrain);
 
-/// Smallest world size that the dense and expert parallel sizes allow.
-int smallest_world(const config::Parallel& parallel);
-
 /// Value of a verb's own flag with one word; `otherwise` when it was not given.
 inline std::string extra(const config::Parsed& parsed, const std::string& flag,
                          const std::string& otherwise = "") {

@@ -57,7 +57,7 @@ void set_world_size(config::Parsed& parsed) {
   config::Parallel& p = parsed.run.parallel;
   const std::string text = extra(parsed, "--world-size");
   if (text.empty()) {
-    p.world_size = smallest_world(p);
+    p.world_size = layout::smallest_world(p);
     return;
   }
   int size = 0;
@@ -158,7 +158,7 @@ nlohmann::json to_json(const cost::StepTime& t) {
           {"compute_seconds", t.compute},
           {"tensor_seconds", t.tensor},
           {"context_seconds", t.context},
-          {"expert_seconds", t.experts},
+          {"expert_seconds", t.dispatch},
           {"idle_seconds", t.bubble},
           {"data_seconds", t.data},
           {"optimizer_seconds", t.optimizer},
@@ -224,7 +224,7 @@ nlohmann::json to_json(const config::Run& run) {
                      {"peak_in_flight", memory[i].peak_in_flight},
                      {"tensor_bytes_sent", traffic[i].tensor},
                      {"context_bytes_sent", traffic[i].context},
-                     {"expert_bytes_sent", traffic[i].experts},
+                     {"expert_bytes_sent", traffic[i].dispatch},
                      {"pipeline_bytes_sent", traffic[i].pipeline},
                      {"data_bytes_sent", traffic[i].data},
                      {"outer_data_bytes_sent", traffic[i].outer_data},

@@ -54,17 +54,6 @@ std::string alike_text(const config::Run& run, const std::vector<job::DryRun>& r
       world);
 }
 
-/// Routing assumption; with sequences of equal length nothing else depends on data.
-std::string assumed_text(const config::Run& run) {
-  const config::Moe& moe = run.model.moe;
-  if (moe.num_experts == 0) return "";
-  if (moe.assumed_imbalance == 1) return "assumed: every expert receives the same number of tokens\n";
-  return fmt::format(
-      "assumed: in every layer the first expert rank receives {:g} times the mean number of rows, the others equal "
-      "shares of the rest\n",
-      moe.assumed_imbalance);
-}
-
 }  // namespace
 
 void check_dry_run(config::Parsed& parsed) {
@@ -93,7 +82,7 @@ void dry_run_ranks(const config::Parsed& parsed, nlohmann::json& json) {
       parsed.extras.contains("--all") ? job::dry_run_all(run)
                                       : std::vector{job::dry_run(run, std::stoi(extra(parsed, "--rank")))};
   fmt::print("\ndry run: one training step of the real code on each of {} ranks, on meta tensors\n{}{}",
-             runs.size(), alike_text(run, runs), assumed_text(run));
+             runs.size(), alike_text(run, runs), cost::routing_assumption(run));
   fmt::print("{}", cost::table_text(table_of(run, runs)));
   for (const job::DryRun& one : runs) json["dry_run"].push_back(to_json(one));
 

@@ -9,6 +9,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
 #include "colonnade/job/prepare.h"
+#include "colonnade/layout/mesh.h"
 #include "colonnade/train/compare_layouts.h"
 #include "extras.h"
 #include "flags.h"
@@ -33,13 +34,13 @@ struct Options {
 /// World size of file `index`; adds a fault if it cannot be read.
 int world_size(config::Parsed& parsed, std::size_t index) {
   const auto found = parsed.extras.find("--world-sizes");
-  if (found == parsed.extras.end()) return smallest_world(parsed.run.parallel);
+  if (found == parsed.extras.end()) return layout::smallest_world(parsed.run.parallel);
   if (found->second.size() != 2) {
     parsed.faults.push_back(
         fmt::format("--world-sizes must be two numbers, of A and of B; got {}; write e.g. "
                     "--world-sizes 1 8",
                     fmt::join(found->second, " ")));
-    return smallest_world(parsed.run.parallel);
+    return layout::smallest_world(parsed.run.parallel);
   }
   config::Parsed one;
   one.extras["--world-sizes"] = {found->second[index]};

@@ -160,7 +160,7 @@ std::string traffic_text(const config::Run& run) {
   std::string text;
   for (const StageTraffic& t : plan_traffic(run))
     text += fmt::format(" | {:.8g} {:.8g} {:.8g} {:.8g} {:.8g} {:.8g} {:.8g}", t.tensor, t.pipeline,
-                        t.context, t.experts, t.data, t.outer_data, t.shared_embeddings);
+                        t.context, t.dispatch, t.data, t.outer_data, t.shared_embeddings);
   return text;
 }
 
@@ -168,7 +168,7 @@ std::string time_text(const config::Run& run) {
   static const Hardware kHardware = read_hardware("h100");
   const StepTime t = estimate_step(run, kHardware);
   return fmt::format("{:.8g} = {:.8g} {:.8g} {:.8g} {:.8g} {:.8g} {:.8g} {:.8g}, mfu {:.8g}", t.step,
-                     t.compute, t.tensor, t.context, t.experts, t.bubble, t.data, t.optimizer, t.mfu);
+                     t.compute, t.tensor, t.context, t.dispatch, t.bubble, t.data, t.optimizer, t.mfu);
 }
 
 /// The first `count` sound settings that `make` draws beside the `common` ones, and their costs.

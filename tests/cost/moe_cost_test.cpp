@@ -65,10 +65,10 @@ TEST(MoeCost, AllToAllDispatchByHand) {
   h.intra_node.bandwidth = 1e9;
   // Two all-to-alls forward, two backward; half of the rows stay local. Row counts are 8 int64.
   const double calls = kPasses * kLayers * 4, counts = kPasses * kLayers * 8 * 8;
-  EXPECT_NEAR(estimate_step(mixtral(2, 1, 2), h).experts, (calls * kRowBytes + counts) / 2 / 1e9, 1e-9);
-  EXPECT_EQ(estimate_step(mixtral(2, 1, 1), h).experts, 0) << "every rank has all experts";
+  EXPECT_NEAR(estimate_step(mixtral(2, 1, 2), h).dispatch, (calls * kRowBytes + counts) / 2 / 1e9, 1e-9);
+  EXPECT_EQ(estimate_step(mixtral(2, 1, 1), h).dispatch, 0) << "every rank has all experts";
   // Two expert tensor ranks: each row is sent to both, among four ranks.
-  EXPECT_NEAR(estimate_step(mixtral(4, 2, 2, 2), h).experts, (calls * kRowBytes + 2 * counts) * 3 / 4 / 1e9,
+  EXPECT_NEAR(estimate_step(mixtral(4, 2, 2, 2), h).dispatch, (calls * kRowBytes + 2 * counts) * 3 / 4 / 1e9,
               1e-9);
 }
 
@@ -80,7 +80,7 @@ TEST(MoeCost, AllGatherDispatchByHand) {
   // All tokens of four ranks, three quarters from other ranks; top-k indices in int64, weights and their
   // gradients in fp32.
   const double tokens = 4 * 4 * kTokens * kHidden * kBf16, choices = 4 * kTokens * kTopk * (8 + 4 + 4);
-  EXPECT_NEAR(estimate_step(run, h).experts, kPasses * kLayers * (tokens + choices) * 3 / 4 / 1e9, 1e-9);
+  EXPECT_NEAR(estimate_step(run, h).dispatch, kPasses * kLayers * (tokens + choices) * 3 / 4 / 1e9, 1e-9);
 }
 
 TEST(MoeCost, AllToAllAcrossNodesUsesThePorts) {
@@ -91,8 +91,8 @@ TEST(MoeCost, AllToAllAcrossNodesUsesThePorts) {
   far.model.moe.num_experts = near.model.moe.num_experts = 64;
   far.parallel.expert_model_parallel_size = 64;
   const double bytes = kPasses * kLayers * 4 * kRowBytes;
-  EXPECT_NEAR(estimate_step(near, h).experts, bytes * 7 / 8 / 450e9, 1e-4);
-  EXPECT_NEAR(estimate_step(far, h).experts, bytes * 56 / 64 / 50e9, 1e-4);
+  EXPECT_NEAR(estimate_step(near, h).dispatch, bytes * 7 / 8 / 450e9, 1e-4);
+  EXPECT_NEAR(estimate_step(far, h).dispatch, bytes * 56 / 64 / 50e9, 1e-4);
 }
 
 BlockCompute moe_compute(const config::Run& run) { return test::sublayer_compute(run, 0, 1); }
@@ -123,7 +123,8 @@ TEST(MoeCost, MostLoadedRankDeterminesTheTime) {
   Hardware h = instant();
   h.intra_node.bandwidth = 1e9;
   const double seconds = kPasses * kLayers * 4 * kRowBytes * 7 / 8 / 1e9;
-  EXPECT_NEAR(estimate_step(uneven, h).experts - estimate_step(even, h).experts, seconds / 2, 1e-9 * seconds);
+  EXPECT_NEAR(estimate_step(uneven, h).dispatch - estimate_step(even, h).dispatch, seconds / 2,
+              1e-9 * seconds);
   const BlockCompute one = moe_compute(even), other = moe_compute(uneven);
   // Half more rows: sorted and unsorted, and in the activation with 2 + 1 columns per ffn column.
   const double row = kTokens * kTopk * kBf16 / 2;

@@ -183,11 +183,11 @@ TEST(PublishedGains, OverlappingExpertAllToAllIsFaster) {
   run.model.moe.router_topk = 8;
   run.model.moe.token_dispatcher_type = config::TokenDispatcher::kAllToAll;
   run.parallel.expert_model_parallel_size = 16;
-  const double gain = step_of(run) / step_of(run, {.expert_overlap = true});
+  const double gain = step_of(run) / step_of(run, {.dispatch_overlap = true});
   EXPECT_GT(gain, 1.1);
   EXPECT_LT(gain, 1.8);
   const double once =
-      step_of(run, {.once_per_node = true}) / step_of(run, {.expert_overlap = true, .once_per_node = true});
+      step_of(run, {.once_per_node = true}) / step_of(run, {.dispatch_overlap = true, .once_per_node = true});
   EXPECT_GT(once, 1.05);
   EXPECT_LT(once, gain);
 }

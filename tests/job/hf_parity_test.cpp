@@ -219,7 +219,7 @@ class Gradients {
     std::map<std::string, Tensor> all;
     for (const auto& [name, whole] : whole_)
       for (const auto& tensor : models::hf::tensors_of(specs_.at(name), naming_)) {
-        const Tensor part = tensor.expert ? whole[*tensor.expert] : whole;
+        const Tensor part = tensor.index ? whole[*tensor.index] : whole;
         const Tensor rows = part.narrow(0, tensor.first_row, tensor.rows);
         all[tensor.name] = (tensor.transposed ? rows.transpose(-2, -1) : rows).contiguous();
       }

@@ -106,10 +106,10 @@ TEST(PlannedTraffic, ExpertsIsExact) {
         "meta");
     const auto [traffic, stage] = traffic_of(run, 0);
     const auto plan = cost::plan_traffic(run)[stage];
-    EXPECT_GT(plan.experts, 0);
+    EXPECT_GT(plan.dispatch, 0);
     double experts = 0;
     for (const char* axes : {"etp-ep", "ep-etp", "ep"}) experts += sent_over(traffic, axes, 4);
-    EXPECT_DOUBLE_EQ(experts, plan.experts);
+    EXPECT_DOUBLE_EQ(experts, plan.dispatch);
   }
 }
 
@@ -143,7 +143,7 @@ TEST(PlannedTraffic, FullestExpertRankIsExact) {
                     "--moe-token-dispatcher-type alltoall "),
           "cpu");
       run.model.moe.assumed_imbalance = imbalance;
-      EXPECT_DOUBLE_EQ(sent_in_all_to_alls(dry_run(run, 0)), cost::plan_traffic(run)[0].experts);
+      EXPECT_DOUBLE_EQ(sent_in_all_to_alls(dry_run(run, 0)), cost::plan_traffic(run)[0].dispatch);
     }
 }
 
@@ -311,10 +311,10 @@ TEST(PlannedTraffic, HybridContextParallelWithExpertsAndShardedUnitsIsExact) {
       layout, test::odd("--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 40 "), "meta");
   const auto [traffic, stage] = traffic_of(run, 0);
   const auto plan = cost::plan_traffic(run)[stage];
-  EXPECT_GT(plan.experts, 0);
+  EXPECT_GT(plan.dispatch, 0);
   double experts = 0;
   for (const char* axes : {"etp-ep", "ep-etp", "ep"}) experts += sent_over(traffic, axes, 2);
-  EXPECT_DOUBLE_EQ(experts, plan.experts);
+  EXPECT_DOUBLE_EQ(experts, plan.dispatch);
   EXPECT_DOUBLE_EQ(sent_over(traffic, "dp-cp", 4) + sent_over(traffic, "edp", 2), plan.data);
   EXPECT_GT(sent(traffic, {{}, 1, 2}, "dp-cp.2.inner"), 0);
 }

@@ -49,8 +49,8 @@ void on_ranks(const ExpertLayout& sizes, const config::Model& m, const Body& bod
     const Context context{.tp = ranks.group({layout::Axis::kTp}),
                           .sequence_parallel = sizes.tp > 1,
                           .options = test::options(at::kDouble),
-                          .experts = ranks.group(layout::model_axes(layout::ParamGroup::kExpert)),
-                          .expert_tensor = sizes.etp,
+                          .dispatch = ranks.group(layout::model_axes(layout::ParamGroup::kExpert)),
+                          .etp = sizes.etp,
                           .token_ranks = ranks.world()};
     body(ranks, layout::mixer_of<layout::MoeParams>(layout::layer_params(m, parallel, 0)), context);
   });
@@ -318,7 +318,7 @@ std::vector<std::string> row_communication(bool overlapped) {
   const Context context{.tp = ranks.group({layout::Axis::kTp}),
                         .sequence_parallel = true,
                         .options = test::options(at::kFloat).device(at::kMeta),
-                        .experts = ranks.group(layout::model_axes(layout::ParamGroup::kExpert)),
+                        .dispatch = ranks.group(layout::model_axes(layout::ParamGroup::kExpert)),
                         .random_init = false};
   Moe moe(layout::mixer_of<layout::MoeParams>(layout::layer_params(m, parallel, 0)), m, context);
   std::vector<tensor::Parameter*> parameters;

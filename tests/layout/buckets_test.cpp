@@ -36,7 +36,7 @@ TEST(Buckets, AreInBackwardOrderWithOneExtraReductionEach) {
 
 TEST(Buckets, CloseWhenFullAndShardEvenly) {
   const std::vector<std::vector<FlatParam>> chunks{{{64}, {64}, {64}, {200}, {1}}};
-  const FlatLayout layout = lay_out(chunks, 128, {.dense = 3});
+  const FlatLayout layout = lay_out(chunks, 128, {3, 1});
   ASSERT_EQ(layout.buckets.size(), 3U) << "1 and 200, two of 64, the last of 64";
   EXPECT_EQ(layout.buckets[0].last, 2U);
   for (const FlatBucket& b : layout.buckets) EXPECT_EQ((b.end - b.begin) % (3 * 128), 0);
@@ -72,22 +72,22 @@ TEST(Buckets, GradientsOfMatricesMayBeDeferred) {
 }
 
 TEST(Buckets, TheLargestShardExcludesPadding) {
-  const FlatLayout layout = lay_out({{{100}}}, 1'000'000, {.dense = 2});  // 100 of 128: 64 and 36
+  const FlatLayout layout = lay_out({{{100}}}, 1'000'000, {2, 1});  // 100 of 128: 64 and 36
   EXPECT_EQ(largest_shard(layout, {}), 100);
-  EXPECT_EQ(largest_shard(layout, {.dense = 2}), 64);
+  EXPECT_EQ(largest_shard(layout, {2, 1}), 64);
 }
 
 TEST(Buckets, ExpertsAreSeparateAndShardedOverTheirOwnReplicas) {
   const std::vector<std::vector<FlatParam>> chunks{
       {{100}, {.numel = 300, .param_group = ParamGroup::kExpert}, {10}}};
-  const FlatLayout layout = lay_out(chunks, 1'000'000, {.dense = 3, .expert = 2});
+  const FlatLayout layout = lay_out(chunks, 1'000'000, {3, 2});
   ASSERT_EQ(layout.buckets.size(), 2U);
   EXPECT_EQ(layout.buckets[0].param_group, ParamGroup::kDense);
   EXPECT_EQ(layout.buckets[0].end, 3 * 128) << "10, and 100 from 64 on";
   EXPECT_EQ(layout.buckets[1].param_group, ParamGroup::kExpert);
   EXPECT_EQ(layout.buckets[1].end - layout.buckets[1].begin, 384);
   // Dense: 10 and 64, or 36; experts: 192 of 300.
-  EXPECT_EQ(largest_shard(layout, {.dense = 3, .expert = 2}), 10 + 64 + 192);
+  EXPECT_EQ(largest_shard(layout, {3, 2}), 10 + 64 + 192);
 }
 
 TEST(Buckets, SizesAreFlagsOrMegatronsDefault) {
@@ -107,10 +107,10 @@ TEST(Buckets, ArePaddedForHighNcclBandwidth) {
   const auto size = [&p](const ReplicaCounts& parts) {
     return lay_out({{{100}}}, 1'000'000, parts, bucket_alignment(p)).size;
   };
-  EXPECT_EQ(size({.dense = 3}), 384);
+  EXPECT_EQ(size({3, 1}), 384);
   p.ddp_pad_buckets_for_high_nccl_busbw = true;
-  EXPECT_EQ(size({.dense = 3}), 3 * 65'536);
-  EXPECT_EQ(size({.dense = 4}), 65'536);
+  EXPECT_EQ(size({3, 1}), 3 * 65'536);
+  EXPECT_EQ(size({4, 1}), 65'536);
 }
 
 TEST(Buckets, ReplicasHaveTwoLevels) {
@@ -122,14 +122,14 @@ TEST(Buckets, ReplicasHaveTwoLevels) {
   p.expert_tensor_parallel_size = 1;
   p.num_distributed_optimizer_instances = 4;
   ReplicaLevels levels = replica_levels(p, Mesh(p));
-  EXPECT_EQ(levels.inner.dense, 4) << "dp 8 x cp 2 in 4 instances";
-  EXPECT_EQ(levels.inner.expert, 2) << "edp 8 in 4 instances";
-  EXPECT_EQ(levels.outer.dense, 4);
-  EXPECT_EQ(levels.shard_counts().dense, 4);
+  EXPECT_EQ(levels.inner.of(ParamGroup::kDense), 4) << "dp 8 x cp 2 in 4 instances";
+  EXPECT_EQ(levels.inner.of(ParamGroup::kExpert), 2) << "edp 8 in 4 instances";
+  EXPECT_EQ(levels.outer.of(ParamGroup::kDense), 4);
+  EXPECT_EQ(levels.shard_counts().of(ParamGroup::kDense), 4);
   p.outer_dp_sharding_strategy = "optim";
   levels = replica_levels(p, Mesh(p));
-  EXPECT_EQ(levels.shard_counts().dense, 16);
-  EXPECT_EQ(levels.shard_counts().expert, 8);
+  EXPECT_EQ(levels.shard_counts().of(ParamGroup::kDense), 16);
+  EXPECT_EQ(levels.shard_counts().of(ParamGroup::kExpert), 8);
 }
 
 TEST(Buckets, ExpertsHaveNoExtraReduction) {

@@ -47,6 +47,31 @@ TEST(LayerKind, KnowsTheModulesOfTheLayers) {
   EXPECT_TRUE(has_module(m, "mlp")) << "of the other layers";
 }
 
+TEST(LayerKind, TokensAreRoutedAndDispatched) {
+  config::Model m;
+  config::Parallel p;
+  p.tensor_model_parallel_size = 2;
+  EXPECT_FALSE(routes_tokens(m));
+  EXPECT_FALSE(dispatches_tokens(m, p));
+  EXPECT_THAT(param_groups(m), ElementsAre(ParamGroup::kDense));
+  m.moe.num_experts = 8;
+  EXPECT_TRUE(routes_tokens(m));
+  EXPECT_TRUE(dispatches_tokens(m, p)) << "over expert tensor ranks";
+  EXPECT_THAT(param_groups(m), ElementsAre(ParamGroup::kDense, ParamGroup::kExpert));
+  p.expert_tensor_parallel_size = 1;
+  EXPECT_FALSE(dispatches_tokens(m, p));
+  p.expert_model_parallel_size = 4;
+  EXPECT_TRUE(dispatches_tokens(m, p));
+  EXPECT_FALSE(sums_router_counts(m));
+  m.moe.router_load_balancing_type = {"global_aux_loss"};
+  EXPECT_TRUE(sums_router_counts(m));
+  m.moe.router_load_balancing_type = {"none"};
+  m.moe.router_enable_expert_bias = true;
+  EXPECT_TRUE(sums_router_counts(m));
+  m.moe.num_experts = 0;
+  EXPECT_FALSE(sums_router_counts(m));
+}
+
 TEST(LayerKind, KnowsLatentAndCrossAttention) {
   config::Model m;
   m.num_layers = 2;

@@ -111,6 +111,20 @@ TEST(Mesh, RejectsInvalidSizes) {
   EXPECT_EQ(Mesh(p).size(Axis::kEdp), 2);
 }
 
+TEST(Mesh, GivenSizesNeedNoWorld) {
+  config::Parallel p = sizes(1, 6, 2, 2);
+  p.expert_model_parallel_size = 4;
+  EXPECT_EQ(size_of(p, {}), 1);
+  EXPECT_EQ(size_of(p, {Axis::kTp, Axis::kPp, Axis::kEp}), 48);
+  EXPECT_EQ(size_of(p, kDispatchAxes), 24) << "etp is tp by default";
+  EXPECT_EQ(smallest_world(p), 48);
+  p.expert_tensor_parallel_size = 5;
+  EXPECT_EQ(size_of(p, kDispatchAxes), 20);
+  EXPECT_EQ(smallest_world(p), 120) << "lcm(6 * 2 * 2, 5 * 4 * 2)";
+  EXPECT_THROW((void)size_of(p, {Axis::kDp}), Error);
+  EXPECT_THROW((void)size_of(p, {Axis::kEdp}), Error);
+}
+
 TEST(Mesh, RejectsAxesOfTwoFactorings) {
   const Mesh mesh(sizes(8, 2, 1, 2));
   EXPECT_THROW((void)mesh.peers(0, {Axis::kTp, Axis::kEp}), Error);

@@ -42,7 +42,7 @@ Shapes shapes_of(const config::Run& run) {
   for (const auto& spec : layout::model_params(run.model, run.parallel))
     for (const auto& tensor : tensors_of(spec, naming_of(run.model))) {
       auto shape = spec.shape;
-      if (tensor.expert) shape.erase(shape.begin());
+      if (tensor.index) shape.erase(shape.begin());
       shape[0] = tensor.rows;
       if (tensor.transposed) std::swap(shape[shape.size() - 2], shape.back());
       EXPECT_TRUE(shapes.emplace(tensor.name, shape).second) << tensor.name;
@@ -65,7 +65,7 @@ TEST(HfNames, NumberExpertsAndTheirRows) {
     const auto tensors = tensors_of(spec, Family::kMixtral);
     ASSERT_EQ(tensors.size(), 2U * 4);
     EXPECT_EQ(tensors[5].name, "model.layers.1.block_sparse_moe.experts.2.w3.weight");
-    EXPECT_EQ(tensors[5].expert, 2);
+    EXPECT_EQ(tensors[5].index, 2);
     EXPECT_EQ(tensors[5].first_row, 80);  // up rows come after the gate's
     EXPECT_EQ(tensors[5].rows, 80);
     return;

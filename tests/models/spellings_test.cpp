@@ -69,7 +69,7 @@ TEST(Spellings, SplitFusedExperts) {
   ASSERT_EQ(tensors.size(), 6U);
   const SpelledTensor& up = tensors.at("model.layers.1.mlp.experts.1.up_proj.weight");
   EXPECT_EQ(up.stored, "layers.1.mlp.experts.gate_up_proj");
-  EXPECT_EQ(up.expert, 1);
+  EXPECT_EQ(up.index, 1);
   EXPECT_EQ(up.first_row, 3);
   EXPECT_EQ(up.rows, 3);
   EXPECT_EQ(tensors.at("model.layers.1.mlp.experts.0.down_proj.weight").rows, 4);

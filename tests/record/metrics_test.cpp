@@ -30,7 +30,7 @@ StepRecord step(std::int64_t iteration) {
           .peak_memory_bytes = 123456789012,
           .peak_memory_rank = 3,
           .extra_losses = {{"load_balancing_loss", 1.01}},
-          .expert_load = {{"expert_balance", {1.25, 2}}}};
+          .layer_metrics = {{"expert_balance", {1.25, 2}}}};
 }
 
 class Metrics : public testing::Test {
@@ -72,7 +72,7 @@ TEST_F(Metrics, RoundTripsBitwise) {
   full.num_zeros = 17;
   full.mfu = 0.43;
   full.skipped = true;
-  full.tokens_per_expert = {{3, 5, 0}, {1, 1, 6}};
+  full.layer_counts = {{"tokens_per_expert", {{3, 5, 0}, {1, 1, 6}}}};
   {
     MetricsFile file(path_, 0);
     file.append(step(2));

@@ -88,7 +88,7 @@ TEST_F(EventFiles, HaveMegatronsTags) {
       .tflops_per_device = 12,
       .peak_memory_bytes = 1024,
       .extra_losses = {{"load_balancing_loss", 1.5}, {"params_norm", 7.5}, {"sop_loss", 0.7}},
-      .expert_load = {{"expert_balance", {1.5, 3}}, {"expert_least", {0.5, 0.25}}}};
+      .layer_metrics = {{"expert_balance", {1.5, 3}}, {"expert_least", {0.5, 0.25}}}};
   {
     EventFile file(folder_, {});
     file.text("arguments", "num_layers: 2", 0);

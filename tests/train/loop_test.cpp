@@ -63,9 +63,11 @@ TEST(Loop, RecordsTokensPerExpert) {
   const Ended ended = run_started(std::chrono::seconds(0), folder.path(),
                                   " --num-experts 4 --moe-router-topk 2 --log-interval 2");
   ASSERT_THAT(ended.steps, testing::ElementsAre(1, 2, 3));
-  EXPECT_THAT(ended.records[0].tokens_per_expert, testing::IsEmpty());
+  EXPECT_THAT(ended.records[0].layer_counts, testing::IsEmpty());
   for (const std::size_t shown : {1, 2}) {
-    const auto& layers = ended.records[shown].tokens_per_expert;
+    const auto& counts = ended.records[shown].layer_counts;
+    ASSERT_THAT(counts, testing::ElementsAre(testing::Key("tokens_per_expert")));
+    const auto& layers = counts[0].second;
     ASSERT_THAT(layers, testing::ElementsAre(testing::SizeIs(4)));
     EXPECT_EQ(std::accumulate(layers[0].begin(), layers[0].end(), std::int64_t{0}), 32);
   }

@@ -244,6 +244,11 @@ class Table {
   bool defines_model_ = false;
 };
 
+struct GivenSet;
+
+/// --moe-layer-recompute: Megatron's old name of `--recompute-granularity selective` with module moe.
+void expand_moe_layer_recompute(GivenSet& given, Run& run);
+
 // The tables, one per file of settings/.
 void add_model(Table& table);
 void add_latent(Table& table);
@@ -259,7 +264,9 @@ void add_unsupported_parallel(Table& table);
 void add_unsupported_training(Table& table);
 void add_unsupported_other(Table& table);
 
-// Flags of Megatron's MoE layers without a field of ours, which the tables of such flags include.
+// Flags of MoE layers that the tables of other groups include.
+void add_parallel_moe(Table& table);   ///< parallel sizes
+void add_recompute_moe(Table& table);  ///< shorthands of recomputation
 void add_no_op_moe(Table& table);
 void add_no_effect_moe(Table& table);
 void add_unsupported_routing(Table& table);   ///< routing, weights and overlap

@@ -12,8 +12,8 @@ namespace colonnade::config {
 /// a million.
 std::optional<std::vector<std::int64_t>> parse_int_list(std::string_view text);
 
-/// --moe-layer-freq as a mask over `layers` layers: N makes every N-th layer an MoE layer, starting with the
-/// first; a list has 1 or 0 per layer. Empty if it is malformed or has another length. Source: Megatron's
+/// A layer frequency as a mask over `layers` layers: N selects every N-th layer, starting with the first; a
+/// list has 1 or 0 per layer. Empty if it is malformed or has another length. Source: Megatron's
 /// core/models/gpt/gpt_layer_specs.py.
 std::optional<std::vector<bool>> expand_layer_freq(std::string_view text, std::int64_t layers);
 

@@ -16,7 +16,7 @@ namespace colonnade::config {
 /// Whether `key` is one of the two sections of such a file: language_model and model_parallel.
 bool is_section(std::string_view key);
 
-/// Setting of a config-class field ("num_moe_experts": "num_experts"); any other key is returned unchanged.
+/// Setting of a config-class field ("beta_fast": "yarn_beta_fast"); any other key is returned unchanged.
 std::string_view setting_name(const std::string& key);
 
 /// Words of a value where Megatron's YAML differs from its flags: data_path is a space-separated list in one

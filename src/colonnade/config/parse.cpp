@@ -329,20 +329,6 @@ void reject_typed_zeros(GivenSet& given) {
   }
 }
 
-/// --moe-layer-recompute: Megatron's old name of `--recompute-granularity selective` with module moe.
-void apply_moe_layer_recompute(GivenSet& given, Run& run) {
-  if (!is_on(given, "moe_layer_recompute", false)) return;
-  const Given& asked = *given.find("moe_layer_recompute");
-  if (run.recompute.granularity == "full")
-    return given.faults.push_back(
-        fmt::format("{} must not be combined with --recompute-granularity full; got both; remove one: full "
-                    "recomputation includes experts",
-                    asked.spelled));
-  run.recompute.granularity = "selective";
-  if (!run.recompute.recomputes("moe")) run.recompute.modules.emplace_back("moe");
-  for (const char* key : {"recompute_granularity", "recompute_modules"}) run.given[key] = asked.where;
-}
-
 /// Default tokenizer of Megatron's entry points if only vocabulary files are given: GPT2BPETokenizer in
 /// pretrain_gpt.py, BertWordPieceLowerCase in pretrain_bert.py and pretrain_t5.py.
 void choose_tokenizer(GivenSet& given, Run& run) {
@@ -358,7 +344,7 @@ void choose_tokenizer(GivenSet& given, Run& run) {
 void translate(GivenSet& given, Run& run) {
   choose_gelu(given, run);
   apply_query_groups(given, run);
-  apply_moe_layer_recompute(given, run);
+  expand_moe_layer_recompute(given, run);
   choose_tokenizer(given, run);
   reject_typed_zeros(given);
   const Given* positions = given.find("add_position_embedding");

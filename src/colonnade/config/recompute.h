@@ -31,5 +31,7 @@ inline constexpr const char* kRecomputeModules[] = {"core_attn", "layernorm",   
                                                     "moe",       "mla_up_proj", "shared_experts"};
 /// Those with little compute per saved byte.
 inline constexpr const char* kCheapRecomputeModules[] = {"layernorm", "moe_act", "mla_up_proj"};
+/// Modules that read the micro-batch when they are recomputed.
+inline constexpr const char* kBatchModules[] = {"core_attn", "mlp", "moe", "shared_experts"};
 
 }  // namespace colonnade::config

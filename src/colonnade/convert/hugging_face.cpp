@@ -63,7 +63,7 @@ CheckpointReader open_hugging_face(const std::filesystem::path& folder) {
   for (const std::string& name : stored.names()) shapes[name] = stored.info(name).shape;
   Views views;
   for (auto& [name, tensor] : models::hf::spelled_tensors(type, shapes, folder.string()))
-    views[name] = {tensor.stored, tensor.expert, tensor.first_row, tensor.rows};
+    views[name] = {tensor.stored, tensor.index, tensor.first_row, tensor.rows};
   if (const auto tied = models::hf::tied_tables(type)) name_embeddings(views, *tied, stored.hf_config());
   if (type == "bert") name_output_bias(views);
   return stored.with_views(views);

@@ -56,7 +56,7 @@ std::optional<Slice> slice_of(const LocalPart& part, const models::hf::StoredTen
               .offset = part.offset,
               .data = part.data,
               .owner = part.owner};
-  if (tensor.expert && !select(slice, *tensor.expert)) return std::nullopt;
+  if (tensor.index && !select(slice, *tensor.index)) return std::nullopt;
   if (!slice.global_shape.empty()) {
     const std::int64_t first = slice.offset[0];
     const std::int64_t from = std::max(first, tensor.first_row);

@@ -29,11 +29,11 @@ double imbalance_factor(double fullest, int ranks) {
 
 /// Bytes that one rank sends in one pass of a micro-batch, by group of its blocks.
 struct PassTraffic {
-  double tensor = 0, context = 0, experts = 0;
+  double tensor = 0, context = 0, dispatch = 0;
   void add(const PassTraffic& other, double times) {
     tensor += times * other.tensor;
     context += times * other.context;
-    experts += times * other.experts;
+    dispatch += times * other.dispatch;
   }
 };
 struct BlockTraffic {
@@ -44,9 +44,9 @@ struct BlockTraffic {
 struct BlockGroups {
   explicit BlockGroups(const config::Run& run)
       : tensor(run.parallel.tensor_model_parallel_size),
-        experts(run.parallel.expert_model_parallel_size * run.parallel.expert_tensor_size()),
+        dispatch(layout::size_of(run.parallel, layout::kDispatchAxes)),
         sequence_parallel(run.parallel.sequence_parallel && tensor > 1) {}
-  int tensor, experts;
+  int tensor, dispatch;
   bool sequence_parallel;
 };
 
@@ -74,9 +74,9 @@ void add_collective(const Collective& c, const layout::LayerContextParallel& con
   switch (c.group) {
     case GroupKind::kTensor:
       return add(&PassTraffic::tensor, ring_bytes(c.bytes, groups.tensor));
-    case GroupKind::kExperts:
-      return add(&PassTraffic::experts,
-                 ring_bytes(c.bytes, groups.experts) * imbalance_factor(c.imbalance, groups.experts));
+    case GroupKind::kDispatch:
+      return add(&PassTraffic::dispatch,
+                 ring_bytes(c.bytes, groups.dispatch) * imbalance_factor(c.imbalance, groups.dispatch));
     case GroupKind::kContextAllToAll:
       return add(&PassTraffic::context, ring_bytes(c.bytes, context.heads));
     case GroupKind::kContextRing:
@@ -132,7 +132,6 @@ void add_data(const config::Run& run, const StageMemory& memory, const layout::M
   const config::Dtypes dtypes = config::dtypes_of(run);
   const auto parameter = static_cast<double>(config::bytes(dtypes.parameter_wire));
   const auto gradient = static_cast<double>(config::bytes(dtypes.gradient_wire));
-  const auto experts = static_cast<double>(memory.expert_elements);
   const bool shards_gradients = sharding >= layout::Sharding::kGradients,
              shards_params = sharding == layout::Sharding::kParameters;
   const double extra = shards_gradients ? static_cast<double>(memory.extra_tied_elements) : 0;
@@ -154,8 +153,11 @@ void add_data(const config::Run& run, const StageMemory& memory, const layout::M
     traffic.outer_data += ring_bytes(part * gradient, outer) +
                           ring_bytes(part * (levels.outer_sharded ? parameter : gradient), outer);
   };
-  add(layout::ParamGroup::kDense, static_cast<double>(memory.elements) - experts, extra, split);
-  add(layout::ParamGroup::kExpert, experts, 0, 0);
+  for (const layout::ParamGroup group : layout::kParamGroups) {
+    const bool has_tables = group == layout::ParamGroup::kDense;
+    add(group, static_cast<double>(memory.group_elements.of(group)), has_tables ? extra : 0,
+        has_tables ? split : 0);
+  }
 }
 
 /// All-reduce of parameters shared by several stages, for the shard that the rank updates.
@@ -164,8 +166,9 @@ double shared_param_bytes(const ModelCost& model, const StageMemory& memory, con
   const config::Run& run = model.run();
   const layout::Sharding sharding = layout::sharding_of(run.parallel);
   const layout::ReplicaLevels levels = layout::replica_levels(run.parallel, mesh);
-  const double parts = (sharding >= layout::Sharding::kOptimizer ? levels.inner.dense : 1) *
-                       (levels.outer_sharded ? levels.outer.dense : 1);
+  const double parts =
+      (sharding >= layout::Sharding::kOptimizer ? levels.inner.of(layout::ParamGroup::kDense) : 1) *
+      (levels.outer_sharded ? levels.outer.of(layout::ParamGroup::kDense) : 1);
   const auto gradient = static_cast<double>(config::bytes(config::dtypes_of(run).main_gradient));
   const auto stages = model.stages();
   double bytes = 0;
@@ -199,7 +202,7 @@ std::vector<StageTraffic> plan_traffic(const ModelCost& model) {
     for (const layout::StageBlocks& stage : memory[rank].stages) blocks.add(stage_traffic(model, stage), 1);
     t.tensor = blocks.tensor * schedule.microbatches;
     t.context = blocks.context * schedule.microbatches;
-    t.experts = blocks.experts * schedule.microbatches;
+    t.dispatch = blocks.dispatch * schedule.microbatches;
     for (const schedule::Action& a : schedule.programs[rank]) {
       const layout::StageBlocks& stage = memory[rank].stages[static_cast<std::size_t>(a.chunk)];
       if (schedule::is_send(a.kind))

@@ -18,8 +18,8 @@ struct StageTraffic {
   double tensor = 0;
   /// n h e (divided by tp with sequence parallelism) per stage boundary, micro-batch and direction.
   double pipeline = 0;
-  /// The same over context ranks, and over expert and expert tensor ranks.
-  double context = 0, experts = 0;
+  /// The same over context ranks, and over those among which tokens are dispatched.
+  double context = 0, dispatch = 0;
   /// Gradients, in the dtype of their wire, all-reduced over data-parallel replicas; with the
   /// distributed optimizer reduce-scattered, and parameters all-gathered. Sharded gradients are
   /// reduce-scattered once per micro-batch, and sharded parameters all-gathered twice.

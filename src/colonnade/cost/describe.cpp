@@ -156,6 +156,17 @@ std::vector<ExpertPlacement> expert_placements(const config::Run& run) {
   return all;
 }
 
+// With sequences of equal length nothing else depends on data.
+std::string routing_assumption(const config::Run& run) {
+  const config::Moe& moe = run.model.moe;
+  if (moe.num_experts == 0) return "";
+  if (moe.assumed_imbalance == 1) return "assumed: every expert receives the same number of tokens\n";
+  return fmt::format(
+      "assumed: in every layer the first expert rank receives {:g} times the mean number of rows, the others equal "
+      "shares of the rest\n",
+      moe.assumed_imbalance);
+}
+
 Table experts_table(const config::Run& run) {
   const int parts = run.parallel.expert_tensor_size();
   Table table{{"expert rank", "ranks", "experts"}};
@@ -197,7 +208,7 @@ Table traffic_table(const ModelCost& model) {
   if (stages) table[0].emplace_back("shared embeddings");
   for (std::size_t rank = 0; rank < plan.size(); ++rank) {
     table.push_back({number(rank), bytes_text(plan[rank].tensor), bytes_text(plan[rank].context),
-                     bytes_text(plan[rank].experts), bytes_text(plan[rank].pipeline),
+                     bytes_text(plan[rank].dispatch), bytes_text(plan[rank].pipeline),
                      bytes_text(plan[rank].data)});
     if (levels) table.back().push_back(bytes_text(plan[rank].outer_data));
     if (stages) table.back().push_back(bytes_text(plan[rank].shared_embeddings));
@@ -280,7 +291,7 @@ std::string describe(const ModelCost& model) {
                   mesh.size(layout::Axis::kPp));
   if (const int instances = run.parallel.num_distributed_optimizer_instances; instances > 1)
     out += fmt::format("data ranks: {} distributed-optimizer instances of {}{}\n", instances,
-                       layout::replica_levels(run.parallel, mesh).inner.dense,
+                       layout::replica_levels(run.parallel, mesh).inner.of(layout::ParamGroup::kDense),
                        run.parallel.outer_dp_sharding_strategy == "optim"
                            ? ", optimizer states sharded across instances"
                            : "");

@@ -38,7 +38,9 @@ struct ExpertPlacement {
 };
 /// By expert rank and shard; empty without experts.
 std::vector<ExpertPlacement> expert_placements(const config::Run& run);
-/// The same as a table; only titles without experts.
+/// Routing that a dry run assumes, in one line; empty without experts.
+std::string routing_assumption(const config::Run& run);
+/// The placements as a table; only titles without experts.
 Table experts_table(const config::Run& run);
 /// By pipeline rank: parameters; bytes of weights, gradients, optimizer states, rotary embeddings,
 /// activations and workspace; memory at start-up, between steps, in an evaluation, and at the peak of a step.

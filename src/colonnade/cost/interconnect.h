@@ -35,8 +35,8 @@ struct AllToAll {
 
   /// `bytes`: total bytes of each rank, its own split included. Both links are used at the same time.
   [[nodiscard]] double seconds(double bytes) const;
-  /// The same if a token's row is sent once per node with some of its `topk` experts and copied there: of N
-  /// nodes N (1 - (1 - 1/N)^topk) are reached on average.
+  /// The same if a token's row is sent once per node with some of its `topk` destinations and copied there:
+  /// of N nodes N (1 - (1 - 1/N)^topk) are reached on average.
   [[nodiscard]] double seconds_once_per_node(double bytes, double topk) const;
 };
 /// Every node is assumed to hold as many of the ranks as the first rank's node.

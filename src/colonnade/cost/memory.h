@@ -20,9 +20,9 @@ class ModelCost;
 /// Memory of the ranks of one pipeline stage. It is equal over tensor and data ranks, except that shards of
 /// the distributed optimizer differ by padding; the largest counts.
 struct StageMemory {
-  std::vector<layout::StageBlocks> stages;  ///< by model chunk
-  std::int64_t num_parameters = 0;          ///< local elements, with padded rows and tied copies
-  std::int64_t expert_elements = 0;         ///< flat-buffer elements of experts
+  std::vector<layout::StageBlocks> stages;        ///< by model chunk
+  std::int64_t num_parameters = 0;                ///< local elements, with padded rows and tied copies
+  layout::PerGroup<std::int64_t> group_elements;  ///< flat-buffer elements by parameter group
   std::array<std::int64_t, layout::kNumHeldBy> held_elements{};  ///< flat-buffer elements by layout::HeldBy
   std::int64_t extra_tied_elements = 0;  ///< those of tied embeddings for each other block of this rank that
                                          ///< reads them

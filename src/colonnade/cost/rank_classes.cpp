@@ -9,7 +9,7 @@
 #include "colonnade/cost/flat_layout.h"
 #include "colonnade/layout/context_groups.h"
 #include "colonnade/layout/context_parallel.h"
-#include "colonnade/layout/expert_capacity.h"
+#include "colonnade/layout/layer_kind.h"
 #include "colonnade/layout/mesh.h"
 
 namespace colonnade::cost {
@@ -20,14 +20,16 @@ using Trait = std::vector<std::int64_t>;
 
 /// A trait that depends only on some coordinates; computed once for each position on `axes`.
 struct Aspect {
-  std::vector<layout::Axis> axes;
+  layout::AxisSet axes;
   std::function<Trait(int rank)> trait;
   std::map<std::vector<int>, int> number_at = {};
   std::map<Trait, int> numbers = {};
 
   int number_of(const layout::Mesh& mesh, int rank) {
     std::vector<int> position;
-    for (const layout::Axis axis : axes) position.push_back(mesh.coord(rank, axis));
+    for (int i = 0; i < layout::kNumAxes; ++i)
+      if (const auto axis = static_cast<layout::Axis>(i); axes.has(axis))
+        position.push_back(mesh.coord(rank, axis));
     const auto [known, is_new] = number_at.try_emplace(std::move(position), 0);
     if (is_new)
       known->second = numbers.try_emplace(trait(rank), static_cast<int>(numbers.size())).first->second;
@@ -106,10 +108,10 @@ class Traits {
     return trait;
   }
 
-  [[nodiscard]] Trait expert_rows(int rank) const {
-    const double share = layout::assumed_share(run_.model.moe, mesh_.coord(rank, layout::Axis::kEp),
-                                               mesh_.size(layout::Axis::kEp));
-    return {std::llround(share * 1e6)};
+  [[nodiscard]] Trait dispatched_rows(int rank) const {
+    const double load =
+        layout::assumed_load(run_.model, mesh_.coord(rank, layout::Axis::kEp), mesh_.size(layout::Axis::kEp));
+    return {std::llround(load * 1e6)};
   }
 
  private:
@@ -155,15 +157,17 @@ std::vector<int> rank_classes(const config::Run& run) {
   const auto stage = [&traits](int rank) { return Trait{traits.mesh().coord(rank, layout::Axis::kPp)}; };
   std::vector<Aspect> aspects = {
       {{layout::Axis::kPp}, stage},
-      {{layout::Axis::kPp, layout::Axis::kTp}, of(&Traits::shards, layout::ParamGroup::kDense)},
-      {{layout::Axis::kPp, layout::Axis::kEtp, layout::Axis::kEp},
-       of(&Traits::shards, layout::ParamGroup::kExpert)},
-      {{layout::Axis::kPp, layout::Axis::kDp, layout::Axis::kCp},
-       of(&Traits::optimizer_shards, layout::ParamGroup::kDense)},
-      {{layout::Axis::kPp, layout::Axis::kEdp}, of(&Traits::optimizer_shards, layout::ParamGroup::kExpert)},
       {{layout::Axis::kDp, layout::Axis::kCp}, of(&Traits::kv_blocks)},
-      {{layout::Axis::kEp}, of(&Traits::expert_rows)},
+      {{layout::Axis::kEp}, of(&Traits::dispatched_rows)},
   };
+  for (const layout::ParamGroup group : layout::kParamGroups) {
+    const auto on_stages = [](layout::AxisSet axes) {
+      axes.add(layout::Axis::kPp);
+      return axes;
+    };
+    aspects.push_back({on_stages(layout::model_axes(group)), of(&Traits::shards, group)});
+    aspects.push_back({on_stages(layout::data_axes(group)), of(&Traits::optimizer_shards, group)});
+  }
   std::map<std::vector<int>, int> classes;
   std::vector<int> by_rank;
   for (int rank = 0; rank < run.parallel.world_size; ++rank) {

@@ -15,7 +15,7 @@ namespace colonnade::cost {
 ///   for each bucket shard that they update whether it holds parameters, padding or both, the total number of
 ///   elements, and whether the rank counts them for its replicas;
 ///   KV blocks that their queries attend to, in order, with repeats collapsed except the last, and which of
-///   two ring neighbours sends first; rows that their experts receive, relative to the mean.
+///   two ring neighbours sends first; rows dispatched to them, relative to the mean.
 /// Their communication peers differ. The run must be complete and valid.
 std::vector<int> rank_classes(const config::Run& run);
 

@@ -274,7 +274,7 @@ void count_elements(const ModelCost& model, const layout::FlatLayout& layout, St
   for (const layout::PlacedParam& entry : layout.entries) memory.num_parameters += entry.numel;
   for (const layout::FlatBucket& bucket : layout.buckets) {
     const std::int64_t length = bucket.end - bucket.begin;
-    if (bucket.param_group == layout::ParamGroup::kExpert) memory.expert_elements += length;
+    memory.group_elements.of(bucket.param_group) += length;
     memory.held_elements[static_cast<std::size_t>(bucket.held_by)] += length;
   }
   const layout::FirstReaders readers = model.first_readers(memory.stages);

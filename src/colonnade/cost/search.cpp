@@ -186,7 +186,7 @@ class Evaluator {
   }
 
   const LocalSizes& sizes(const LayoutChoice& c, const config::Run& run) {
-    const std::tuple key(c.tensor, c.expert, c.expert_tensor);
+    const std::tuple key(c.tensor, c.ep, c.etp);
     if (!sizes_.contains(key)) sizes_.emplace(key, local_sizes(ModelCost(run)));
     return sizes_.at(key);
   }
@@ -194,7 +194,7 @@ class Evaluator {
   /// Resident memory of all ranks.
   const std::vector<StageMemory>& resident(const LayoutChoice& c, const Candidate& candidate,
                                            const config::Run& run) {
-    const std::tuple key(c.split(), c.tensor, c.expert, c.expert_tensor, candidate.data_sharding.key());
+    const std::tuple key(c.split(), c.tensor, c.ep, c.etp, candidate.data_sharding.key());
     const auto found = resident_.find(key);
     return found != resident_.end() ? found->second
                                     : resident_.emplace(key, plan_resident(ModelCost(run))).first->second;
@@ -285,7 +285,7 @@ void add(const SearchResult& part, std::size_t keep, SearchResult& sum) {
 std::string why_slower(const StepTime& t, const StepTime& first) {
   std::vector<std::pair<double, const char*>> parts{
       {t.compute - first.compute, "compute"},      {t.tensor - first.tensor, "TP comm"},
-      {t.context - first.context, "CP comm"},      {t.experts - first.experts, "EP comm"},
+      {t.context - first.context, "CP comm"},      {t.dispatch - first.dispatch, "EP comm"},
       {t.bubble - first.bubble, "bubble"},         {t.data - first.data, "DP comm"},
       {t.optimizer - first.optimizer, "optimizer"}};
   std::sort(parts.rbegin(), parts.rend());

@@ -33,9 +33,9 @@ struct SearchResult {
 };
 
 /// Evaluates, for the model, world size and global batch of `run` (not derived): every tensor, pipeline and
-/// context size (up to 16, p2p or a2a); for MoE models every expert size, expert tensor parallelism on and
-/// off, both dispatchers; 1F1B, interleaved and zero-bubble schedules with up to 16 virtual stages; embedding
-/// and loss counted as layers or not, or the most even layout string if no such split is even (even_layout);
+/// context size (up to 16, p2p or a2a); for models that dispatch tokens every ep size, etp on and off, both
+/// dispatchers; 1F1B, interleaved and zero-bubble schedules with up to 16 virtual stages; embedding and loss
+/// counted as layers or not, or the most even layout string if no such split is even (even_layout);
 /// micro-batch sizes up to 16; sequence parallelism on and off; every data-parallel sharding
 /// (all_data_shardings), with overlapped gradient reduction.
 ///

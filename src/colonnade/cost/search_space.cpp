@@ -60,15 +60,15 @@ void add_contexts(const config::Run& run, LayoutChoice c, std::vector<LayoutChoi
 
 /// Expert sizes of MoE models, with and without expert tensor parallelism.
 void add_experts(const config::Run& run, LayoutChoice c, std::vector<LayoutChoice>& out) {
-  c.expert_tensor = c.tensor;  // the default
+  c.etp = c.tensor;  // the default
   if (run.model.moe.num_experts == 0) return add_contexts(run, c, out);
   const int ranks = run.parallel.world_size / c.pipeline;
   const std::vector<int> expert_tensor_sizes = c.tensor == 1 ? std::vector{1} : std::vector{1, c.tensor};
   for (const int expert : divisors(run.model.moe.num_experts)) {
     for (const int etp : expert_tensor_sizes) {
       if (ranks % (expert * etp) != 0) continue;
-      c.expert = expert;
-      c.expert_tensor = etp;
+      c.ep = expert;
+      c.etp = etp;
       for (const auto dispatcher :
            {config::TokenDispatcher::kAllToAll, config::TokenDispatcher::kAllGather}) {
         c.dispatcher = dispatcher;
@@ -148,7 +148,7 @@ int nodes_of_replicas(const config::Run& run, const LayoutChoice& c, int devices
          c.tensor * (in_node % c.context) + stride * (in_node / c.context) < devices_per_node)
     ++in_node;
   if (in_node < 2 || replicas % in_node != 0) return 1;
-  const int copies = run.parallel.world_size / (c.expert_tensor * c.expert * c.pipeline);
+  const int copies = run.parallel.world_size / (c.etp * c.ep * c.pipeline);
   const int nodes = replicas / in_node;
   return run.model.moe.num_experts > 0 && copies % nodes != 0 ? 1 : nodes;
 }
@@ -304,8 +304,8 @@ config::Run run_of(const config::Run& base, const LayoutChoice& c, const Candida
   p.pipeline_model_parallel_size = c.pipeline;
   p.context_parallel_size = c.context;
   p.cp_comm_type = {c.cp_comm_type};
-  p.expert_model_parallel_size = c.expert;
-  p.expert_tensor_parallel_size = c.expert_tensor == c.tensor ? 0 : c.expert_tensor;
+  p.expert_model_parallel_size = c.ep;
+  p.expert_tensor_parallel_size = c.etp == c.tensor ? 0 : c.etp;
   p.pipeline_schedule = c.schedule;
   p.pipeline_model_parallel_layout = c.layout;
   p.num_virtual_stages_per_pipeline_rank = c.chunks > 1 && c.layout.empty() ? c.chunks : 0;

@@ -13,7 +13,7 @@ namespace colonnade::cost {
 
 /// Layout choices shared by consecutive candidates.
 struct LayoutChoice {
-  int tensor = 1, pipeline = 1, context = 1, expert = 1, expert_tensor = 1;
+  int tensor = 1, pipeline = 1, context = 1, ep = 1, etp = 1;
   std::string schedule = "auto";
   int chunks = 1;
   bool count_embedding = false, count_loss = false;
@@ -48,7 +48,7 @@ struct Candidate {
 };
 
 /// All layout choices for the model, ranks and batch of `run`, in a fixed order: tensor, pipeline, context,
-/// expert and expert tensor sizes that divide the ranks; 1F1B, interleaved and zero-bubble schedules; virtual
+/// ep and etp sizes that divide the ranks; 1F1B, interleaved and zero-bubble schedules; virtual
 /// stages; embedding and loss counted as layers or not, or a layout string if no such split is even
 /// (even_layout); p2p and a2a; both dispatchers.
 std::vector<LayoutChoice> all_layout_choices(const config::Run& run);

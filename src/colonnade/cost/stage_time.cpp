@@ -92,7 +92,7 @@ class Roofline {
   }
 
   static double& communication_of(GroupKind among, PassTime& t) {
-    return among == GroupKind::kTensor ? t.tensor : among == GroupKind::kExperts ? t.experts : t.context;
+    return among == GroupKind::kTensor ? t.tensor : among == GroupKind::kDispatch ? t.dispatch : t.context;
   }
 
   [[nodiscard]] double collective(const Collective& c, const BlockCompute& cost) const {
@@ -103,13 +103,13 @@ class Roofline {
         return all_to_all_of(hw_, all_to_all_group(cost)).seconds(c.bytes);
       case GroupKind::kContextRing:
         return ring_of(hw_, ring_group(cost)).seconds(c.bytes);
-      case GroupKind::kExperts:
+      case GroupKind::kDispatch:
         break;
     }
-    if (!c.all_to_all) return groups_.experts.seconds(c.bytes);
+    if (!c.all_to_all) return groups_.dispatch.seconds(c.bytes);
     const double bytes = c.bytes * c.imbalance;
-    return execution_.once_per_node ? groups_.expert_all_to_all.seconds_once_per_node(bytes, cost.topk)
-                                    : groups_.expert_all_to_all.seconds(bytes);
+    return execution_.once_per_node ? groups_.dispatch_all_to_all.seconds_once_per_node(bytes, cost.topk)
+                                    : groups_.dispatch_all_to_all.seconds(bytes);
   }
 
   /// `weight_bytes`: bytes of the operand or result with the weight's shape.
@@ -134,7 +134,8 @@ class Roofline {
   // all-gather. Returns the time of the forward matmul, which equals that of the input gradient.
   double add(const Matmul& p, StageTime& t) const {
     const double once = matmul(p, parameter_ * p.n * p.k);
-    // Main gradients are read and written; those of experts are computed in the activations' dtype first.
+    // Main gradients are read and written; those of grouped GEMMs are computed in the activations' dtype
+    // first.
     const bool grouped = p.kind == MatmulKind::kGrouped;
     const double weight = matmul(p, (2 * main_gradient_ + (grouped ? 2 * activation_ : 0)) * p.n * p.k);
     t.forward.compute += once;
@@ -169,15 +170,15 @@ PassTime& PassTime::add(const PassTime& other, double times) {
   compute += times * other.compute;
   tensor += times * other.tensor;
   context += times * other.context;
-  experts += times * other.experts;
+  dispatch += times * other.dispatch;
   return *this;
 }
 
 CommGroups::CommGroups(const Hardware& hardware, const layout::Mesh& mesh)
     : context(mesh.peers(0, {layout::Axis::kCp})),
       tensor(ring_of(hardware, mesh, {layout::Axis::kTp})),
-      experts(ring_of(hardware, mesh, {layout::Axis::kEtp, layout::Axis::kEp})),
-      expert_all_to_all(all_to_all_of(hardware, mesh.peers(0, {layout::Axis::kEtp, layout::Axis::kEp}))) {}
+      dispatch(ring_of(hardware, mesh, layout::kDispatchAxes)),
+      dispatch_all_to_all(all_to_all_of(hardware, mesh.peers(0, layout::kDispatchAxes))) {}
 
 StageTime stage_time(const ModelCost& model, const layout::StageBlocks& stage, const Hardware& hardware,
                      const Execution& execution, const CommGroups& groups) {
@@ -190,12 +191,12 @@ StageTime stage_time(const ModelCost& model, const layout::StageBlocks& stage, c
     sum.backward.add(t.backward, block.times).add(t.forward, block.recomputed);
     sum.weight += block.times * t.weight;
   }
-  if (!execution.expert_overlap) return sum;
+  if (!execution.dispatch_overlap) return sum;
   // Forward of one micro-batch overlaps backward of another: each hides its communication in the other's
   // kernels.
   const double forward = sum.forward.compute, backward = sum.backward.compute;
-  sum.forward.experts = roofline.exposed(sum.forward.experts, backward);
-  sum.backward.experts = roofline.exposed(sum.backward.experts, forward);
+  sum.forward.dispatch = roofline.exposed(sum.forward.dispatch, backward);
+  sum.backward.dispatch = roofline.exposed(sum.backward.dispatch, forward);
   return sum;
 }
 

@@ -17,9 +17,9 @@ struct Execution {
                                   ///< recomputed (torchtitan's selective "op")
   bool tensor_overlap = false;    ///< matmuls in chunks that overlap their collectives (--tp-comm-overlap)
   double elementwise_passes = 1;  ///< memory traffic relative to the fused kernels (unfused programs)
-  bool expert_overlap = false;    ///< expert all-to-alls overlap the compute of another micro-batch
-                                  ///< (--overlap-moe-expert-parallel-comm)
-  bool once_per_node = false;     ///< a token is sent once per node with some of its experts (DeepEP)
+  bool dispatch_overlap = false;  ///< the token dispatch overlaps the compute of another micro-batch
+                                  ///< (Megatron's overlapped all-to-all)
+  bool once_per_node = false;     ///< a token is sent once per node with some of its destinations (DeepEP)
   bool fused_scores = false;      ///< sinks, soft caps, dropout and windows inside the attention kernel
 };
 
@@ -29,8 +29,8 @@ struct PassTime {
   double compute = 0;
   double tensor = 0;
   double context = 0;
-  double experts = 0;
-  [[nodiscard]] double total() const { return compute + tensor + context + experts; }
+  double dispatch = 0;
+  [[nodiscard]] double total() const { return compute + tensor + context + dispatch; }
   PassTime& add(const PassTime& other, double times = 1);
 };
 struct StageTime {
@@ -42,8 +42,8 @@ struct StageTime {
 struct CommGroups {
   CommGroups(const Hardware& hardware, const layout::Mesh& mesh);
   std::vector<int> context;  ///< context-parallel ranks
-  Ring tensor, experts;
-  AllToAll expert_all_to_all;
+  Ring tensor, dispatch;
+  AllToAll dispatch_all_to_all;
 };
 
 StageTime stage_time(const ModelCost& model, const layout::StageBlocks& stage, const Hardware& hardware,

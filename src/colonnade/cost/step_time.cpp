@@ -39,11 +39,11 @@ class Estimator {
         microbatches_(static_cast<int>(std::max<std::int64_t>(1, rules::num_microbatches(run_)))),
         sharding_(layout::sharding_of(run_.parallel)),
         levels_(layout::replica_levels(run_.parallel, mesh_)),
-        data_(rings(layout::ParamGroup::kDense)),
-        expert_data_(rings(layout::ParamGroup::kExpert)),
         dtypes_(config::dtypes_of(run_)),
         gradient_(static_cast<double>(config::bytes(dtypes_.gradient_wire))),
-        parameter_(static_cast<double>(config::bytes(dtypes_.parameter_wire))) {}
+        parameter_(static_cast<double>(config::bytes(dtypes_.parameter_wire))) {
+    for (const layout::ParamGroup group : layout::kParamGroups) data_.of(group) = rings(group);
+  }
 
   StepTime estimate() {
     for (const layout::StageBlocks& stage : stages_) elements_.push_back(elements_of(stage));
@@ -52,7 +52,7 @@ class Estimator {
     t.compute = busiest_.compute;
     t.tensor = busiest_.tensor;
     t.context = busiest_.context;
-    t.experts = busiest_.experts;
+    t.dispatch = busiest_.dispatch;
     t.bubble = std::max(0.0, pipeline_.makespan - busiest_.total());
     t.data = (shards_gradients() ? fsdp_seconds() : gradient_reduce_seconds() + param_gather_seconds()) +
              inter_instance_seconds();
@@ -80,9 +80,7 @@ class Estimator {
     const auto first = std::ranges::find(sizes_.blocks, stage.blocks.front()) - sizes_.blocks.begin();
     const Elements before = sizes_.before_block[static_cast<std::size_t>(first)];
     Elements sum = sizes_.before_block[static_cast<std::size_t>(first) + stage.blocks.size()];
-    sum.dense -= before.dense;
-    sum.expert -= before.expert;
-    return sum;
+    return sum -= before;
   }
 
   /// Copies of tied word embeddings, one for each rank whose first reader is not the embedding block; other
@@ -117,19 +115,32 @@ class Estimator {
     return {ring_of(hw_, instance), ring_of(hw_, across), all_to_all_of(hw_, instance)};
   }
 
+  /// Sum of seconds(rings, elements) over the parameter groups; one without elements has no communication,
+  /// except the dense one.
+  template <typename Seconds>
+  [[nodiscard]] double over_groups(const Elements& elements, const Seconds& seconds) const {
+    double sum = 0;
+    for (const layout::ParamGroup group : layout::kParamGroups)
+      if (group == layout::ParamGroup::kDense || elements.of(group) > 0)
+        sum += seconds(data_.of(group), elements.of(group));
+    return sum;
+  }
+
   /// Seconds of an all-gather or reduce-scatter within an instance, with `bytes` per element.
   [[nodiscard]] double data_seconds(const Elements& elements, double bytes) const {
-    const double experts = elements.expert > 0 ? expert_data_.inner.seconds(bytes * elements.expert) : 0;
-    return data_.inner.seconds(bytes * elements.dense) + experts;
+    return over_groups(
+        elements, [bytes](const Rings& rings, double held) { return rings.inner.seconds(bytes * held); });
   }
   /// Seconds of the gradient reduce-scatter, or of the all-to-all that replaces it for fp32 accumulation.
   [[nodiscard]] double scatter_seconds(const Elements& elements) const {
     if (!run_.parallel.ddp_reduce_scatter_with_fp32_accumulation) return data_seconds(elements, gradient_);
-    const double experts =
-        elements.expert > 0 ? expert_data_.exchange.seconds(gradient_ * elements.expert) : 0;
-    return data_.exchange.seconds(gradient_ * elements.dense) + experts;
+    return over_groups(elements, [this](const Rings& rings, double held) {
+      return rings.exchange.seconds(gradient_ * held);
+    });
   }
-  [[nodiscard]] bool is_unreplicated() const { return data_.inner.ranks < 2 && expert_data_.inner.ranks < 2; }
+  [[nodiscard]] bool is_unreplicated() const {
+    return std::ranges::all_of(data_.values, [](const Rings& rings) { return rings.inner.ranks < 2; });
+  }
 
   /// All-reduce of the gradient shards between instances after the backward passes, or with sharding across
   /// instances reduce-scatter and parameter all-gather; for the rank with most elements.
@@ -137,12 +148,9 @@ class Estimator {
     const double bytes = gradient_ + (levels_.outer_sharded ? parameter_ : gradient_);
     double most = 0;
     for (int rank = 0; rank < ranks_; ++rank) {
-      const Elements held = elements_on(rank);
-      most =
-          std::max(most, data_.outer.seconds(bytes * held.dense / data_.inner.ranks) +
-                             (held.expert > 0
-                                  ? expert_data_.outer.seconds(bytes * held.expert / expert_data_.inner.ranks)
-                                  : 0));
+      most = std::max(most, over_groups(elements_on(rank), [bytes](const Rings& rings, double held) {
+                        return rings.outer.seconds(bytes * held / rings.inner.ranks);
+                      }));
     }
     return most;
   }
@@ -262,8 +270,9 @@ class Estimator {
       const Elements held = elements_on(rank);
       const layout::ReplicaCounts parts = levels_.shard_counts();
       most = std::max(most, held.all());
-      updated =
-          std::max(updated, sharded ? held.dense / parts.dense + held.expert / parts.expert : held.all());
+      double part = 0;
+      for (const layout::ParamGroup group : layout::kParamGroups) part += held.of(group) / parts.of(group);
+      updated = std::max(updated, sharded ? part : held.all());
     }
     const auto states = static_cast<double>(config::traits_of(run_.optimizer.optimizer).states.size());
     const auto gradient = static_cast<double>(config::bytes(dtypes_.main_gradient));
@@ -289,7 +298,7 @@ class Estimator {
   int microbatches_;
   layout::Sharding sharding_;
   layout::ReplicaLevels levels_;
-  Rings data_, expert_data_;  ///< replicas of dense and expert parameters
+  layout::PerGroup<Rings> data_;  ///< replicas of each group's parameters
   config::Dtypes dtypes_;
   double gradient_, parameter_;       ///< bytes per element on the wire: of a gradient, and of a parameter
   std::vector<Elements> elements_;    ///< by virtual stage
@@ -299,10 +308,16 @@ class Estimator {
 }  // namespace
 
 Elements& Elements::operator+=(const Elements& other) {
-  dense += other.dense;
-  expert += other.expert;
+  for (const layout::ParamGroup group : layout::kParamGroups) of(group) += other.of(group);
   return *this;
 }
+
+Elements& Elements::operator-=(const Elements& other) {
+  for (const layout::ParamGroup group : layout::kParamGroups) of(group) -= other.of(group);
+  return *this;
+}
+
+double Elements::all() const { return std::accumulate(std::begin(values), std::end(values), 0.0); }
 
 LocalSizes local_sizes(const ModelCost& model) {
   const config::Run& run = model.run();
@@ -311,7 +326,7 @@ LocalSizes local_sizes(const ModelCost& model) {
   const auto count = [&position](Elements& sum) {
     return [&sum, &position](const layout::ParamSpec& spec) {
       const auto held = static_cast<double>(layout::shard(spec, position).numel());
-      (spec.param_group == layout::ParamGroup::kExpert ? sum.expert : sum.dense) += held;
+      sum.of(spec.param_group) += held;
     };
   };
   count(sizes.word_embeddings)(layout::embedding_params(run.model, run.parallel).word);
@@ -347,7 +362,7 @@ Table step_time_table(const StepTime& t) {
   row("compute", t.compute);
   row("tensor-parallel comm", t.tensor);
   if (t.context > 0) row("context-parallel comm", t.context);
-  if (t.experts > 0) row("expert-parallel comm", t.experts);
+  if (t.dispatch > 0) row("expert-parallel comm", t.dispatch);
   row("pipeline bubble", t.bubble);
   row("data-parallel comm", t.data);
   row("optimizer", t.optimizer);

@@ -11,17 +11,19 @@
 #include "colonnade/cost/forward_backward_time.h"
 #include "colonnade/cost/hardware.h"
 #include "colonnade/layout/blocks.h"
+#include "colonnade/layout/param.h"
 
 namespace colonnade::cost {
 
 /// Local parameter elements by parameter group, which decides their replicas.
-struct Elements {
-  double dense = 0, expert = 0;
-  [[nodiscard]] double all() const { return dense + expert; }
+struct Elements : layout::PerGroup<double> {
+  [[nodiscard]] double all() const;
   Elements& operator+=(const Elements& other);
+  Elements& operator-=(const Elements& other);
 };
 
-/// Local elements by block. They depend only on the model and the tensor, expert and expert tensor sizes.
+/// Local elements by block. They depend only on the model and the sizes of the model axes
+/// (layout::model_axes).
 struct LocalSizes {
   std::vector<layout::BlockId> blocks;  ///< of the model
   std::vector<Elements> before_block;   ///< [i]: sum of blocks 0 .. i-1
@@ -35,7 +37,7 @@ struct StepTime {
   double compute = 0;    ///< matmuls, attention and elementwise kernels of the busiest rank
   double tensor = 0;     ///< exposed tensor-parallel communication of that rank
   double context = 0;    ///< exposed context-parallel communication of that rank
-  double experts = 0;    ///< exposed expert dispatch and combine of that rank
+  double dispatch = 0;   ///< exposed token dispatch and combine of that rank
   double bubble = 0;     ///< pipeline bubble of that rank
   double data = 0;       ///< exposed gradient reductions and parameter all-gathers
   double optimizer = 0;  ///< gradient norm, update, zeroing of gradients

@@ -11,6 +11,7 @@
 #include "colonnade/data/blend.h"
 #include "colonnade/job/prepare.h"
 #include "colonnade/job/token_steps.h"
+#include "colonnade/layout/layer_kind.h"
 
 namespace colonnade::inference {
 namespace {
@@ -129,8 +130,7 @@ Score score_data(InferenceModel& network, const data::Batches& batches, std::int
   const config::Run& run = network.run();
   const std::int64_t replicas = ranks.mesh().size(kReplicas),
                      replica = ranks.mesh().index(ranks.rank(), kReplicas);
-  const int expert_ranks = run.parallel.expert_model_parallel_size * run.parallel.expert_tensor_size();
-  const bool in_lockstep = run.model.moe.num_experts > 0 && expert_ranks > 1;
+  const bool in_lockstep = layout::dispatches_tokens(run.model, run.parallel);
   const std::int64_t length = sequence_length(run) + run.training.decoder_seq_length;
   const std::int64_t step =
       std::min(rows_per_pass(run, length), std::max<std::int64_t>(1, (samples + replicas - 1) / replicas));

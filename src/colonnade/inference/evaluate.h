@@ -36,7 +36,8 @@ RowScore score_rows(InferenceModel& network, const TokenRows& rows, bool keep_lo
 
 /// Mean losses over samples 0 .. samples - 1 of a split, as validation during training reports them
 /// (job::token_loss), distributed over the data-parallel replicas in micro-batches at most as large as in
-/// score_rows. ReplicaCounts that share experts run equally many micro-batches of equal size. Collective.
+/// score_rows. Replicas run equally many micro-batches of equal size if layers dispatch tokens between them
+/// (layout::dispatches_tokens). Collective.
 Score score_data(InferenceModel& network, const data::Batches& batches, std::int64_t samples);
 
 /// One split of a run's data and the number of samples to evaluate.

@@ -135,15 +135,15 @@ double model_ranks(const config::Parallel& p) {
   return static_cast<double>(p.tensor_model_parallel_size) * p.context_parallel_size;
 }
 
-/// A call as one or two collectives; nothing for groups other than tensor, context and expert ranks.
+/// A call as one or two collectives; nothing for groups other than tensor, context and dispatch ranks.
 void add_collective(const comm::LoggedCall& call, bool forward, cost::BlockCompute& compute) {
-  const bool tensor = call.axes == "tp", experts = call.axes.find("ep") != std::string::npos ||
-                                                   call.axes.find("etp") != std::string::npos;
-  const bool context = !experts && call.axes.find("cp") != std::string::npos;
-  if ((!tensor && !experts && !context) || call.operation == "recv") return;
+  const bool tensor = call.axes == "tp", dispatch = call.axes.find("ep") != std::string::npos ||
+                                                    call.axes.find("etp") != std::string::npos;
+  const bool context = !dispatch && call.axes.find("cp") != std::string::npos;
+  if ((!tensor && !dispatch && !context) || call.operation == "recv") return;
   const bool all_to_all = call.operation == "all_to_all";
   const int times = call.operation == "all_reduce" ? 2 : 1;
-  compute.collectives.push_back({experts      ? cost::GroupKind::kExperts
+  compute.collectives.push_back({dispatch     ? cost::GroupKind::kDispatch
                                  : tensor     ? cost::GroupKind::kTensor
                                  : all_to_all ? cost::GroupKind::kContextAllToAll
                                               : cost::GroupKind::kContextRing,

@@ -41,7 +41,7 @@ struct Peaks {
 /// Result of one training step; losses, norm and counts are global and equal on all ranks.
 struct StepReport {
   std::map<std::string, double> losses;  ///< "lm_loss", ...
-  /// Global counts by name (tensor::Report::counts), e.g. tokens per expert.
+  /// Global counts by name (tensor::Report::counts), each an array.
   std::map<std::string, std::vector<double>> counts;
   optim::StepResult optimizer;
   double loss_scale = 1;  ///< scale used in this step

@@ -6,6 +6,7 @@
 
 #include "colonnade/config/stacks.h"
 #include "colonnade/layout/context_groups.h"
+#include "colonnade/layout/layer_kind.h"
 #include "colonnade/models/model.h"
 
 namespace colonnade::job {
@@ -70,13 +71,12 @@ layers::Context layer_context(const config::Run& run, comm::Communicators& ranks
                           .seed = static_cast<std::uint64_t>(run.training.seed),
                           .recompute = run.recompute};
   context.cp = context_ranks(run.parallel, ranks);
-  if (run.model.moe.num_experts > 0) {
-    context.experts = ranks.group(layout::model_axes(layout::ParamGroup::kExpert));
-    context.expert_tensor = ranks.mesh().size(Axis::kEtp);
-    const auto& balancing = run.model.moe.router_load_balancing_type;
-    if (run.model.moe.router_enable_expert_bias || std::ranges::count(balancing, "global_aux_loss") > 0)
-      context.token_ranks = ranks.group({Axis::kTp, Axis::kCp, Axis::kDp});
+  if (layout::routes_tokens(run.model)) {
+    context.dispatch = ranks.group(layout::kDispatchAxes);
+    context.etp = ranks.mesh().size(Axis::kEtp);
   }
+  if (layout::sums_router_counts(run.model))
+    context.token_ranks = ranks.group({Axis::kTp, Axis::kCp, Axis::kDp});
   return context;
 }
 

@@ -1,5 +1,5 @@
-// Token permutation by expert and back. Each output row is written by one thread or block that gathers its
-// inputs, so sums have a fixed order on every device.
+// Gathers, sums and dot products of rows by index: token permutation and back. Each output row is written by
+// one thread or block that gathers its inputs, so sums have a fixed order on every device.
 #pragma once
 
 #include <cstdint>

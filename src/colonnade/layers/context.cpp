@@ -12,8 +12,8 @@ namespace colonnade::layers {
 layout::Position Context::position() const {
   using layout::Axis;
   return layout::Position::on(Axis::kTp, tp.rank(), tp.size())
-      .set(Axis::kEtp, experts.rank() % expert_tensor, expert_tensor)
-      .set(Axis::kEp, experts.rank() / expert_tensor, experts.size() / expert_tensor);
+      .set(Axis::kEtp, dispatch.rank() % etp, etp)
+      .set(Axis::kEp, dispatch.rank() / etp, dispatch.size() / etp);
 }
 
 layout::SequenceShard Context::sequence_part() const {

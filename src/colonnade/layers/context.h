@@ -30,8 +30,8 @@ struct Context {
   at::TensorOptions options;       ///< dtype and device of parameters; layers compute in that of their input
   std::uint64_t seed = 1234;       ///< seed of initial values and dropout
   config::Recompute recompute;     ///< activations to recompute in the backward pass
-  comm::Group experts;             ///< ep x etp ranks that share the experts, etp fastest
-  int expert_tensor = 1;           ///< expert tensor parallel size (etp)
+  comm::Group dispatch;            ///< ep x etp ranks that tokens are dispatched to, etp fastest
+  int etp = 1;                     ///< size of its etp axis
   comm::Group token_ranks;         ///< tp x cp x dp ranks, which together hold all tokens of a step
   bool random_init = true;         ///< random initial values; false: zeros until a checkpoint is loaded
   bool deferred_init = false;      ///< values are initialized when the gradient buffers adopt the parameters

@@ -71,12 +71,12 @@ std::int64_t owned_by(const FlatLayout& layout, ParamGroup param_group, int rank
 
 ReplicaLevels replica_levels(const config::Parallel& parallel, const Mesh& mesh) {
   const int instances = parallel.num_distributed_optimizer_instances;
-  const auto inner = [&](ParamGroup param_group) {
-    return std::max(1, mesh.size(data_axes(param_group)) / instances);
-  };
-  return {.inner = {inner(ParamGroup::kDense), inner(ParamGroup::kExpert)},
-          .outer = {instances, instances},
-          .outer_sharded = parallel.outer_dp_sharding_strategy == "optim"};
+  ReplicaLevels levels{.outer_sharded = parallel.outer_dp_sharding_strategy == "optim"};
+  for (const ParamGroup param_group : kParamGroups) {
+    levels.inner.of(param_group) = std::max(1, mesh.size(data_axes(param_group)) / instances);
+    levels.outer.of(param_group) = instances;
+  }
+  return levels;
 }
 
 ExtraReduction extra_reduction(const ParamSpec& spec, const Shard& shard, int tp) {
@@ -120,7 +120,7 @@ FlatLayout lay_out(const std::vector<std::vector<FlatParam>>& chunks, std::int64
     }
   };
   for (std::size_t c = 0; c < chunks.size(); ++c)
-    for (const ParamGroup param_group : {ParamGroup::kDense, ParamGroup::kExpert})
+    for (const ParamGroup param_group : kParamGroups)
       for (const ExtraReduction reduction : {ExtraReduction::kNone, ExtraReduction::kTensor,
                                              ExtraReduction::kSharedRows, ExtraReduction::kStages})
         add(c, param_group, reduction);
@@ -140,9 +140,9 @@ std::int64_t elements_in_shard(const FlatLayout& layout, const FlatBucket& bucke
 }
 
 std::int64_t largest_shard(const FlatLayout& layout, const ReplicaCounts& shards) {
-  // One rank may own the largest dense and the largest expert shard.
+  // One rank may own the largest shard of every group.
   std::int64_t most = 0;
-  for (const ParamGroup param_group : {ParamGroup::kDense, ParamGroup::kExpert}) {
+  for (const ParamGroup param_group : kParamGroups) {
     std::int64_t most_of_group = 0;
     for (int rank = 0; rank < shards.of(param_group); ++rank)
       most_of_group = std::max(most_of_group, owned_by(layout, param_group, rank, shards.of(param_group)));

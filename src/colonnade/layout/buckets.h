@@ -22,16 +22,15 @@ enum class ExtraReduction : std::uint8_t {
 /// Extra reduction of a parameter with `tp` tensor-parallel ranks.
 ExtraReduction extra_reduction(const ParamSpec& spec, const Shard& shard, int tp);
 
-/// Whether a split backward pass may defer its weight gradient: true for GEMM weights [out, in] and [experts,
-/// out, in]. Embeddings count too, although gradients of lookups are never deferred.
+/// Whether a split backward pass may defer its weight gradient: true for GEMM weights [out, in] and stacks of
+/// them [n, out, in]. Embeddings count too, although gradients of lookups are never deferred.
 bool can_defer_wgrad(const ParamSpec& spec);
 
 /// Number of data-parallel replicas per parameter group.
 struct ReplicaCounts {
-  int dense = 1, expert = 1;
-  [[nodiscard]] int of(ParamGroup param_group) const {
-    return param_group == ParamGroup::kDense ? dense : expert;
-  }
+  PerGroup<int> counts{1, 1};
+  [[nodiscard]] int& of(ParamGroup param_group) { return counts.of(param_group); }
+  [[nodiscard]] int of(ParamGroup param_group) const { return counts.of(param_group); }
 };
 
 /// Two levels of replicas: state is sharded over `inner` adjacent replicas and replicated over `outer`
@@ -42,8 +41,9 @@ struct ReplicaLevels {
   bool outer_sharded = false;
   /// Number of equal shards of a bucket.
   [[nodiscard]] ReplicaCounts shard_counts() const {
-    return {inner.dense * (outer_sharded ? outer.dense : 1),
-            inner.expert * (outer_sharded ? outer.expert : 1)};
+    ReplicaCounts counts = inner;
+    for (const ParamGroup group : kParamGroups) counts.of(group) *= outer_sharded ? outer.of(group) : 1;
+    return counts;
   }
 };
 ReplicaLevels replica_levels(const config::Parallel& parallel, const Mesh& mesh);

@@ -9,6 +9,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/layout/buckets.h"
+#include "colonnade/layout/layer_kind.h"
 #include "colonnade/layout/stages.h"
 
 namespace colonnade::layout {
@@ -147,9 +148,7 @@ int microbatch_group_size(const config::Run& run) {
 
 bool needs_equal_passes(const config::Run& run) {
   const config::Parallel& p = run.parallel;
-  const bool has_expert_parallel =
-      run.model.moe.num_experts > 0 && p.expert_model_parallel_size * p.expert_tensor_size() > 1;
-  return has_expert_parallel || sharding_of(p) >= Sharding::kGradients || p.overlap_grad_reduce ||
+  return dispatches_tokens(run.model, p) || sharding_of(p) >= Sharding::kGradients || p.overlap_grad_reduce ||
          has_virtual_stages(run);
 }
 

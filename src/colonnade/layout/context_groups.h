@@ -56,7 +56,7 @@ int hybrid_ranks(const config::Parallel& parallel);
 int sequence_shards(const config::Parallel& parallel);
 
 /// Whether all data and context ranks must run the same number of micro-batches per step, because a
-/// collective across groups is called per micro-batch or depends on their number: expert all-to-all, FSDP
+/// collective across groups is called per micro-batch or depends on their number: token dispatch, FSDP
 /// all-gather and reduce-scatter, interleaved schedules, gradient reduction that overlaps with the last
 /// backward pass. Ranks with fewer sequences then run empty micro-batches at the end. Since shared sequences
 /// come first, a micro-batch has the same index on all ranks of its group.

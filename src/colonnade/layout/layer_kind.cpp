@@ -6,6 +6,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/config/layer_pattern.h"
 #include "colonnade/config/stacks.h"
+#include "colonnade/layout/expert_capacity.h"
 
 namespace colonnade::layout {
 
@@ -14,13 +15,34 @@ std::vector<LayerKind> layer_kinds(const config::Model& model) {
   std::vector<LayerKind> kinds(static_cast<std::size_t>(model.total_layers()), {.mixer = mixer});
   for (std::size_t i = 0; i < kinds.size(); ++i)
     kinds[i].cross_attention = config::stack_of_layer(model, static_cast<std::int64_t>(i)) > 0;
-  if (model.moe.num_experts == 0) return kinds;
+  if (!routes_tokens(model)) return kinds;
   const auto moe = config::expand_layer_freq(model.moe.layer_freq, model.num_layers);
   COL_CHECK(moe, "--moe-layer-freq must be valid for {} layers; got {}", model.num_layers,
             model.moe.layer_freq);
   for (std::size_t i = 0; i < moe->size(); ++i)
     if ((*moe)[i]) kinds[i].channel_mixer = ChannelMixer::kMoe;
   return kinds;
+}
+
+bool routes_tokens(const config::Model& model) { return model.moe.num_experts > 0; }
+
+bool sums_router_counts(const config::Model& model) {
+  const auto& balancing = model.moe.router_load_balancing_type;
+  return routes_tokens(model) &&
+         (model.moe.router_enable_expert_bias || std::ranges::count(balancing, "global_aux_loss") > 0);
+}
+
+double assumed_load(const config::Model& model, int rank, int ranks) {
+  return assumed_share(model.moe, rank, ranks);
+}
+
+std::vector<ParamGroup> param_groups(const config::Model& model) {
+  if (!routes_tokens(model)) return {ParamGroup::kDense};
+  return {ParamGroup::kDense, ParamGroup::kExpert};
+}
+
+bool dispatches_tokens(const config::Model& model, const config::Parallel& parallel) {
+  return routes_tokens(model) && size_of(parallel, kDispatchAxes) > 1;
 }
 
 LayerKind layer_kind(const config::Model& model, std::int64_t layer) {

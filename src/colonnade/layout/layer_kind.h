@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "colonnade/config/model.h"
+#include "colonnade/layout/param.h"
 
 namespace colonnade::layout {
 
@@ -28,6 +29,24 @@ struct LayerKind {
 /// Kinds of all layers by global number. Throws Error for an invalid --moe-layer-freq, which
 /// rules::check reports before.
 std::vector<LayerKind> layer_kinds(const config::Model& model);
+
+/// Parameter groups of a model by its settings, kDense first; layer patterns may leave one without
+/// parameters.
+std::vector<ParamGroup> param_groups(const config::Model& model);
+
+/// Whether layers route each token to a part of their weights, by the settings.
+bool routes_tokens(const config::Model& model);
+
+/// Whether routers sum their token counts over all ranks that hold tokens of a step.
+bool sums_router_counts(const config::Model& model);
+
+/// Tokens that ranks at `rank` of the ep axis receive relative to the mean, as plans and dry runs assume;
+/// `ranks`: size of the axis.
+double assumed_load(const config::Model& model, int rank, int ranks);
+
+/// Whether layers dispatch tokens to the ranks of a group (ep x etp), which may belong to other data-parallel
+/// replicas, so that all of these must run equally many micro-batches.
+bool dispatches_tokens(const config::Model& model, const config::Parallel& parallel);
 
 /// Kind of `layer` (global number). Layers numbered on from the last one have its kind.
 LayerKind layer_kind(const config::Model& model, std::int64_t layer);

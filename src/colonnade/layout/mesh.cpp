@@ -3,6 +3,8 @@
 
 #include <algorithm>
 #include <array>
+#include <numeric>
+#include <utility>
 
 #include "colonnade/base/error.h"
 
@@ -59,6 +61,25 @@ Position& Position::set(Axis axis, int coord, int size) {
   coords[at(axis)] = coord;
   sizes[at(axis)] = size;
   return *this;
+}
+
+int size_of(const config::Parallel& p, AxisSet axes) {
+  COL_CHECK(!axes.has(Axis::kDp) && !axes.has(Axis::kEdp),
+            "only sizes of model axes are given; got {}; use Mesh for data axes", name(axes));
+  const std::pair<Axis, int> sizes[] = {{Axis::kTp, p.tensor_model_parallel_size},
+                                        {Axis::kCp, p.context_parallel_size},
+                                        {Axis::kPp, p.pipeline_model_parallel_size},
+                                        {Axis::kEtp, p.expert_tensor_size()},
+                                        {Axis::kEp, p.expert_model_parallel_size}};
+  int product = 1;
+  for (const auto& [axis, size] : sizes)
+    if (axes.has(axis)) product *= size;
+  return product;
+}
+
+int smallest_world(const config::Parallel& p) {
+  return std::lcm(size_of(p, {Axis::kTp, Axis::kCp, Axis::kPp}),
+                  size_of(p, {Axis::kEtp, Axis::kEp, Axis::kPp}));
 }
 
 Mesh::Mesh(const config::Parallel& p) : world_(p.world_size) {

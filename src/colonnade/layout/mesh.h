@@ -38,6 +38,8 @@ class AxisSet {
   std::uint8_t bits_ = 0;
 };
 std::string name(AxisSet axes);  ///< "dp-cp"
+/// Axes of the ranks among which layers dispatch tokens.
+inline constexpr AxisSet kDispatchAxes{Axis::kEtp, Axis::kEp};
 
 /// Coordinates of one rank on every axis.
 struct Position {
@@ -51,6 +53,13 @@ struct Position {
   /// Coordinate on one axis; all other axes have size 1.
   static Position on(Axis axis, int coord, int size) { return Position().set(axis, coord, size); }
 };
+
+/// Product of the given sizes of `axes`, which must be model axes or kPp. Unlike Mesh, does not check the
+/// world size. Throws Error for a data axis.
+int size_of(const config::Parallel& parallel, AxisSet axes);
+
+/// Smallest world size that both factorings allow: lcm(tp * cp * pp, etp * ep * pp).
+int smallest_world(const config::Parallel& parallel);
 
 /// Maps ranks to coordinates and process groups. Cheap to copy.
 class Mesh {

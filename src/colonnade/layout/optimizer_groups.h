@@ -1,5 +1,5 @@
 // Parameter groups of the optimizer: which optimizer updates a parameter, with which multipliers, or none.
-// ParamGroup (dense, expert) is another thing: the mesh axes of a parameter. Source: param_groups of
+// layout::ParamGroup is another thing: the mesh axes of a parameter. Source: param_groups of
 // torch.optim.Optimizer; Megatron's core/optimizer (_get_param_groups).
 #pragma once
 

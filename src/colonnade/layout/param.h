@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -47,8 +48,21 @@ enum class ParamGroup : std::uint8_t {
   kDense,   ///< sharded or replicated over tp; data-parallel replicas over dp and cp
   kExpert,  ///< sharded or replicated over ep and etp; data-parallel replicas over edp
 };
+inline constexpr ParamGroup kParamGroups[] = {ParamGroup::kDense, ParamGroup::kExpert};
 AxisSet model_axes(ParamGroup param_group);
 AxisSet data_axes(ParamGroup param_group);
+
+/// One value per parameter group.
+template <typename T>
+struct PerGroup {
+  T values[std::size(kParamGroups)] = {};  ///< in the order of kParamGroups
+  [[nodiscard]] constexpr T& of(ParamGroup param_group) {
+    return values[static_cast<std::size_t>(param_group)];
+  }
+  [[nodiscard]] constexpr const T& of(ParamGroup param_group) const {
+    return values[static_cast<std::size_t>(param_group)];
+  }
+};
 
 /// Pipeline stages that hold a parameter. Several stages hold the same values, and their gradients are
 /// summed.

@@ -25,9 +25,9 @@ bool recomputes_mtp_layers(const config::Recompute& recompute) {
 }
 
 bool graph_keeps_batch(const config::Run& run) {
-  const auto selects = [&](const char* module) { return run.recompute.recomputes(module); };
-  return run.recompute.is_full() || selects("core_attn") || selects("mlp") || selects("moe") ||
-         selects("shared_experts");
+  return run.recompute.is_full() || std::ranges::any_of(config::kBatchModules, [&](const char* module) {
+           return run.recompute.recomputes(module);
+         });
 }
 
 }  // namespace colonnade::layout

@@ -73,7 +73,7 @@ class Executor {
   void warm_up_p2p() const;
 
   /// One forward and backward pass over all micro-batches. Gradients go to Parameter::main_grad; the loss of
-  /// each micro-batch is scaled by `grad_scale`. Auxiliary losses of blocks (MoE) are scaled by grad_scale *
+  /// each micro-batch is scaled by `grad_scale`. Auxiliary losses of blocks are scaled by grad_scale *
   /// block_weight.
   Result train(const Steps& steps, double grad_scale, const GradientEvents& events, double block_weight = 1);
 

@@ -28,11 +28,10 @@ std::optional<T> value_or_empty(const json& value) {
   return value.is_null() ? std::nullopt : std::optional(value.get<T>());
 }
 
-constexpr std::array<std::string_view, 16> kStepKeys{
-    "iteration", "consumed_samples",  "consumed_tokens",   "lm_loss",
-    "grad_norm", "learning_rate",     "loss_scale",        "num_zeros",
-    "skipped",   "step_ms",           "tokens_per_second", "tflops_per_device",
-    "mfu",       "peak_memory_bytes", "peak_memory_rank",  "tokens_per_expert"};
+constexpr std::array<std::string_view, 15> kStepKeys{
+    "iteration",  "consumed_samples",  "consumed_tokens", "lm_loss", "grad_norm",         "learning_rate",
+    "loss_scale", "num_zeros",         "skipped",         "step_ms", "tokens_per_second", "tflops_per_device",
+    "mfu",        "peak_memory_bytes", "peak_memory_rank"};
 
 StepRecord to_step(const json& line) {
   StepRecord record{.iteration = line.at("iteration").get<std::int64_t>(),
@@ -50,12 +49,12 @@ StepRecord to_step(const json& line) {
                     .mfu = value_or_empty<double>(line.at("mfu")),
                     .peak_memory_bytes = line.at("peak_memory_bytes").get<std::uint64_t>(),
                     .peak_memory_rank = line.at("peak_memory_rank").get<int>()};
-  if (const auto tokens = line.find("tokens_per_expert"); tokens != line.end())
-    record.tokens_per_expert = tokens->get<std::vector<std::vector<std::int64_t>>>();
   for (const auto& [key, value] : line.items()) {
     if (std::find(kStepKeys.begin(), kStepKeys.end(), key) != kStepKeys.end()) continue;
-    if (value.is_array())
-      record.expert_load.emplace_back(key, value.get<std::vector<double>>());
+    if (value.is_array() && !value.empty() && value.front().is_array())
+      record.layer_counts.emplace_back(key, value.get<std::vector<std::vector<std::int64_t>>>());
+    else if (value.is_array())
+      record.layer_metrics.emplace_back(key, value.get<std::vector<double>>());
     else
       record.extra_losses.emplace_back(key, number_or_nan(value));
   }
@@ -139,8 +138,8 @@ std::string to_json_line(const StepRecord& r) {
                {"peak_memory_bytes", r.peak_memory_bytes},
                {"peak_memory_rank", r.peak_memory_rank}};
   for (const auto& [name, value] : r.extra_losses) line[name] = value;
-  for (const auto& [name, layers] : r.expert_load) line[name] = layers;
-  if (!r.tokens_per_expert.empty()) line["tokens_per_expert"] = r.tokens_per_expert;
+  for (const auto& [name, layers] : r.layer_metrics) line[name] = layers;
+  for (const auto& [name, layers] : r.layer_counts) line[name] = layers;
   return line.dump();
 }
 
@@ -156,7 +155,7 @@ std::vector<EvalRecord> read_evals(const fs::path& path) { return read_records<E
 
 std::optional<StepRecord> last_step(const fs::path& path) {
   constexpr std::uintmax_t kTail = std::uintmax_t{1}
-                                   << 22;  // a line has a few hundred bytes, or one number per expert
+                                   << 22;  // a line has a few hundred bytes, or some numbers per layer
   std::error_code absent;
   const auto size = fs::file_size(path, absent);
   if (absent) return std::nullopt;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "colonnade/record/append_file.h"
+#include "colonnade/record/layer_metrics.h"
 
 namespace colonnade::record {
 
@@ -31,10 +32,8 @@ struct StepRecord {
   std::uint64_t peak_memory_bytes = 0;    ///< peak of the step, maximum over ranks; tensor allocator
   int peak_memory_rank = 0;
   std::vector<std::pair<std::string, double>> extra_losses;  ///< "load_balancing_loss", ...
-  /// "expert_balance", ... (expert_load.h): arrays with one number per MoE layer.
-  std::vector<std::pair<std::string, std::vector<double>>> expert_load;
-  /// Tokens routed to each expert, per MoE layer; only on steps with a log line.
-  std::vector<std::vector<std::int64_t>> tokens_per_expert;
+  std::vector<LayerMetric> layer_metrics;                    ///< arrays with one number per layer
+  std::vector<LayerCounts> layer_counts;  ///< arrays with an array per layer; only on steps with a log line
 
   friend bool operator==(const StepRecord&, const StepRecord&) = default;
 };

@@ -73,8 +73,8 @@ std::string step_line(const StepRecord& r, const StepLineOptions& options) {
   line += fmt::format(" | mem {:>8} (rank {})", short_bytes(r.peak_memory_bytes), r.peak_memory_rank);
   line += fmt::format(" | left {:>8}", options.seconds_left ? short_time(*options.seconds_left) : "-");
   for (const auto& [name, value] : r.extra_losses) line += fmt::format(" | {} {:.4f}", name, value);
-  for (const auto& [name, layers] : r.expert_load)
-    if (name != "expert_least") line += fmt::format(" | {} {:.2f}", name, *std::ranges::max_element(layers));
+  for (const LayerMetric& metric : r.layer_metrics)
+    if (is_on_step_line(metric)) line += fmt::format(" | {} {:.2f}", metric.first, worst_layer(metric));
   if (r.num_zeros) line += fmt::format(" | zeros {}", *r.num_zeros);
   if (r.skipped) line += " | " + painted("skipped", kYellow, color);
   return line;

@@ -146,10 +146,8 @@ void write_step(EventFile& file, const StepRecord& r, const PhaseTimes& phases, 
   over_steps_and_samples(file, "grad-norm", r.grad_norm, r);
   over_steps_and_samples(file, "loss-scale", r.loss_scale, r);
   for (const auto& [name, value] : r.extra_losses) over_steps_and_samples(file, megatron_tag(name), value, r);
-  for (const auto& [name, layers] : r.expert_load) {  // value of the least balanced layer
-    const auto [low, high] = std::ranges::minmax_element(layers);
-    file.scalar("moe/" + name, name == "expert_least" ? *low : *high, r.iteration);
-  }
+  for (const LayerMetric& metric : r.layer_metrics)
+    file.scalar(event_tag(metric), worst_layer(metric), r.iteration);
   if (r.num_zeros) over_steps_and_samples(file, "num-zeros", static_cast<double>(*r.num_zeros), r);
   file.scalar("throughput", r.tflops_per_device, r.iteration);
   file.scalar("skipped-iterations", r.skipped ? 1 : 0, r.iteration);

@@ -1,6 +1,7 @@
 // Rules for --hybrid-context-parallel: context-parallel groups sized by sequence length.
 #include <algorithm>
 #include <bit>
+#include <iterator>
 #include <numeric>
 
 #include "colonnade/base/error.h"
@@ -114,42 +115,6 @@ Broken deterministic(const Run& r) {
                  ""};
 }
 
-Broken allgather_dispatcher(const Run& r) {
-  const config::Moe& moe = r.model.moe;
-  const int expert_ranks = r.parallel.expert_model_parallel_size * r.parallel.expert_tensor_size();
-  if (!is_hybrid(r) || moe.num_experts == 0 || expert_ranks <= 1) return std::nullopt;
-  if (moe.token_dispatcher_type != config::TokenDispatcher::kAllGather) return std::nullopt;
-  return Finding{"--moe-token-dispatcher-type",
-                 "must be alltoall with --hybrid-context-parallel and sharded experts",
-                 "allgather",
-                 {{"moe_token_dispatcher_type", "alltoall"}},
-                 ""};
-}
-
-Broken expert_capacity(const Run& r) {
-  const auto& factor = r.model.moe.expert_capacity_factor;
-  if (!is_hybrid(r) || r.model.moe.num_experts == 0 || !factor) return std::nullopt;
-  return Finding{"--moe-expert-capacity-factor",
-                 "is not supported with --hybrid-context-parallel",
-                 text(*factor),
-                 {{"moe_expert_capacity_factor", "unset"}, {"moe_pad_expert_input_to_capacity", "false"}},
-                 "remove the flag"};
-}
-
-Broken global_aux_loss(const Run& r) {
-  const auto& kinds = r.model.moe.router_load_balancing_type;
-  if (!is_hybrid(r) || r.model.moe.num_experts == 0 ||
-      std::ranges::find(kinds, "global_aux_loss") == kinds.end())
-    return std::nullopt;
-  std::vector<std::string> others = kinds;
-  std::ranges::replace(others, std::string("global_aux_loss"), std::string("aux_loss"));
-  return Finding{"--moe-router-load-balancing-type",
-                 "must not be global_aux_loss with --hybrid-context-parallel",
-                 fmt::format("{}", fmt::join(kinds, " ")),
-                 {{"moe_router_load_balancing_type", fmt::format("{}", fmt::join(others, " "))}},
-                 ""};
-}
-
 constexpr Rule kHybrid[] = {
     {"hybrid-documents", true, documents, "reset_attention_mask=false",
      "Samples are split into documents that are computed separately; their losses must be weighted by "
@@ -170,25 +135,17 @@ constexpr Rule kHybrid[] = {
     {"hybrid-order", true, deterministic, "deterministic_mode=true",
      "Deterministic results must not depend on the data-parallel size, which here decides how sequences are "
      "split and gradients are summed."},
-    {"hybrid-gathered", true, allgather_dispatcher,
-     "num_experts=8; add_bias_linear=false; sequence_parallel=true; expert_model_parallel_size=2",
-     "The all-gather dispatcher needs the same number of tokens on every rank.",
-     "num_experts expert_model_parallel_size expert_tensor_parallel_size tensor_model_parallel_size"},
-    {"hybrid-capacity", true, expert_capacity,
-     "num_experts=8; add_bias_linear=false; sequence_parallel=true; moe_token_dispatcher_type=alltoall; "
-     "moe_expert_capacity_factor=1",
-     "Capacity is relative to a rank's tokens of a micro-batch, which may be one or none for a short "
-     "sequence.",
-     "num_experts"},
-    {"hybrid-balance", true, global_aux_loss,
-     "num_experts=8; add_bias_linear=false; sequence_parallel=true; moe_token_dispatcher_type=alltoall; "
-     "moe_router_load_balancing_type=global_aux_loss; moe_aux_loss_coeff=0.01",
-     "The global loss averages a micro-batch over data-parallel ranks, which here hold unrelated sequences.",
-     "num_experts"},
 };
 
 }  // namespace
 
-std::span<const Rule> hybrid_rules() { return kHybrid; }
+std::span<const Rule> hybrid_rules() {
+  static const std::vector<Rule> kAll = [] {
+    std::vector<Rule> rules(std::begin(kHybrid), std::end(kHybrid));
+    rules.insert(rules.end(), hybrid_routing_rules().begin(), hybrid_routing_rules().end());
+    return rules;
+  }();
+  return kAll;
+}
 
 }  // namespace colonnade::rules

@@ -5,6 +5,7 @@
 
 #include "colonnade/config/layer_pattern.h"
 #include "colonnade/config/parse.h"
+#include "colonnade/layout/layer_kind.h"
 #include "colonnade/rules/table.h"
 
 namespace colonnade::rules {
@@ -341,6 +342,42 @@ Broken padding_needs_capacity(const Run& r) {
                  "remove the flag, or add --moe-expert-capacity-factor 1"};
 }
 
+Broken hybrid_dispatcher(const Run& r) {
+  const config::Moe& moe = r.model.moe;
+  if (!r.parallel.hybrid_context_parallel || !layout::dispatches_tokens(r.model, r.parallel))
+    return std::nullopt;
+  if (moe.token_dispatcher_type != config::TokenDispatcher::kAllGather) return std::nullopt;
+  return Finding{"--moe-token-dispatcher-type",
+                 "must be alltoall with --hybrid-context-parallel and sharded experts",
+                 "allgather",
+                 {{"moe_token_dispatcher_type", "alltoall"}},
+                 ""};
+}
+
+Broken hybrid_capacity(const Run& r) {
+  const auto& factor = r.model.moe.expert_capacity_factor;
+  if (!r.parallel.hybrid_context_parallel || r.model.moe.num_experts == 0 || !factor) return std::nullopt;
+  return Finding{"--moe-expert-capacity-factor",
+                 "is not supported with --hybrid-context-parallel",
+                 text(*factor),
+                 {{"moe_expert_capacity_factor", "unset"}, {"moe_pad_expert_input_to_capacity", "false"}},
+                 "remove the flag"};
+}
+
+Broken hybrid_balancing(const Run& r) {
+  const auto& kinds = r.model.moe.router_load_balancing_type;
+  if (!r.parallel.hybrid_context_parallel || r.model.moe.num_experts == 0 ||
+      std::ranges::find(kinds, "global_aux_loss") == kinds.end())
+    return std::nullopt;
+  std::vector<std::string> others = kinds;
+  std::ranges::replace(others, std::string("global_aux_loss"), std::string("aux_loss"));
+  return Finding{"--moe-router-load-balancing-type",
+                 "must not be global_aux_loss with --hybrid-context-parallel",
+                 fmt::format("{}", fmt::join(kinds, " ")),
+                 {{"moe_router_load_balancing_type", fmt::format("{}", fmt::join(others, " "))}},
+                 ""};
+}
+
 constexpr Rule kMoe[] = {
     {"experts-without", false, expert_parallel_without_experts, "num_experts=0; expert_model_parallel_size=2",
      "", "num_experts"},
@@ -417,7 +454,28 @@ constexpr Rule kMoe[] = {
      "moe_expert_capacity_factor"},
 };
 
+/// With --hybrid-context-parallel.
+constexpr Rule kHybridMoe[] = {
+    {"hybrid-gathered", true, hybrid_dispatcher,
+     "num_experts=8; add_bias_linear=false; sequence_parallel=true; expert_model_parallel_size=2",
+     "The all-gather dispatcher needs the same number of tokens on every rank.",
+     "num_experts expert_model_parallel_size expert_tensor_parallel_size tensor_model_parallel_size"},
+    {"hybrid-capacity", true, hybrid_capacity,
+     "num_experts=8; add_bias_linear=false; sequence_parallel=true; moe_token_dispatcher_type=alltoall; "
+     "moe_expert_capacity_factor=1",
+     "Capacity is relative to a rank's tokens of a micro-batch, which may be one or none for a short "
+     "sequence.",
+     "num_experts"},
+    {"hybrid-balance", true, hybrid_balancing,
+     "num_experts=8; add_bias_linear=false; sequence_parallel=true; moe_token_dispatcher_type=alltoall; "
+     "moe_router_load_balancing_type=global_aux_loss; moe_aux_loss_coeff=0.01",
+     "The global loss averages a micro-batch over data-parallel ranks, which here hold unrelated sequences.",
+     "num_experts"},
+};
+
 }  // namespace
+
+std::span<const Rule> hybrid_routing_rules() { return kHybridMoe; }
 
 std::span<const Rule> moe_rules() { return kMoe; }
 

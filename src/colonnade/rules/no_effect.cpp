@@ -213,34 +213,17 @@ void add_other_optimizers(const Run& run, std::vector<NoEffect>& found) {
   }
 }
 
-/// Settings that Megatron scripts often pass without effect.
-struct NoEffectCase {
-  std::array<const char*, 8> keys;
-  const char* reason;
-  bool (*applies)(const Run&);
-};
-
 constexpr std::array<const char*, 8> kDynamicLossScale{"initial_loss_scale", "min_loss_scale",
                                                        "loss_scale_window", "hysteresis"};
 
-/// Whether no parameter, dense or expert, has data-parallel replicas.
+/// Whether no parameter has data-parallel replicas.
 bool has_no_replicas(const Run& r) {
-  const auto& p = r.parallel;
-  const int ranks = p.tensor_model_parallel_size * p.pipeline_model_parallel_size;
-  const int expert_ranks =
-      p.expert_tensor_size() * p.expert_model_parallel_size * p.pipeline_model_parallel_size;
-  return p.world_size > 0 && p.world_size <= ranks &&
-         (r.model.moe.num_experts == 0 || p.world_size <= expert_ranks);
-}
-
-bool is_dense(const Run& r) { return r.model.moe.num_experts == 0; }
-
-/// Whether the expert capacity never drops a token.
-bool has_ample_capacity(const Run& r) {
-  const config::Moe& moe = r.model.moe;
-  return !is_dense(r) && moe.expert_capacity_factor && !moe.pad_expert_input_to_capacity &&
-         *moe.expert_capacity_factor * static_cast<double>(moe.router_topk) >=
-             static_cast<double>(moe.num_experts);
+  const int world = r.parallel.world_size;
+  return world > 0 && std::ranges::all_of(layout::param_groups(r.model), [&](layout::ParamGroup group) {
+           layout::AxisSet axes = layout::model_axes(group);
+           axes.add(layout::Axis::kPp);
+           return world <= layout::size_of(r.parallel, axes);
+         });
 }
 
 bool has_null_tokenizer(const Run& r) { return r.data.tokenizer_type == "NullTokenizer"; }
@@ -333,79 +316,9 @@ constexpr NoEffectCase kNoEffectCases[] = {
     {{"use_distributed_optimizer", "overlap_grad_reduce", "overlap_param_gather"},
      "without data-parallel replicas",
      has_no_replicas},
-    {{"ffn_hidden_size"},
-     "if every layer is an MoE layer, whose size is --moe-ffn-hidden-size",
-     [](const Run& r) {
-       return r.model.moe.num_experts > 0 && r.given.contains("moe_ffn_hidden_size") &&
-              std::ranges::count(layout::layer_kinds(r.model), false, &layout::LayerKind::is_moe) == 0;
-     }},
-    {{"expert_tensor_parallel_size", "moe_layer_freq", "moe_ffn_hidden_size", "moe_token_dispatcher_type",
-      "moe_shared_expert_intermediate_size", "moe_shared_expert_gate", "moe_shared_expert_overlap",
-      "moe_router_topk"},
-     "without --num-experts",
-     is_dense},
-    {{"moe_router_score_function", "moe_router_pre_softmax", "moe_router_topk_scaling_factor",
-      "moe_router_num_groups", "moe_router_group_topk", "moe_router_group_best",
-      "moe_router_enable_expert_bias", "moe_router_bias_update_rate"},
-     "without --num-experts",
-     is_dense},
-    {{"moe_input_jitter_eps", "moe_router_force_load_balancing", "moe_router_load_balancing_type",
-      "moe_aux_loss_coeff", "moe_z_loss_coeff", "moe_expert_capacity_factor",
-      "moe_pad_expert_input_to_capacity", "moe_token_drop_policy"},
-     "without --num-experts",
-     is_dense},
-    {{"moe_shared_expert_gate", "moe_shared_expert_overlap"},
-     "without --moe-shared-expert-intermediate-size",
-     [](const Run& r) { return !is_dense(r) && r.model.moe.shared_expert_intermediate_size == 0; }},
-    {{"moe_router_score_function", "moe_router_pre_softmax", "moe_router_topk_scaling_factor"},
-     "with --moe-router-load-balancing-type sinkhorn",
-     [](const Run& r) { return !is_dense(r) && r.model.moe.uses_sinkhorn(); }},
-    {{"moe_router_num_groups", "moe_router_group_topk", "moe_router_group_best"},
-     "with --moe-router-load-balancing-type sinkhorn",
-     [](const Run& r) { return !is_dense(r) && r.model.moe.uses_sinkhorn(); }},
-    {{"moe_router_pre_softmax"},
-     "with a --moe-router-score-function other than softmax",
-     [](const Run& r) {
-       const config::Moe& moe = r.model.moe;
-       return !is_dense(r) && !moe.uses_sinkhorn() &&
-              moe.router_score_function != config::RouterScore::kSoftmax;
-     }},
-    {{"moe_router_num_groups"},
-     "without --moe-router-group-topk",
-     [](const Run& r) {
-       return !is_dense(r) && !r.model.moe.uses_sinkhorn() && r.model.moe.router_group_topk == 0;
-     }},
-    {{"moe_router_bias_update_rate"},
-     "without --moe-router-enable-expert-bias",
-     [](const Run& r) { return !is_dense(r) && !r.model.moe.router_enable_expert_bias; }},
-    {{"moe_router_bias_update_rate"},
-     "with --moe-pad-expert-input-to-capacity, which gives all experts the same load",
-     [](const Run& r) {
-       return !is_dense(r) && r.model.moe.router_enable_expert_bias &&
-              r.model.moe.pad_expert_input_to_capacity;
-     }},
-    {{"moe_router_enable_expert_bias"},
-     "with --moe-pad-expert-input-to-capacity, which gives all experts the same load",
-     [](const Run& r) { return !is_dense(r) && r.model.moe.pad_expert_input_to_capacity; }},
-    {{"moe_aux_loss_coeff"},
-     "with --moe-router-load-balancing-type none",
-     [](const Run& r) {
-       return !is_dense(r) && r.model.moe.router_load_balancing_type == config::Words{"none"};
-     }},
-    {{"moe_router_load_balancing_type"},
-     "with --moe-aux-loss-coeff 0",
-     [](const Run& r) {
-       const config::Moe& moe = r.model.moe;
-       return !is_dense(r) && !moe.uses_sinkhorn() &&
-              moe.router_load_balancing_type != config::Words{"none"} &&
-              std::ranges::all_of(moe.aux_loss_coeff, [](double c) { return c == 0; });
-     }},
-    {{"moe_token_drop_policy"},
-     "without --moe-expert-capacity-factor",
-     [](const Run& r) { return !is_dense(r) && !r.model.moe.expert_capacity_factor; }},
-    {{"moe_expert_capacity_factor", "moe_token_drop_policy"},
-     "if every expert has capacity for every token",
-     has_ample_capacity},
+};
+
+constexpr NoEffectCase kPipelineCases[] = {
     {{"account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split", "pipeline_schedule"},
      "with one pipeline rank",
      [](const Run& r) { return r.parallel.pipeline_model_parallel_size == 1; }},
@@ -421,6 +334,19 @@ void note_latent_yarn(const Run& run, std::vector<std::string>& notes) {
       notes.push_back(
           fmt::format("{} has an effect here; with --multi-latent-attention Megatron uses {}; got {}", s.flag,
                       s.default_text(), config::text_of(run, s)));
+  }
+}
+
+void add_cases(const Run& run, std::span<const NoEffectCase> table, std::vector<std::string>& notes) {
+  for (const NoEffectCase& row : table) {
+    if (!row.applies(run)) continue;
+    for (const char* key : row.keys) {
+      if (key == nullptr) break;
+      const config::Setting& s = config::setting(key);
+      if (!run.given.contains(s.key) || run.invalid_keys.contains(s.key)) continue;
+      if (const std::string value = config::text_of(run, s); value != s.default_text())
+        notes.push_back(fmt::format("{} has no effect {}; got {}", s.flag, row.reason, value));
+    }
   }
 }
 
@@ -446,20 +372,10 @@ std::vector<std::string> no_effect_notes(const Run& run) {
   for (const auto& [setting, why] : without_prerequisites(run))
     notes.push_back(fmt::format("{} {}; got {}", setting->flag, why, config::text_of(run, *setting)));
   note_latent_yarn(run, notes);
-  if (!is_dense(run) && run.model.moe.router_force_load_balancing)
-    notes.emplace_back(
-        "--moe-router-force-load-balancing routes tokens to random experts, for benchmarks; losses are "
-        "meaningless");
-  for (const NoEffectCase& row : kNoEffectCases) {
-    if (!row.applies(run)) continue;
-    for (const char* key : row.keys) {
-      if (key == nullptr) break;
-      const config::Setting& s = config::setting(key);
-      if (!run.given.contains(s.key) || run.invalid_keys.contains(s.key)) continue;
-      if (const std::string value = config::text_of(run, s); value != s.default_text())
-        notes.push_back(fmt::format("{} has no effect {}; got {}", s.flag, row.reason, value));
-    }
-  }
+  if (std::string note = routing_note(run); !note.empty()) notes.push_back(std::move(note));
+  add_cases(run, kNoEffectCases, notes);
+  add_cases(run, routing_no_effect_cases(), notes);
+  add_cases(run, kPipelineCases, notes);
   return notes;
 }
 

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
+#include <array>
 #include <cstdint>
 #include <optional>
 #include <span>
@@ -82,6 +83,17 @@ inline const char* removal(const Finding& found) {
 /// Features that BERT and T5 do not support: those of causal decoder-only models and of their packed samples.
 Finding causal_only_features(const config::Run& run);
 
+/// Settings that Megatron scripts often pass without effect.
+struct NoEffectCase {
+  std::array<const char*, 8> keys;
+  const char* reason;
+  bool (*applies)(const config::Run&);
+};
+
+/// Cases of the MoE settings, and a note on a setting that only serves benchmarks; empty without it.
+std::span<const NoEffectCase> routing_no_effect_cases();
+std::string routing_note(const config::Run& run);
+
 /// All rules, in the order in which they are checked.
 std::span<const RuleGroup> rule_groups();
 
@@ -92,6 +104,7 @@ std::span<const Rule> t5_rules();
 std::span<const Rule> bert_rules();
 std::span<const Rule> context_rules();
 std::span<const Rule> hybrid_rules();
+std::span<const Rule> hybrid_routing_rules();  ///< part of hybrid_rules
 std::span<const Rule> pipeline_rules();
 std::span<const Rule> recompute_rules();
 std::span<const Rule> sharding_rules();

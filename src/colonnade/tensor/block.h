@@ -43,8 +43,8 @@ class Block {
   virtual std::vector<Parameter*> parameters() = 0;
   /// Parameters of earlier blocks of this rank that this block also uses.
   virtual std::vector<Parameter*> shared_parameters() { return {}; }
-  /// Called once per step when all gradients are complete; updates untrained state, such as expert biases.
-  /// All ranks of a stage call it in the same order.
+  /// Called once per step when all gradients are complete; updates untrained state, such as the bias of a
+  /// router. All ranks of a stage call it in the same order.
   virtual void finish_step() {}
 };
 

@@ -23,7 +23,7 @@
 #include "colonnade/job/token_steps.h"
 #include "colonnade/kernels/device.h"
 #include "colonnade/launch/resume_hint.h"
-#include "colonnade/record/expert_load.h"
+#include "colonnade/record/layer_metrics.h"
 #include "colonnade/record/recorder.h"
 #include "colonnade/record/step_line.h"
 #include "colonnade/record/summary.h"
@@ -297,7 +297,7 @@ void Loop::emit(const job::StepReport& report, const StepExchange& all, double r
   if (const auto ratio = stream_->longest_over_mean())
     record.extra_losses.emplace_back("attention_longest_over_mean", *ratio);
   if (recorder_->logs_step(record.iteration, last_iteration()))
-    record.tokens_per_expert = record::tokens_per_expert(report.counts);
+    record.layer_counts = record::layer_counts(report.counts);
   recorder_->step(record, times, last_iteration());
   end_.loss = record.lm_loss;
 }

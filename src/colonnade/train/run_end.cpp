@@ -6,6 +6,7 @@
 #include "colonnade/base/shell.h"
 #include "colonnade/checkpoint/folders.h"
 #include "colonnade/launch/resume_hint.h"
+#include "colonnade/layout/mesh.h"
 
 namespace colonnade::train {
 namespace {
@@ -39,8 +40,8 @@ Words resume_arguments(const RunEnd& e, const config::Run& run) {
 }
 
 bool is_sharded(const config::Run& run) {
-  const config::Parallel& p = run.parallel;
-  return p.tensor_model_parallel_size * p.pipeline_model_parallel_size * p.expert_model_parallel_size > 1;
+  using enum layout::Axis;
+  return layout::size_of(run.parallel, {kTp, kPp, kEp}) > 1;
 }
 
 /// The command for `verb` on the run's model: in one process, or on the run's ranks for a model that was

@@ -2,7 +2,7 @@
 #include "colonnade/train/step_record.h"
 
 #include "colonnade/cost/flops.h"
-#include "colonnade/record/expert_load.h"
+#include "colonnade/record/layer_metrics.h"
 #include "colonnade/record/throughput.h"
 
 namespace colonnade::train {
@@ -38,7 +38,7 @@ record::StepRecord step_record(job::Job& job, const job::StepReport& report, con
   }
   if (run.logging.log_params_norm)
     record.extra_losses.emplace_back("params_norm", job.optimizer().params_norm());
-  record.expert_load = record::expert_load(report.counts);
+  record.layer_metrics = record::layer_metrics(report.counts);
   return record;
 }
 

@@ -1,5 +1,6 @@
 // Mixture-of-experts settings, and the flags of Megatron's MoE layers without a field here.
 #include "colonnade/config/access.h"
+#include "colonnade/config/given.h"
 
 namespace colonnade::config {
 
@@ -7,6 +8,7 @@ namespace {
 
 constexpr auto kModel = &Run::model;
 constexpr auto kMoe = &Model::moe;
+constexpr auto kParallelSizes = &Run::parallel;
 
 std::string set_coefficients(Run& run, const Words& words) {
   std::vector<double> values;
@@ -230,6 +232,35 @@ void add_moe(Table& t) {
   experts(t);
   router(t);
   tokens(t);
+}
+
+void add_parallel_moe(Table& t) {
+  t.add<kParallelSizes, &Parallel::expert_model_parallel_size>(
+       "--expert-model-parallel-size", "expert-parallel size: ranks that share the experts of a layer")
+      .unit("ranks")
+      .range(1, 100'000);
+  t.add<kParallelSizes, &Parallel::expert_tensor_parallel_size>(
+       "--expert-tensor-parallel-size", "tensor-parallel size of experts; 0: --tensor-model-parallel-size")
+      .unit("ranks")
+      .range(0, 100'000);
+}
+
+void add_recompute_moe(Table& t) {
+  t.shorthand("--moe-layer-recompute",
+              "short for --recompute-granularity selective with moe added to --recompute-modules");
+}
+
+void expand_moe_layer_recompute(GivenSet& given, Run& run) {
+  const Given* asked = given.find("moe_layer_recompute");
+  if (asked == nullptr || asked->words != Words{"true"}) return;
+  if (run.recompute.granularity == "full")
+    return given.faults.push_back(
+        fmt::format("{} must not be combined with --recompute-granularity full; got both; remove one: full "
+                    "recomputation includes experts",
+                    asked->spelled));
+  run.recompute.granularity = "selective";
+  if (!run.recompute.recomputes("moe")) run.recompute.modules.emplace_back("moe");
+  for (const char* key : {"recompute_granularity", "recompute_modules"}) run.given[key] = asked->where;
 }
 
 void add_no_op_moe(Table& t) {

@@ -75,14 +75,7 @@ void sizes(Table& t) {
        "--context-parallel-size")
       .unit("tokens")
       .range(0, 1'000'000'000);
-  t.add<kParallel, &Parallel::expert_model_parallel_size>(
-       "--expert-model-parallel-size", "expert-parallel size: ranks that share the experts of a layer")
-      .unit("ranks")
-      .range(1, 100'000);
-  t.add<kParallel, &Parallel::expert_tensor_parallel_size>(
-       "--expert-tensor-parallel-size", "tensor-parallel size of experts; 0: --tensor-model-parallel-size")
-      .unit("ranks")
-      .range(0, 100'000);
+  add_parallel_moe(t);
   t.add<kParallel, &Parallel::sequence_parallel>(
        "--sequence-parallel",
        "shard activations of norms and dropout along the sequence over tensor-parallel ranks; "

@@ -30,8 +30,7 @@ void add_recompute(Table& t) {
   t.special("--recompute-modules", "modules recomputed by selective recomputation")
       .accessors(Kind::kList, &set_modules, &get_modules);
   t.shorthand("--recompute-activations", "").shorthand("recompute_granularity", "selective");
-  t.shorthand("--moe-layer-recompute",
-              "short for --recompute-granularity selective with moe added to --recompute-modules");
+  add_recompute_moe(t);
   t.add<kRecompute, &Recompute::method>(
        "--recompute-method",
        "with full: uniform saves the input of every --recompute-num-layers layers; block "

@@ -48,7 +48,7 @@ struct Attention {
 /// Group of a collective.
 enum class GroupKind : std::uint8_t {
   kTensor,
-  kExperts,          ///< expert and expert tensor ranks
+  kDispatch,         ///< ranks among which tokens are dispatched: ep x etp
   kContextAllToAll,  ///< context ranks that exchange sequence shards for heads
   kContextRing,      ///< context ranks that share keys and values
 };
@@ -71,7 +71,7 @@ struct BlockCompute {
   int forward_kernels = 0, backward_kernels = 0;  ///< elementwise kernels
   std::vector<Collective> collectives;
   layout::LayerContextParallel context;  ///< groups of kContextAllToAll and kContextRing
-  double topk = 1;                       ///< rows per token in an all-to-all of kExperts
+  double topk = 1;                       ///< rows per token in an all-to-all of kDispatch
 
   bool operator==(const BlockCompute&) const = default;
 

@@ -189,8 +189,8 @@ void MoeCost::add_all_to_all_dispatch(BlockCompute& compute) const {
   if (ranks_ == 1) return;
   if (!moe_.pad_expert_input_to_capacity)
     compute.collectives.push_back(
-        {GroupKind::kExperts, true, RealSizes::real(moe_.num_experts * etp_ * kInt64), 1, 0});
-  compute.collectives.push_back({GroupKind::kExperts, true, sent, 2, 2, imbalance_});
+        {GroupKind::kDispatch, true, RealSizes::real(moe_.num_experts * etp_ * kInt64), 1, 0});
+  compute.collectives.push_back({GroupKind::kDispatch, true, sent, 2, 2, imbalance_});
   compute.add_elementwise(4 * received, 4 * received, 2, 2);
 }
 
@@ -201,9 +201,9 @@ void MoeCost::add_all_gather_dispatch(BlockCompute& compute) const {
   const double tokens = RealSizes::real(ranks_ * z_.r), choices = tokens * RealSizes::real(topk_);
   add_permutation(compute, RealSizes::real(sent_rows_) * imbalance_ * row, tokens);
   if (ranks_ == 1) return;
-  compute.collectives.push_back({GroupKind::kExperts, false, choices * (kInt64 + kFp32), 1, 0});
-  compute.collectives.push_back({GroupKind::kExperts, false, choices * kFp32, 0, 1});
-  compute.collectives.push_back({GroupKind::kExperts, false, tokens * row, 2, 2});
+  compute.collectives.push_back({GroupKind::kDispatch, false, choices * (kInt64 + kFp32), 1, 0});
+  compute.collectives.push_back({GroupKind::kDispatch, false, choices * kFp32, 0, 1});
+  compute.collectives.push_back({GroupKind::kDispatch, false, tokens * row, 2, 2});
 }
 
 /// Expert activation: reads fc1's output, writes fc2's input.

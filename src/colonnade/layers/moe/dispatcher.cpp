@@ -309,12 +309,11 @@ class AllToAllDispatcher final : public Dispatcher {
 std::unique_ptr<Dispatcher> make_dispatcher(const config::Moe& moe, const Context& context,
                                             std::string name) {
   const std::int64_t num_experts = moe.num_experts;
-  const std::int64_t blocks = context.experts.size() / context.expert_tensor;
+  const std::int64_t blocks = context.dispatch.size() / context.etp;
   COL_CHECK(num_experts % blocks == 0,
             "{}: the number of experts must divide by the expert-parallel size; got {} and {}", name,
             num_experts, blocks);
-  DispatcherArgs args{context.experts, context.expert_tensor, num_experts / blocks, num_experts, moe,
-                      std::move(name)};
+  DispatcherArgs args{context.dispatch, context.etp, num_experts / blocks, num_experts, moe, std::move(name)};
   if (moe.token_dispatcher_type == config::TokenDispatcher::kAllGather)
     return std::make_unique<AllGatherDispatcher>(std::move(args));
   return std::make_unique<AllToAllDispatcher>(std::move(args));

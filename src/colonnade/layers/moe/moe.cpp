@@ -21,7 +21,7 @@ Moe::Moe(const layout::MoeParams& params, const config::Model& model, const Cont
       recompute_activations_(context.recompute.recomputes("moe_act")),
       recompute_shared_(context.recompute.recomputes("shared_experts")),
       overlap_shared_(model.moe.shared_expert_overlap),
-      adds_fc2_bias_(context.experts.rank() % context.expert_tensor == 0),
+      adds_fc2_bias_(context.dispatch.rank() % context.etp == 0),
       tokens_differ_(context.tp.size() == 1 || context.sequence_parallel) {
   if (params.shared_fc1) shared_.emplace(*params.shared_fc1, *params.shared_fc2, model, context);
 }

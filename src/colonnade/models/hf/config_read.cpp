@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <array>
+#include <set>
 
 #include "colonnade/base/error.h"
 #include "colonnade/config/derive.h"
@@ -58,6 +59,24 @@ std::int64_t read_topk(Keys& keys, std::int64_t default_value, bool over_chosen)
     keys.fault("num_experts_per_tok", "must be at least 2: a single chosen expert always has weight 1",
                json(topk));
   return topk;
+}
+
+/// --moe-layer-freq: layer i has experts unless it is in mlp_only_layers or i + 1 is no multiple of
+/// decoder_sparse_step.
+std::string read_layer_freq(Keys& keys, std::int64_t layers) {
+  const std::int64_t step = keys.integer("decoder_sparse_step", 1);
+  const json dense = keys.any("mlp_only_layers");
+  const bool listed = dense.is_array() &&
+                      std::ranges::all_of(dense, [](const json& layer) { return layer.is_number_integer(); });
+  if (!dense.is_null() && !listed)
+    keys.fault("mlp_only_layers", "must be a list of layers", dense, "correct the file");
+  std::set<std::int64_t> without;
+  if (listed) without = dense.get<std::set<std::int64_t>>();
+  std::vector<int> experts;
+  for (std::int64_t i = 0; i < layers; ++i)
+    experts.push_back((i + 1) % step == 0 && !without.contains(i) ? 1 : 0);
+  if (std::ranges::count(experts, 0) == 0) return "1";
+  return fmt::format("[{}]", fmt::join(experts, ","));
 }
 
 /// Load-balancing loss weights (router_aux_loss_coef) and router jitter are training settings and not read.

@@ -12,8 +12,8 @@ nlohmann::json deepseek_config(const config::Model& model);
 /// `defaults` with the head size, which follows from qk_rope_head_dim.
 SizeDefaults deepseek_sizes(Keys& keys, SizeDefaults defaults);
 
-/// Multi-latent attention and experts. num_nextn_predict_layers is ignored, as MTP layers only serve
-/// training;
+/// Settings of DeepSeek-V3 beyond those of all Llama-like models. num_nextn_predict_layers is ignored, as MTP
+/// layers only serve training;
 /// --mtp-num-layers enables them.
 void read_deepseek_v3(Keys& keys, const Sizes& sizes, Settings& settings);
 

@@ -90,7 +90,7 @@ bool read_windows(Keys& keys, std::int64_t pattern, std::int64_t default_value, 
   return true;
 }
 
-void reject_qwen_windows(Keys& keys, bool experts, std::int64_t layers) {
+void reject_qwen_windows(Keys& keys, bool in_all_layers, std::int64_t layers) {
   const json types = layer_types_of(keys, layers);
   const bool used = keys.flag("use_sliding_window", false);
   const auto window = keys.integer_or_null("sliding_window", 4096, 0);
@@ -100,27 +100,11 @@ void reject_qwen_windows(Keys& keys, bool experts, std::int64_t layers) {
       return keys.fault("layer_types",
                         "must be full_attention: sliding windows of Qwen models are not supported", type);
   if (!used || !window) return;
-  if (experts) first = 0;
-  if (!experts && !types.is_null()) first = layers;
+  if (in_all_layers) first = 0;
+  if (!in_all_layers && !types.is_null()) first = layers;
   if (first < layers)
     keys.fault("use_sliding_window", "must be false: sliding windows of Qwen models are not supported",
                json(fmt::format("true from layer {} on", first)));
-}
-
-std::string read_layer_freq(Keys& keys, std::int64_t layers) {
-  const std::int64_t step = keys.integer("decoder_sparse_step", 1);
-  const json dense = keys.any("mlp_only_layers");
-  const bool listed = dense.is_array() &&
-                      std::ranges::all_of(dense, [](const json& layer) { return layer.is_number_integer(); });
-  if (!dense.is_null() && !listed)
-    keys.fault("mlp_only_layers", "must be a list of layers", dense, "correct the file");
-  std::set<std::int64_t> without;
-  if (listed) without = dense.get<std::set<std::int64_t>>();
-  std::vector<int> experts;
-  for (std::int64_t i = 0; i < layers; ++i)
-    experts.push_back((i + 1) % step == 0 && !without.contains(i) ? 1 : 0);
-  if (std::ranges::count(experts, 0) == 0) return "1";
-  return fmt::format("[{}]", fmt::join(experts, ","));
 }
 
 }  // namespace colonnade::models::hf

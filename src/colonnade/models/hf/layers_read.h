@@ -1,4 +1,4 @@
-// Decoder sizes, sliding-window layers and MoE layers in config.json. Private to models/hf.
+// Decoder sizes and sliding-window layers in config.json. Private to models/hf.
 #pragma once
 
 #include "colonnade/models/hf/keys.h"
@@ -36,11 +36,7 @@ bool read_windows(Keys& keys, std::int64_t pattern, std::int64_t default_value, 
                   Settings& settings);
 
 /// A fault for Qwen models with sliding windows: in the layers from max_window_layers on or marked by
-/// layer_types (with experts: all).
-void reject_qwen_windows(Keys& keys, bool experts, std::int64_t layers);
-
-/// --moe-layer-freq: layer i has experts unless it is in mlp_only_layers or i + 1 is no multiple of
-/// decoder_sparse_step.
-std::string read_layer_freq(Keys& keys, std::int64_t layers);
+/// layer_types (`in_all_layers`: all).
+void reject_qwen_windows(Keys& keys, bool in_all_layers, std::int64_t layers);
 
 }  // namespace colonnade::models::hf

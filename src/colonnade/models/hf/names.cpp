@@ -312,7 +312,7 @@ std::vector<StoredTensor> tensors_of(const layout::ParamSpec& spec, std::optiona
                          .first_row = first,
                          .rows = rows[i],
                          .transposed = row->transposed,
-                         .expert = stacked ? std::optional(expert) : std::nullopt});
+                         .index = stacked ? std::optional(expert) : std::nullopt});
   }
   return tensors;
 }

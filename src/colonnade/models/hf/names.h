@@ -58,14 +58,14 @@ enum class Family {
 /// jitter, capacity) is a training setting and does not affect the family.
 std::optional<Family> family_of(const config::Model& model);
 
-/// A tensor of a Hugging Face checkpoint and the rows of our parameter, or of parameter[expert], that it
+/// A tensor of a Hugging Face checkpoint and the rows of our parameter, or of parameter[index], that it
 /// holds.
 struct StoredTensor {
   std::string name;
-  std::int64_t first_row = 0;  ///< in dimension 0 of the parameter or of parameter[expert]
+  std::int64_t first_row = 0;  ///< in dimension 0 of the parameter or of parameter[index]
   std::int64_t rows = 0;
-  bool transposed = false;             ///< stored as [in, out] (GPT-2's Conv1D), or [experts, in, out]
-  std::optional<std::int64_t> expert;  ///< index of the parameter's dimension 0
+  bool transposed = false;            ///< stored as [in, out] (GPT-2's Conv1D), or [experts, in, out]
+  std::optional<std::int64_t> index;  ///< in dimension 0 of a parameter of all experts
 };
 
 /// A family and the model's number of layers, after which its checkpoints number MTP layers.

@@ -15,9 +15,9 @@ using StoredShapes = std::map<std::string, std::vector<std::int64_t>>;
 /// Part of a stored tensor that is a tensor of names.h.
 struct SpelledTensor {
   std::string stored;
-  std::optional<std::int64_t> expert;  ///< index of the stored tensor's dimension 0
-  std::int64_t first_row = 0;          ///< with `rows`, in the dimension after the expert's
-  std::optional<std::int64_t> rows;    ///< nothing: all rows
+  std::optional<std::int64_t> index;  ///< in dimension 0 of a stored tensor of all experts
+  std::int64_t first_row = 0;         ///< with `rows`, in the dimension after that
+  std::optional<std::int64_t> rows;   ///< nothing: all rows
 };
 
 /// Tensors of a checkpoint of `model_type` by the names of names.h. Unrecognized names stay as they are.

@@ -8,7 +8,7 @@
 
 namespace colonnade::models::hf {
 
-/// One row of a family's table. In patterns the first {} is the layer number, the second the expert number;
+/// One row of a family's table. In patterns the first {} is the layer number, the second StoredTensor::index;
 /// literal names take precedence. `theirs` has one name per fused piece of our parameter, or one for all.
 struct Row {
   std::string ours;

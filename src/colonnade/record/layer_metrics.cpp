@@ -1,5 +1,5 @@
-// See expert_load.h.
-#include "colonnade/record/expert_load.h"
+// See layer_metrics.h.
+#include "colonnade/record/layer_metrics.h"
 
 #include <algorithm>
 #include <cmath>
@@ -11,6 +11,8 @@
 
 namespace colonnade::record {
 namespace {
+
+constexpr const char* kLeast = "expert_least";
 
 /// Rounds to four decimal places.
 double rounded(double x) { return std::round(x * 1e4) / 1e4; }
@@ -31,8 +33,7 @@ std::vector<std::string> routers(const std::map<std::string, std::vector<double>
 
 }  // namespace
 
-std::vector<std::pair<std::string, std::vector<double>>> expert_load(
-    const std::map<std::string, std::vector<double>>& counts) {
+std::vector<LayerMetric> layer_metrics(const std::map<std::string, std::vector<double>>& counts) {
   std::vector<double> balance, least, dropped;
   for (const std::string& router : routers(counts, layers::kExpertTokens)) {
     const std::vector<double>& tokens = counts.at(layers::kExpertTokens + router);
@@ -42,20 +43,29 @@ std::vector<std::pair<std::string, std::vector<double>>> expert_load(
     const auto kept = counts.find(layers::kKeptTokens + router);
     if (kept != counts.end()) dropped.push_back(all > 0 ? rounded(1 - sum(kept->second) / all) : 0);
   }
-  std::vector<std::pair<std::string, std::vector<double>>> load;
-  if (!balance.empty()) load = {{"expert_balance", balance}, {"expert_least", least}};
+  std::vector<LayerMetric> load;
+  if (!balance.empty()) load = {{"expert_balance", balance}, {kLeast, least}};
   if (!dropped.empty()) load.emplace_back("dropped_tokens", dropped);
   return load;
 }
 
-std::vector<std::vector<std::int64_t>> tokens_per_expert(
-    const std::map<std::string, std::vector<double>>& counts) {
+std::vector<LayerCounts> layer_counts(const std::map<std::string, std::vector<double>>& counts) {
   std::vector<std::vector<std::int64_t>> of_layers;
   for (const std::string& router : routers(counts, layers::kExpertTokens)) {
     const std::vector<double>& tokens = counts.at(layers::kExpertTokens + router);
     of_layers.emplace_back(tokens.begin(), tokens.end());
   }
-  return of_layers;
+  if (of_layers.empty()) return {};
+  return {{"tokens_per_expert", std::move(of_layers)}};
 }
+
+double worst_layer(const LayerMetric& metric) {
+  const auto [low, high] = std::ranges::minmax_element(metric.second);
+  return metric.first == kLeast ? *low : *high;
+}
+
+bool is_on_step_line(const LayerMetric& metric) { return metric.first != kLeast; }
+
+std::string event_tag(const LayerMetric& metric) { return "moe/" + metric.first; }
 
 }  // namespace colonnade::record
