@@ -43,7 +43,7 @@ void print_row(const Row& row, const Prediction& p) {
   fmt::print("| {}{} | {} | {:.3f} | {:.3f} | {:+.1f}% ", row.name, row.calibrated ? " (c)" : "",
              layout_text(p), row.seconds, t.step, 100 * (t.step / row.seconds - 1));
   for (const double part :
-       {t.compute, t.tensor, t.context, t.experts, t.bubble, t.data, t.optimizer + t.other})
+       {t.compute, t.tensor, t.context, t.dispatch, t.bubble, t.data, t.optimizer + t.other})
     fmt::print("| {:.0f}% ", percent(part, t.step));
   fmt::print("|\n");
 }

@@ -52,7 +52,7 @@ TEST(Flops, OfEncoderAndDecoderByHand) {
   const double causal = 2 * (7 * 7 * 6) / 2.0,
                crossed = 2 * (7 * 5 * 6);  // half of them; all of the encoder's keys
   const double operations = 2 * 3 * 4;     // FLOPs per multiply-add, passes, samples
-  const TrainingFlops flops = training_flops_by_part(m, {7, 5}, 4, 1);
+  const TrainingFlops flops = training_flops_by_part(m, SampleLength({5, 7}), 4, 1);
   EXPECT_DOUBLE_EQ(flops.linears, operations * (2 * encoder + 3 * decoder + 7 * 8 * 16));
   EXPECT_DOUBLE_EQ(flops.attention, operations * (2 * seen + 3 * (causal + crossed)));
   EXPECT_DOUBLE_EQ(flops.norms, 0);

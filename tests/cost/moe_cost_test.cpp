@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "colonnade/cost/flops.h"
+#include "colonnade/cost/model_cost.h"
 #include "colonnade/cost/recomputed_flops.h"
 #include "colonnade/cost/stage_time.h"
 #include "colonnade/cost/step_time.h"
@@ -165,7 +166,7 @@ TEST(MoeCost, RecomputationEqualsItsFlops) {
   const auto extra = [&](const config::Recompute& recompute) {
     config::Run recomputing = run;
     recomputing.recompute = recompute;
-    const TrainingFlops flops = recomputed_flops(recomputing, 4);
+    const TrainingFlops flops = recomputed_flops(ModelCost(recomputing), 4);
     EXPECT_GT(flops.linears + flops.attention, 0);
     EXPECT_NEAR(estimate_step(recomputing, ideal()).step - saved, (flops.linears + flops.attention) / 1e12,
                 1e-9 * saved);

@@ -6,6 +6,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/cost/describe.h"
+#include "colonnade/cost/flops.h"
 #include "job/planned.h"
 
 namespace colonnade::job {
