@@ -255,7 +255,7 @@ TEST(DataVerbs, InspectionRejectsFlagsThatItDoesNotRead) {
        {{"--split=a"}, "--split must be one to three non-negative numbers"},
        {{"--num-workers=3"}, "--num-workers has no effect in `data inspect`; got 3"},
        {{"--data-path", "x"}, "--data-path must not be used with positional data paths"},
-       {{"--mock-data"}, "--vocab-size must be set without a tokenizer that reads a file"},
+       {{"--mock-data"}, "--vocab-size must be set if no tokenizer reads a vocabulary file"},
        {{"--mock-data", "--vocab-size=99", "--check-tokens"},
         "--check-tokens requires data files; got --mock-data"},
        {{"--valid-data-path", "x"}, "data must come from exactly one of --data-path"},
