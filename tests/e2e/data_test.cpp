@@ -161,7 +161,7 @@ TEST(DataVerbs, AuditOfChats) {
   std::ofstream(folder / "tok/chat_template.jinja", std::ios::app) << "{# edited #}";
   const Result edited = audit(folder, "sft");
   EXPECT_EQ(edited.code, 3) << edited.text;
-  EXPECT_THAT(edited.text, HasSubstr("the text of the chat template must be that of the session"));
+  EXPECT_THAT(edited.text, HasSubstr("the chat template must have the text that the session used"));
 
   std::ofstream(folder / "chats.jsonl", std::ios::app) << "\n";
   const Result changed = audit(folder, "sft");
