@@ -29,8 +29,10 @@ void add_command(CLI::App& app, const std::string& name, const std::string& help
 void add_commands(CLI::App& app, Paths& paths) {
   app.require_subcommand(1);
   add_command(app, "inspect", "lists tensors, sizes, step and settings", paths, false);
-  add_command(app, "verify", "verifies all checksums and lists every damage; exit 3 if any", paths, false);
-  add_command(app, "diff", "lists tensors that differ in dtype, shape or values; exit 1 if any", paths, true);
+  add_command(app, "verify", "verifies all checksums and reports all damage; exit code 3 if there is any",
+              paths, false);
+  add_command(app, "diff", "lists tensors that differ in dtype, shape or values; exit code 1 if any do",
+              paths, true);
 }
 
 /// Prints `text`, and writes `result` to the file of --json.
@@ -50,7 +52,7 @@ Offers checkpoint_offers() {
 
 int checkpoint(const Arguments& arguments) {
   Paths paths;
-  CLI::App app("Contents of a checkpoint, its damage, differences of two", "checkpoint");
+  CLI::App app("Inspects, verifies and compares checkpoints", "checkpoint");
   add_commands(app, paths);
   if (!read_flags(app, arguments)) return kExitDone;
   require_writable("--json", paths.json_file);

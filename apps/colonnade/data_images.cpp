@@ -69,7 +69,7 @@ void add_shard_flags(CLI::App& app, Options& options) {
                  "File to use instead of dataset.yaml, for a folder with .nv-meta");
   app.add_option(
       "--image", options.image,
-      "Fields of the image, the first present one counts (default jpg,jpeg,png, or as in the metadata)");
+      "Fields of the image; the first one present is used (default jpg,jpeg,png, or as in the metadata)");
   app.add_option("--caption", options.caption, "Field of the caption (default txt,json[caption])");
   app.add_option("--context", options.context, "Field of a question, with --answers instead of --caption");
   app.add_option("--answers", options.answers, "Field of the answer, or of a list of answers in JSON");

@@ -32,7 +32,7 @@ std::string unknown(const CLI::App& app, const std::string& word,
     return fmt::format("{} {}", word, found->second);
   const auto setting = config::find(word);
   if (setting && setting->setting->cls == config::Class::kUnsupported)
-    return fmt::format("{}: {}; got it; {}", word, setting->setting->help, setting->setting->fix);
+    return fmt::format("{}: {}; got this flag; {}", word, setting->setting->help, setting->setting->fix);
   std::vector<std::string> known;
   for (const CLI::Option* option : options_of(app)) {
     for (const std::string& name : option->get_lnames()) known.push_back("--" + name);

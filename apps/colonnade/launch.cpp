@@ -47,7 +47,8 @@ struct LaunchFlags {
 void add_flags(CLI::App& app, LaunchFlags& flags) {
   launch::Options& options = flags.options;
   describe(app,
-           "Starts the ranks of this machine, watches them, names the one that fails, ends the others.\n"
+           "Starts and monitors the ranks of this machine. If one fails, it names that rank and stops the "
+           "others.\n"
            "Exit codes: 0 done, 2 invalid settings, 3 damaged data, 4 lost rank, 5 stopped on request.",
            {"colonnade launch --nproc-per-node 4 -- pretrain gpt --config run.yaml",
             "colonnade launch --nproc-per-node 4 -- ./program --its-flags"});
@@ -68,7 +69,7 @@ void add_flags(CLI::App& app, LaunchFlags& flags) {
   add("--monitor-interval", options.monitor_interval_s, "Seconds between checks of the ranks");
   add("--hang-timeout", options.hang_timeout_s,
       "Seconds without progress after which a rank counts as hung; 0: --distributed-timeout-minutes plus 30 s");
-  add("--grace-period", options.grace_period_s, "Seconds from SIGTERM to SIGKILL when ranks are ended");
+  add("--grace-period", options.grace_period_s, "Seconds from SIGTERM to SIGKILL when ranks are stopped");
   app.add_flag("--no-verb", flags.no_verb, "The first word after `--` is a program in PATH");
 }
 

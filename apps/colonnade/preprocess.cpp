@@ -217,7 +217,8 @@ void add_flags(CLI::App& app, Flags& flags) {
 const std::map<std::string, std::string>& unsupported() {
   static const std::map<std::string, std::string> reasons = {
       {"--performance-dir",
-       "is not supported, since --find-optimal-num-workers logs its results; got it; redirect standard error"}};
+       "is not supported, since --find-optimal-num-workers logs its results; got this flag; redirect "
+       "standard error"}};
   return reasons;
 }
 

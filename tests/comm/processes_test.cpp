@@ -374,7 +374,7 @@ TEST(Processes, AKilledRankIsDetectedByAllWithinSeconds) {
     EXPECT_THAT(peer.log, HasSubstr("CommError all_reduce \"step 3 / "));
   }
   EXPECT_THAT(exited[3].log,
-              HasSubstr("layer 3 / sum\": every rank of group tp must take part; got on rank 3"));
+              HasSubstr("layer 3 / sum\": every rank of group tp must take part; got an error on rank 3"));
 }
 
 TEST(Processes, AKilledSenderEndsTheReceive) {

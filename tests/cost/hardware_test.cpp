@@ -93,11 +93,10 @@ TEST(Hardware, RejectsImpossibleValues) {
             "x.yaml: peak_flops must be given once; got it twice; remove one");
   EXPECT_EQ(complaint(replaced(good, "devices_per_node: 8 ", "devices_per_node: 2.7 ")),
             "x.yaml: devices_per_node must be an integer; got 2.7; correct it");
-  EXPECT_EQ(
-      complaint(replaced(good, "name: H100 SXM", "name: [1, 2]")),
-      "x.yaml: name must be a name of one word or more; got a list or map; write the name of the device");
+  EXPECT_EQ(complaint(replaced(good, "name: H100 SXM", "name: [1, 2]")),
+            "x.yaml: name must be a name that is not empty; got a list or map; write the name of the device");
   EXPECT_THAT(complaint(replaced(good, "name: H100 SXM", "name:")),
-              HasSubstr("name must be a name of one word or more; got nothing"));
+              HasSubstr("name must be a name that is not empty; got nothing"));
   EXPECT_EQ(complaint(replaced(good, "reserved_bytes: 6.0e9", "reserved_bytes: 85.5e9")),
             "x.yaml: reserved_bytes must be less than memory_bytes; got 85500000000 of 85500000000; "
             "correct it");

@@ -63,7 +63,7 @@ TEST_F(DataArgsTest, KeepSettingsWithNoneOrSeveralSources) {
 
 TEST_F(DataArgsTest, ReportBadFiles) {
   EXPECT_THAT(test::message_of<ConfigError>([&] { (void)read_words(" \n"); }),
-              HasSubstr("--data-args-path must hold the words of --data-path; got none in"));
+              HasSubstr("--data-args-path must name a file with the words of --data-path; got none in"));
   config::Data data;
   data.data_args_path = folder_ / "missing";
   EXPECT_THAT(test::message_of<ConfigError>([&] { (void)with_data_args(data); }),

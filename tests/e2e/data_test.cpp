@@ -161,7 +161,7 @@ TEST(DataVerbs, AuditOfChats) {
   std::ofstream(folder / "tok/chat_template.jinja", std::ios::app) << "{# edited #}";
   const Result edited = audit(folder, "sft");
   EXPECT_EQ(edited.code, 3) << edited.text;
-  EXPECT_THAT(edited.text, HasSubstr("the text of the chat template must be that of the session"));
+  EXPECT_THAT(edited.text, HasSubstr("the chat template must have the text that the session used"));
 
   std::ofstream(folder / "chats.jsonl", std::ios::app) << "\n";
   const Result changed = audit(folder, "sft");
@@ -255,7 +255,7 @@ TEST(DataVerbs, InspectionRejectsFlagsThatItDoesNotRead) {
        {{"--split=a"}, "--split must be one to three non-negative numbers"},
        {{"--num-workers=3"}, "--num-workers has no effect in `data inspect`; got 3"},
        {{"--data-path", "x"}, "--data-path must not be used with positional data paths"},
-       {{"--mock-data"}, "--vocab-size must be set without a tokenizer that reads a file"},
+       {{"--mock-data"}, "--vocab-size must be set if no tokenizer reads a vocabulary file"},
        {{"--mock-data", "--vocab-size=99", "--check-tokens"},
         "--check-tokens requires data files; got --mock-data"},
        {{"--valid-data-path", "x"}, "data must come from exactly one of --data-path"},

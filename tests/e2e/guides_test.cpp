@@ -258,7 +258,7 @@ TEST(Guides, MegatronLaunchScriptRuns) {
 
 TEST(Guides, UnsupportedMegatronFlagsAreRejectedByName) {
   const std::string page = read_text(fs::path(COLONNADE_DOCS) / "guide/from_megatron.md");
-  const std::size_t begin = page.find("### What is missing");
+  const std::size_t begin = page.find("### Missing features");
   ASSERT_NE(begin, std::string::npos);
   const std::string section = page.substr(begin, page.find("\n## ", begin) - begin);
   static const std::regex kFlag("`(--[^`]*)`");

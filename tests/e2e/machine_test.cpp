@@ -27,7 +27,7 @@ TEST(Machine, RunThatDoesNotFitTheMemoryIsNotStarted) {
         Words{"--micro-batch-size", "100000000", "--global-batch-size", "100000000"}}) {
     const Result result = run(colonnade(words + large));
     EXPECT_EQ(result.code, 2) << result.text;
-    EXPECT_THAT(result.text, AllOf(HasSubstr("error: memory: the ranks of a machine must fit in it"),
+    EXPECT_THAT(result.text, AllOf(HasSubstr("error: memory: the ranks of a machine must fit its memory"),
                                    HasSubstr("lower --"), Not(HasSubstr(".cpp"))));
     EXPECT_EQ(lines_of(result.text), 1U) << result.text;
   }

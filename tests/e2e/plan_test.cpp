@@ -104,7 +104,7 @@ TEST(PlanVerdict, SavedRunIsPlannedUnchanged) {
   EXPECT_THAT(plan.text, HasSubstr("2 ranks: tensor 1 x context 1 x data 1 x pipeline 2"));
   const Result missing = run(colonnade({"plan", "--load", (folder / "none").string()}));
   EXPECT_EQ(missing.code, 2);
-  EXPECT_THAT(missing.text, AllOf(HasSubstr("--load must hold the checkpoint"), Not(HasSubstr("hidden"))));
+  EXPECT_THAT(missing.text, AllOf(HasSubstr("--load must contain a checkpoint"), Not(HasSubstr("hidden"))));
   const Result published = run(colonnade({"plan", "--load", test::vectors() + "/hf/llama"}));
   EXPECT_EQ(published.code, 2);
   EXPECT_THAT(published.text, AllOf(HasSubstr("--pretrained-checkpoint"), Not(HasSubstr("hidden"))));

@@ -99,7 +99,7 @@ TEST(ResumeArgs, WithoutACheckpointTheModelMustBeGiven) {
   for (const auto& [verb, what] : {std::pair("pretrain", "trained"), std::pair("plan", "planned")}) {
     const Result missing = run(colonnade(Words{verb} + bare));
     EXPECT_EQ(missing.code, 2);
-    EXPECT_THAT(missing.text, HasSubstr("--load must hold the checkpoint whose model is " +
+    EXPECT_THAT(missing.text, HasSubstr("--load must contain a checkpoint of the model to be " +
                                         std::string(what) + "; got none in " + none));
     EXPECT_THAT(missing.text, Not(HasSubstr("--num-layers: "))) << "one cause, one error";
   }

@@ -184,7 +184,7 @@ TEST_F(Shards, RejectMetadatasets) {
   EXPECT_THAT(test::message_of<ConfigError>([&] {
                 (void)find_shards({folder_ / "parts", folder_ / "parts"}, "train");
               }),
-              HasSubstr("got a folder among other words"));
+              HasSubstr("got a folder among several arguments"));
 }
 
 TEST_F(Shards, AcceptTheDefaultsOfEnergonPrepare) {

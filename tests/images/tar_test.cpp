@@ -109,7 +109,8 @@ TEST(Tar, RejectsTruncation) {
     EXPECT_NE(error_of(whole.substr(0, size)), "") << size;
   EXPECT_THAT(error_of(whole.substr(0, 1000)),
               HasSubstr("700 bytes of which 488 are present at byte 0; rebuild the shard"));
-  EXPECT_THAT(error_of(whole.substr(0, 1536)), HasSubstr("t.tar: a tar must end with a block of zeros"));
+  EXPECT_THAT(error_of(whole.substr(0, 1536)),
+              HasSubstr("t.tar: a complete tar file must end with a block of zeros"));
   EXPECT_THAT(list(whole.substr(0, 1536), false), testing::SizeIs(1));
 }
 

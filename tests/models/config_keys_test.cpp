@@ -103,7 +103,7 @@ TEST(ConfigKeys, RejectsUnsupportedFeaturesByName) {
        {"qwen2",
         {{"use_sliding_window", true}, {"max_window_layers", 0}},
         "use_sliding_window must be false"},
-       {"gemma2", {{"query_pre_attn_scalar", 32.5}}, "combined values must describe a model"},
+       {"gemma2", {{"query_pre_attn_scalar", 32.5}}, "the values together must describe a model"},
        {"gemma2", {{"sliding_window", 8}, {"sliding_window_size", 16}}, "must agree"},
        {"gemma2", {{"use_bidirectional_attention", true}}, "use_bidirectional_attention must be false"},
        {"gemma2", {{"hidden_size", 60}}, "hidden_size must be a multiple of num_attention_heads"},
@@ -149,7 +149,7 @@ TEST(ConfigKeys, RejectsUnsupportedFeaturesOfExpertModelsByName) {
         "experts_per_token must be 4 without num_experts_per_tok, the only key that Transformers reads; got "
         "2; write num_experts_per_tok"},
        {"gpt_oss", {{"experts_per_token", 2}, {"num_experts_per_tok", 4}}, "must agree"},
-       {"gpt_oss", {{"rope_scaling", nullptr}}, "Transformers 4 and 5 read null as two models"}});
+       {"gpt_oss", {{"rope_scaling", nullptr}}, "Transformers 4 and 5 read null as different models"}});
 }
 
 /// transformers 5.23 ignores these keys, or these values.

@@ -93,7 +93,8 @@ TEST(HostMemoryPool, ReportsOutOfMemory) {
           pool.allocate(std::size_t{1} << 50);
         } catch (const std::exception& error) {
           const std::string text = error.what();
-          EXPECT_NE(text.find("memory must suffice for 1125899906842624 more bytes"), std::string::npos);
+          EXPECT_NE(text.find("memory must be sufficient for 1125899906842624 more bytes"),
+                    std::string::npos);
           EXPECT_EQ(text.find(".cpp"), std::string::npos) << "no source location in a user error: " << text;
           throw;
         }

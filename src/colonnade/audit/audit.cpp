@@ -315,17 +315,17 @@ std::shared_ptr<const OpenData> open_data(const LedgerLine& line) {
   nlohmann::json tokenizer = job::tokenizer_state(open->run, open->tokenizer.get());
   const nlohmann::json state{{"settings", line.settings}, {"tokenizer", line.tokenizer}};
   if (!job::template_fault(open->run, state, "the session").empty())
-    throw DataError("the text of the chat template must be that of the session; got another one");
+    throw DataError("the chat template must have the text that the session used; got another text");
   // Older versions stored no checksum of the template.
   if (tokenizer.is_object() && line.tokenizer.is_object() && !line.tokenizer.contains(job::kTemplateChecksum))
     tokenizer.erase(job::kTemplateChecksum);
   if (tokenizer != line.tokenizer)
-    throw DataError(fmt::format("the tokenizer must be that of the session; got {} and {} there",
+    throw DataError(fmt::format("the tokenizer must be the one that the session used; got {}, and {} there",
                                 tokenizer.dump(), line.tokenizer.dump()));
   open->splits =
       job::open_batches(open->run, open->tokenizer.get(), {.done = {line.loaded.step, line.loaded.samples}});
   if (without_names(job::data_state(open->splits)) != without_names(line.data))
-    throw DataError("tokens and epochs of the data must be those of the session; got others");
+    throw DataError("tokens and epochs of the data must be those that the session recorded; got others");
   return open;
 }
 

@@ -51,7 +51,7 @@ struct ExpressionParser::DepthGuard {
 
 void ExpressionParser::unexpected(const std::string& wanted) const {
   budget_.line = current().line;
-  budget_.fail(fmt::format("{} must be here", wanted), shown(current()), "fix the template");
+  budget_.fail(fmt::format("the template must have {} here", wanted), shown(current()), "fix the template");
 }
 
 void ExpressionParser::reject(const std::string& construct) const {

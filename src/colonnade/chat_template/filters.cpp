@@ -115,8 +115,8 @@ Value path_step(const std::string& name, const Budget& budget) {
   std::int64_t number = 0;
   const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), number);
   if (error != std::errc() || end != name.data() + name.size())
-    budget.fail("an item's number must have ASCII digits and fit 64 bits here", fmt::format("'{}'", name),
-                "write it so");
+    budget.fail("an item's index must have ASCII digits and fit 64 bits", fmt::format("'{}'", name),
+                "write it in ASCII digits");
   return Value::integer(number);
 }
 

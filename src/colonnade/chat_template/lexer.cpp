@@ -251,7 +251,7 @@ class Lexer {
       add(Kind::kOperator, std::string(op));
       return skip(op.size());
     }
-    budget_.fail("a token of an expression must be here", fmt::format("'{}'", text_[at_]),
+    budget_.fail("an expression must consist of known tokens", fmt::format("'{}'", text_[at_]),
                  "fix the template");
   }
 

@@ -38,12 +38,13 @@ std::optional<double> parse_float(std::string_view text, Arguments& a, const Val
     if (low != "inf" && low != "infinity") return std::nullopt;
     return text[0] == '-' ? -HUGE_VAL : HUGE_VAL;
   }
-  if (digits.find('_') != std::string_view::npos) a.fail("text of a number must be without _ here", value);
+  if (digits.find('_') != std::string_view::npos)
+    a.fail("text that is converted to a number must not contain _", value);
   double number = 0;
   if (digits[0] != '.' && (digits[0] < '0' || digits[0] > '9')) return std::nullopt;
   const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), number);
   if (end != digits.data() + digits.size()) return std::nullopt;
-  if (error != std::errc()) a.fail("text of a number must fit a float here", value);
+  if (error != std::errc()) a.fail("text that is converted to a number must fit a float", value);
   return text[0] == '-' ? -number : number;
 }
 
@@ -56,7 +57,7 @@ Value truncated(double number, Arguments& a, const Value& value) {
 Value to_integer(const Value& value, Arguments& a) {
   const Value* given = a.get(0, "default");
   const Value instead = given != nullptr ? *given : Value::integer(0);
-  if (value.is_undefined()) a.fail("it must be there", value);
+  if (value.is_undefined()) a.fail("the value must be defined", value);
   if (value.is_integer()) return Value::integer(value.integer());
   if (const double* real = value.as<double>()) return truncated(*real, a, value);
   if (value.text() == nullptr) return instead;
@@ -75,7 +76,7 @@ Value to_integer(const Value& value, Arguments& a) {
 
 Value to_real(const Value& value, Arguments& a) {
   const Value* instead = a.get(0, "default");
-  if (value.is_undefined()) a.fail("it must be there", value);
+  if (value.is_undefined()) a.fail("the value must be defined", value);
   if (value.is_number()) return {value.number()};
   if (value.text() != nullptr) {
     const std::string text = with_ascii_digits(stripped(*value.text(), nullptr, true, true));
@@ -119,7 +120,7 @@ Value round(const Value& value, Arguments& a) {
   const double power = std::pow(10.0, static_cast<double>(digits));
   const double scaled = value.number() * power;
   const bool is_exact = !value.is_integer() || digits == 0 || std::fabs(scaled) < kExact;
-  if (!std::isfinite(scaled) || !is_exact) a.fail("it must be below 2^53 with its digits here", value);
+  if (!std::isfinite(scaled) || !is_exact) a.fail("the value times 10^precision must be below 2^53", value);
   const double whole = method == "ceil" ? std::ceil(scaled) : std::floor(scaled);
   return {(whole == 0 ? 0.0 : whole) / power};
 }
@@ -144,7 +145,7 @@ Value sum(const Value& value, Arguments& a) {
   const Value* path = a.get(0, "attribute");
   const Value* start = a.get(1, "start");
   Value total = start != nullptr ? *start : Value::integer(0);
-  if (total.text() != nullptr) a.fail("it must not begin with a string", total);
+  if (total.text() != nullptr) a.fail("start must not be a string", total);
   FloatSum float_sum;
   bool has_floats = false;
   const auto observe = [&](const Value& each) {

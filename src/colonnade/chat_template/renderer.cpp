@@ -186,7 +186,7 @@ class Renderer {
     }
     const std::vector<Value> items = items_of(given, budget_);
     if (items.size() != names.size())
-      budget_.fail(fmt::format("{} names must get as many values", names.size()),
+      budget_.fail(fmt::format("an assignment to {} names requires as many values", names.size()),
                    fmt::format("{}", items.size()), "fix the template or the data");
     for (std::size_t i = 0; i < names.size(); ++i) scope_->values.insert_or_assign(names[i], items[i]);
   }

@@ -356,7 +356,7 @@ std::vector<Value> items_of(const Value& value, Budget& budget) {
     budget.spend(4 * kStep * text->size());
     for (const std::string_view c : characters(*text)) items.push_back(Value::text(std::string(c)));
   } else {
-    budget.fail("a list, a mapping or a string must be here", value.kind(), "fix the template");
+    budget.fail("the value must be a list, a mapping or a string", value.kind(), "fix the template");
   }
   budget.spend(2 * kStep * items.size());
   return items;

@@ -21,8 +21,8 @@ namespace {
 
 [[noreturn]] void throw_comm_error(const Backend& backend, const Call& call, std::string_view reason) {
   throw CommError(fmt::format(
-      "{} \"{}\": every rank of group {} must take part; got on rank {} ({} bytes, ranks {}): {}; see the "
-      "log of the lost rank, then resume from the last checkpoint",
+      "{} \"{}\": every rank of group {} must take part; got an error on rank {} ({} bytes, ranks {}): {}; "
+      "see the log of the lost rank, then resume from the last checkpoint",
       call.operation, call.what, call.axes, backend.ranks()[static_cast<std::size_t>(backend.rank())],
       call.bytes, list_ranks(backend.ranks()), reason));
 }

@@ -125,10 +125,10 @@ StorePtr host_store(int socket, milliseconds timeout) {
   try {
     return c10::make_intrusive<c10d::TCPStore>(kLoopback, options);
   } catch (const c10::Error& error) {
-    throw CommError(
-        fmt::format("rendezvous: rank 0 must be able to host the store of the job; got, at port {}: {}; "
-                    "choose another port",
-                    options.port, error.what_without_backtrace()));
+    throw CommError(fmt::format(
+        "rendezvous: rank 0 must be able to host the store of the job; got an error at port {}: {}; "
+        "choose another port",
+        options.port, error.what_without_backtrace()));
   }
 }
 
@@ -141,9 +141,9 @@ StorePtr join_store(const std::string& address, int port, milliseconds timeout) 
   try {
     return c10::make_intrusive<c10d::TCPStore>(address, options);
   } catch (const c10::Error& error) {
-    throw CommError(
-        fmt::format("rendezvous: the store of the job must answer; got, at {}:{}: {}; see the log of rank 0",
-                    address, port, error.what_without_backtrace()));
+    throw CommError(fmt::format(
+        "rendezvous: the store of the job must answer; got an error at {}:{}: {}; see the log of rank 0",
+        address, port, error.what_without_backtrace()));
   }
 }
 
@@ -211,7 +211,7 @@ class ProcessFactory final : public GroupFactory {
   [[nodiscard]] std::string failure(const std::string& key, const std::vector<int>& ranks,
                                     const char* reason) const {
     return fmt::format(
-        "{}: its ranks must reach each other over the network; got on rank {} (ranks {}): {}; check "
+        "{}: its ranks must reach each other over the network; got an error on rank {} (ranks {}): {}; check "
         "firewalls, and GLOO_SOCKET_IFNAME where machines have several networks",
         key, place_.rank, list_ranks(ranks), reason);
   }

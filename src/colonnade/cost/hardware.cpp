@@ -83,7 +83,7 @@ class Reader {
   std::string text(const std::string& key) {
     const YAML::Node node = node_of(key);
     if (!node || (node.IsScalar() && !node.Scalar().empty())) return node ? node.Scalar() : "";
-    error(key, "must be a name of one word or more",
+    error(key, "must be a name that is not empty",
           node.IsScalar() || node.IsNull() ? "nothing" : "a list or map", "write the name of the device");
     return "";
   }

@@ -88,7 +88,7 @@ void check_blend(const BlendIndex& index, std::size_t datasets, std::int64_t siz
   if (index.dataset.rows() != size || index.sample.rows() != size || index.dataset.cols() != 1 ||
       index.sample.cols() != 1 || index.dataset.type() != IntType::kInt16 ||
       index.sample.type() != IntType::kInt64)
-    throw DataError(fmt::format("it must hold {} samples; got {} and {}", size, index.dataset.size(),
+    throw DataError(fmt::format("its arrays must have {} samples; got {} and {}", size, index.dataset.size(),
                                 index.sample.size()));
   std::vector<std::int64_t> drawn(datasets, 0);
   for (std::int64_t i = 0; i < size; ++i) {

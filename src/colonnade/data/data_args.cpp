@@ -74,7 +74,7 @@ void read_per_split(config::Data& data) {
       {{"train", &data.train_data_path}, {"valid", &data.valid_data_path}, {"test", &data.test_data_path}}};
   for (const auto& item : file.items())
     if (std::ranges::none_of(splits, [&item](const auto& split) { return item.key() == split.first; }))
-      throw split_error(path, "must have the keys train, valid and test alone",
+      throw split_error(path, "must have only the keys train, valid and test",
                         fmt::format("'{}'", item.key()));
   bool any = false;
   for (const auto& [split, words] : splits) {
@@ -100,10 +100,10 @@ config::Data with_data_args(config::Data data) {
   const std::string path = std::exchange(data.data_args_path, "");
   data.data_path = words_of(read_words_file("--data-args-path", path));
   if (data.data_path.empty())
-    throw ConfigError(
-        fmt::format("--data-args-path must hold the words of --data-path; got none in {}; write "
-                    "PREFIX ... or WEIGHT PREFIX ... into it",
-                    path));
+    throw ConfigError(fmt::format(
+        "--data-args-path must name a file with the words of --data-path; got none in {}; write PREFIX ... "
+        "or WEIGHT PREFIX ... into it",
+        path));
   return data;
 }
 

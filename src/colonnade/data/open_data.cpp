@@ -205,7 +205,7 @@ std::shared_ptr<const SampleSource> open_validation_sets(const Blend& sets,
                                                          const std::vector<OpenedDataset>& opened,
                                                          const Context& context, SplitRequest request) {
   COL_CHECK(!request.num_samples,
-            "--multiple-validation-sets: each must be one pass; got {} samples; add "
+            "--multiple-validation-sets: each set must be evaluated in one pass; got {} samples; add "
             "--full-validation",
             *request.num_samples);
   request.if_empty = "each validation set must hold samples";

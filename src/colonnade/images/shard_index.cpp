@@ -58,9 +58,8 @@ std::size_t ShardFiles::read(std::int64_t shard, std::int64_t offset, std::span<
         ::pread(file->fd, out.data() + done, out.size() - done, offset + static_cast<std::int64_t>(done));
     if (got < 0 && errno == EINTR) continue;
     if (got < 0)
-      throw Error(
-          fmt::format("{}: the system must be able to read it; got {}; check its rights, disk or network",
-                      path(shard).string(), std::strerror(errno)));
+      throw Error(fmt::format("{} must be readable; got {}; check its permissions, disk or network",
+                              path(shard).string(), std::strerror(errno)));
     if (got == 0) break;
     done += static_cast<std::size_t>(got);
   }
@@ -70,7 +69,7 @@ std::size_t ShardFiles::read(std::int64_t shard, std::int64_t offset, std::span<
 std::int64_t ShardFiles::size(std::int64_t shard) const {
   struct stat about {};
   if (::fstat(open(shard)->fd, &about) != 0)
-    throw Error(fmt::format("{}: the system must know its size; got {}; check its rights, disk or network",
+    throw Error(fmt::format("{} must have a known size; got {}; check its permissions, disk or network",
                             path(shard).string(), std::strerror(errno)));
   return about.st_size;
 }

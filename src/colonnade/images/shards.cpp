@@ -274,7 +274,8 @@ void require_shard(const fs::path& path) {
                     path.string(), lines ? "JSON lines" : "a metadata set, or another list of data sets"));
   if (fs::is_directory(path))
     throw ConfigError(fmt::format(
-        "{} must be a tar shard; got a folder among other words; give one folder alone, or a pattern such as {}",
+        "{} must be a tar shard; got a folder among several arguments; give one folder alone, or a pattern "
+        "such as {}",
         path.string(), (path / "*.tar").string()));
 }
 

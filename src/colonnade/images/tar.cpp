@@ -91,7 +91,7 @@ void TarReader::fail(std::int64_t offset, const std::string& rule, const std::st
 bool TarReader::read_header(std::int64_t offset, Header& header) const {
   if (offset == end_ && !complete_) return false;
   if (end_ - offset < kBlock || read_(offset, header.block) != static_cast<std::size_t>(kBlock))
-    fail(offset, "a tar must end with a block of zeros, or is truncated",
+    fail(offset, "a complete tar file must end with a block of zeros",
          fmt::format("{} bytes", std::max<std::int64_t>(end_ - offset, 0)));
   if (all_zero(header.block)) return false;
   if (!checksum_matches(header.block)) {
@@ -198,7 +198,7 @@ bool TarReader::next(TarMember& member) {
     const std::int64_t size = !more && own.size >= 0 ? own.size : header.size();
     const std::int64_t stored = has_contents(header.type()) ? size : 0;
     if (stored > end_ - content)
-      fail(at_, "a member must lie within the archive, or it is truncated",
+      fail(at_, "a member must lie within a complete archive",
            fmt::format("{} bytes of which {} are present", stored, end_ - content));
     at_ = content + std::min((stored + kBlock - 1) / kBlock * kBlock, end_ - content);
     if (more && extensions > 8) fail(member.header, "a member must have at most 8 extension headers", "more");

@@ -74,8 +74,8 @@ void require_memory(const config::Run& run, rules::Purpose purpose, int local_ra
   const auto require = [&](double bytes, const char* what, const char* fix) {
     if (bytes <= static_cast<double>(memory)) return;
     throw ConfigError(fmt::format(
-        "memory: the ranks of a machine must fit in it; got {} of {} for {} {} and {} of memory; {}, or use more "
-        "machines (`colonnade plan` shows the memory by use)",
+        "memory: the ranks of a machine must fit its memory; got {} of {} for {} {}, and {} of memory; {}, "
+        "or use more machines (`colonnade plan` shows the memory by use)",
         cost::bytes_text(bytes), what, local_ranks, local_ranks == 1 ? "rank" : "ranks",
         cost::bytes_text(static_cast<double>(memory)), fix));
   };

@@ -175,8 +175,8 @@ std::optional<checkpoint::FoundCheckpoint> adopt_loaded(config::Run& run, rules:
     if (trains || needs_model) fault = load_fault(run);
     if (fault.empty() && needs_model && c.pretrained_checkpoint.empty())
       fault = fmt::format(
-          "--load must hold the checkpoint whose model is {}; got none in {}; correct the path, or give the model's "
-          "settings (--num-layers, ...)",
+          "--load must contain a checkpoint of the model to be {}; got none in {}; correct the path, or "
+          "give the model's settings (--num-layers, ...)",
           trains ? "trained" : "planned", c.load);
   }
   if (fault.empty() && c.exit_on_missing_checkpoint)

@@ -67,10 +67,9 @@ void check(const Options& o) {
           fmt::format("--nproc-per-node must be at least 1; got {}; set the number of ranks per node",
                       o.nproc_per_node));
   const int cores = usable_cores();
-  require(
-      o.nproc_per_node <= kMaxRanksPerCore * cores,
-      fmt::format("--nproc-per-node must be at most {} for each core; got {} and {} cores; start fewer ranks",
-                  kMaxRanksPerCore, o.nproc_per_node, cores));
+  require(o.nproc_per_node <= kMaxRanksPerCore * cores,
+          fmt::format("--nproc-per-node must be at most {} per core; got {} and {} cores; start fewer ranks",
+                      kMaxRanksPerCore, o.nproc_per_node, cores));
   require(o.nnodes >= 1,
           fmt::format("--nnodes must be at least 1; got {}; write 1 for a single node", o.nnodes));
   require(o.node_rank >= 0 && o.node_rank < std::max(o.nnodes, 1),

@@ -297,7 +297,7 @@ std::vector<std::string> expand_node_list(const std::string& list, std::size_t l
     const std::size_t close = list.find(']', stop);
     if (close == std::string::npos || (close + 1 < list.size() && list[close + 1] != ',')) {
       throw ConfigError(fmt::format(
-          "node list: each [ must be closed by ] at the end of its name; got '{}'; set MASTER_ADDR", list));
+          "node list: each [ must be closed by a ] that ends the name; got '{}'; set MASTER_ADDR", list));
     }
     for (std::size_t from = stop + 1; from <= close && hosts.size() < limit;) {
       const std::size_t comma = std::min(list.find(',', from), close);

@@ -1,6 +1,6 @@
 // Parameter specs: global shape, sharding, axes of partial gradients, initialization. Initial values,
 // gradient reductions, gradient norms, optimizer shards, checkpoints, converters and the memory plan are
-// derived from them (docs/architecture.md, "Placement").
+// derived from them (docs/architecture.md, "Parameters are data").
 #pragma once
 
 #include <cstdint>

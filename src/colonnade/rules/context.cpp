@@ -76,7 +76,7 @@ Broken hierarchical_sizes(const Run& r) {
   heads = std::max(heads, 1);
   return Finding{
       "--hierarchical-context-parallel-sizes",
-      "must be two sizes with the context size as their product, for --cp-comm-type a2a+p2p",
+      "must be two sizes whose product is the context size, with --cp-comm-type a2a+p2p",
       fmt::format("{} for {}", sizes.empty() ? "none" : fmt::format("{}", fmt::join(sizes, " x ")), cp),
       {{"hierarchical_context_parallel_sizes", fmt::format("{} {}", heads, cp / heads)}},
       ""};
@@ -91,8 +91,8 @@ Broken exchanged_heads(const Run& r) {
   if (can_exchange_heads(r, ranks)) return std::nullopt;
   return Finding{
       "--cp-comm-type",
-      "with a2a requires context ranks that divide a tensor rank's heads, and divide or are a multiple "
-      "of its query groups",
+      "with a2a requires that the context ranks divide the heads of a tensor rank, and divide its query "
+      "groups or are a multiple of them",
       fmt::format("{} with {}", types_text(r), heads_text(r, ranks)),
       {{"cp_comm_type", "p2p"}, {"hierarchical_context_parallel_sizes", ""}},
       "set --cp-comm-type p2p or all_gather"};

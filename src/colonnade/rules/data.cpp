@@ -86,7 +86,7 @@ Broken vocabulary(const Run& r) {
   const bool has_file = !r.data.tokenizer_type.empty() && r.data.tokenizer_type != "NullTokenizer";
   if (r.model.vocab_size > 0 || has_file) return std::nullopt;
   return Finding{"--vocab-size",
-                 "must be set without a tokenizer that reads a file",
+                 "must be set if no tokenizer reads a vocabulary file",
                  text(r.model.vocab_size),
                  {{"vocab_size", "50257"}},
                  "write --vocab-size N (ids 0 to N-1), or --tokenizer-type and --tokenizer-model",
@@ -290,7 +290,7 @@ constexpr Rule kData[] = {
      "These tokenizers read their vocabulary from a file."},
     {"fim-data", false, fim_data,
      "fim_data=true; tokenizer_type=HuggingFaceTokenizer; tokenizer_model=starcoder",
-     "Fill-in-the-middle splits documents of text; mock data, chats, BERT and T5 samples have none.",
+     "Fill-in-the-middle splits text documents; mock data, chats, BERT and T5 samples contain none.",
      "mock_data sft model"},
     {"ambiguous-pads", false, ambiguous_pads,
      "allow_ambiguous_pad_tokens=true; sft=true; mock_data=false; data_path=a.jsonl; "
@@ -325,8 +325,7 @@ constexpr Rule kData[] = {
      "Both define the chat template.", "sft chat_template"},
     {"retain-interval", true, retain_interval, "save_interval=10; save_retain_interval=15",
      "Only saved checkpoints can be retained.", "save_interval"},
-    {"load-given", true, load_required, "ckpt_step=3",
-     "The flags select or interpret the checkpoint of --load.",
+    {"load-given", true, load_required, "ckpt_step=3", "These flags apply to the checkpoint of --load.",
      "load pretrained_checkpoint ckpt_step finetune exit_on_missing_checkpoint use_checkpoint_args"},
     {"checkpoint-sizes", true, parallel_sizes_of_checkpoint,
      "load=runs/a; use_mp_args_from_checkpoint_args=true",

@@ -73,12 +73,13 @@ Broken tokens(const Run& r) {
   const std::int64_t most = r.parallel.max_seqlen_per_dp_cp_rank;
   if (!is_hybrid(r) || all < 1 || seq < 1 || ranks(r)) return std::nullopt;
   if (most > 0 && most % step == 0 && most * all >= seq) return std::nullopt;
-  return Finding{"--max-seqlen-per-dp-cp-rank",
-                 "must be a multiple of 2 (with --sequence-parallel also of the tensor size) and fit "
-                 "--seq-length on all data x context ranks",
-                 fmt::format("{} for {} tokens on {} ranks", most, seq, all),
-                 {{"max_seqlen_per_dp_cp_rank", text(round_up(std::max(most, (seq + all - 1) / all), step))}},
-                 ""};
+  return Finding{
+      "--max-seqlen-per-dp-cp-rank",
+      "must be a multiple of 2 (with --sequence-parallel also of the tensor size) and large enough for "
+      "--seq-length on all data x context ranks",
+      fmt::format("{} for {} tokens on {} ranks", most, seq, all),
+      {{"max_seqlen_per_dp_cp_rank", text(round_up(std::max(most, (seq + all - 1) / all), step))}},
+      ""};
 }
 
 Broken sequence(const Run& r) {

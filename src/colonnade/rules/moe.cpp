@@ -274,7 +274,7 @@ Broken balancing_types(const Run& r) {
   if (different.size() == kinds.size() && (kinds.size() == 1 || !different.contains("sinkhorn")))
     return std::nullopt;
   return Finding{"--moe-router-load-balancing-type",
-                 "must name each type once, and sinkhorn only by itself",
+                 "must name each type once, and sinkhorn alone",
                  fmt::format("{}", fmt::join(kinds, " ")),
                  {{"moe_router_load_balancing_type", "aux_loss"},
                   {"moe_aux_loss_coeff", text(r.model.moe.aux_loss_coeff.front())}},
@@ -463,8 +463,7 @@ constexpr Rule kHybridMoe[] = {
     {"hybrid-capacity", true, hybrid_capacity,
      "num_experts=8; add_bias_linear=false; sequence_parallel=true; moe_token_dispatcher_type=alltoall; "
      "moe_expert_capacity_factor=1",
-     "Capacity is relative to a rank's tokens of a micro-batch, which may be one or none for a short "
-     "sequence.",
+     "The capacity is relative to a rank's tokens in a micro-batch; a short sequence may have one or none.",
      "num_experts"},
     {"hybrid-balance", true, hybrid_balancing,
      "num_experts=8; add_bias_linear=false; sequence_parallel=true; moe_token_dispatcher_type=alltoall; "

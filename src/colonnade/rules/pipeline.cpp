@@ -115,8 +115,8 @@ Broken delayed_wgrad(const Run& r) {
   if (p.pipeline_model_parallel_size > 1 && !kind->splits_backward) return std::nullopt;
   return Finding{
       "--delay-wgrad-compute",
-      "requires --pipeline-model-parallel-size above 1 and a schedule without weight gradient delay "
-      "of its own",
+      "requires --pipeline-model-parallel-size above 1 and a schedule that does not delay weight gradients "
+      "itself",
       fmt::format("{} on {} pipeline rank{}", kind->name, p.pipeline_model_parallel_size,
                   p.pipeline_model_parallel_size == 1 ? "" : "s"),
       {{"delay_wgrad_compute", "false"}},
@@ -136,8 +136,8 @@ Broken group_size(const Run& r) {
   const std::int64_t per_microbatch = r.training.global_batch_size / count;
   return Finding{
       "--microbatch-group-size-per-virtual-pipeline-stage",
-      "must be between the pipeline size and the number of micro-batches, with a remainder of 0 or "
-      "at least the pipeline size",
+      "must be between the pipeline size and the number of micro-batches, and leave at least the pipeline "
+      "size for the last group",
       fmt::format("{} for {} pipeline ranks and {} micro-batches", group, ranks, count),
       {{"microbatch_group_size_per_virtual_pipeline_stage", "0"},
        {"global_batch_size", text(per_microbatch * round_up(count, ranks))}},
@@ -177,13 +177,13 @@ constexpr Rule kPipeline[] = {
      "account_for_embedding_in_pipeline_split account_for_loss_in_pipeline_split"},
     {"virtual-stages", false, virtual_stages_need_pipeline,
      "pipeline_model_parallel_size=1; num_virtual_stages_per_pipeline_rank=2",
-     "Virtual stages interleave the layers of several pipeline ranks.", "pipeline_model_parallel_size"},
+     "Virtual stages interleave layers among several pipeline ranks.", "pipeline_model_parallel_size"},
     {"pipeline-schedule", true, schedule_stages, "pipeline_schedule=interleaved",
      "Each schedule is defined for a certain number of virtual stages per rank.",
      "num_virtual_stages_per_pipeline_rank pipeline_model_parallel_size"},
     {"delay-wgrad", true, delayed_wgrad, "delay_wgrad_compute=true; pipeline_schedule=zb-h1",
-     "The delay sends input gradients to the previous pipeline rank sooner; zero-bubble schedules place "
-     "weight gradients themselves.",
+     "The delay lets input gradients reach the previous pipeline rank sooner; zero-bubble schedules already "
+     "order weight gradients.",
      "pipeline_schedule pipeline_model_parallel_size"},
     {"microbatch-group", true, group_size,
      "num_virtual_stages_per_pipeline_rank=2; microbatch_group_size_per_virtual_pipeline_stage=3",
@@ -191,7 +191,7 @@ constexpr Rule kPipeline[] = {
      "pipeline would deadlock.",
      "micro_batch_size pipeline_model_parallel_size num_virtual_stages_per_pipeline_rank"},
     {"param-gather", true, param_gather, "overlap_param_gather=true",
-     "Only sharded parameters are all-gathered, in the buckets that --overlap-grad-reduce uses."},
+     "Only sharded parameters are all-gathered, in the buckets of --overlap-grad-reduce."},
     {"timeout", false, timeout, "distributed_timeout_minutes=0",
      "A timeout of 0 would fail the first collective."},
 };

@@ -240,7 +240,7 @@ Broken parallel_residual(const Run& r) {
   const bool sandwich = r.model.sandwich_norm;
   if (!r.model.parallel_residual || (!sandwich && !r.model.has_encoder())) return std::nullopt;
   return Finding{"--parallel-residual",
-                 "requires layers of attention and MLP without --sandwich-norm",
+                 "is not supported with --sandwich-norm or encoder-decoder models",
                  sandwich ? "--sandwich-norm" : "cross-attention in decoder layers",
                  {{"parallel_residual", "false"}},
                  "remove --parallel-residual"};

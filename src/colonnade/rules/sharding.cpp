@@ -119,16 +119,15 @@ Broken two_bucket_sizes(const Run& r) {
 constexpr Rule kSharding[] = {
     {"sharding-none", true, fsdp_without_sharding,
      "use_megatron_fsdp=true; use_distributed_optimizer=true; data_parallel_sharding_strategy=no_shard",
-     "One shards optimizer states, the other shards nothing.", "use_megatron_fsdp"},
+     "--use-distributed-optimizer shards optimizer states, no_shard shards nothing.", "use_megatron_fsdp"},
     {"deterministic-waiting", true, deterministic_tied_embeddings,
      "deterministic_mode=true; mtp_num_layers=1; position_embedding_type=rope; delay_wgrad_compute=true",
-     "The lookup and the output GEMM both add to the embedding gradient; run apart, they add in another "
-     "order.",
+     "The lookup and the output GEMM both add to the embedding gradient; delayed weight gradients change "
+     "the order of these sums.",
      "mtp_num_layers untie_embeddings_and_output_weights delay_wgrad_compute pipeline_schedule "
      "pipeline_model_parallel_layout"},
     {"instances-sharding", true, instances_need_sharding, "num_distributed_optimizer_instances=2",
-     "An instance is a group of data-parallel ranks with one copy of the sharded state; here nothing is "
-     "sharded.",
+     "An instance is a group of data-parallel ranks that share one sharded copy of the optimizer states.",
      "num_distributed_optimizer_instances use_megatron_fsdp"},
     {"instances-ranks", true, instances_divisible,
      "use_distributed_optimizer=true; num_distributed_optimizer_instances=3",

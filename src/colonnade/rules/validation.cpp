@@ -85,9 +85,10 @@ Broken set_names(const Run& r) {
 
 constexpr Rule kValidation[] = {
     {"validation-weights", true, validation_weights, "valid_data_path=0.3 b 0.7 c",
-     "A full validation evaluates every sample once, so weights have no effect.", "data_path"},
+     "A full validation evaluates every sample once, so weights would be ignored.", "data_path"},
     {"validation-sets-in-full", true, multiple_sets_need_full, "full_validation=false",
-     "The position of a partial validation is tracked for one set only.", "multiple_validation_sets"},
+     "A partial validation continues where the previous one ended, which is tracked for one set only.",
+     "multiple_validation_sets"},
     {"validation-sets-paths", true, multiple_sets_need_paths,
      "valid_data_path=", "The validation split of --data-path is one set, and so is mock data.",
      "valid_data_path per_split_data_args_path"},

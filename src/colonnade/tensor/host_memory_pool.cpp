@@ -39,7 +39,7 @@ void* HostMemoryPool::allocate(std::size_t bytes) {
     }
     if (block == nullptr)
       throw Error(
-          fmt::format("memory must suffice for {} more bytes; got {} bytes in use; use a smaller model "
+          fmt::format("memory must be sufficient for {} more bytes; got {} bytes in use; use a smaller model "
                       "or micro-batch per rank, or a machine with more memory",
                       bytes, use_.allocated));
     allocated_[block] = bytes;

@@ -25,12 +25,12 @@ int translate_torch_errors(const std::function<int()>& body) {
   } catch (const c10::Error& error) {
     const std::string text = error.what_without_backtrace();
     if (is_out_of_memory(error, text))
-      throw Error(
-          fmt::format("memory must suffice; got {}; see `colonnade plan` for the memory of a run", text));
-    throw Error(
-        fmt::format("LibTorch must not fail; got {}; this is a defect of Colonnade, please "
-                    "report it with the settings (TORCH_SHOW_CPP_STACKTRACES=1 shows the location)",
-                    text));
+      throw Error(fmt::format(
+          "memory must be sufficient; got {}; see `colonnade plan` for the memory of a run", text));
+    throw Error(fmt::format(
+        "calls of LibTorch must succeed; got {}; this is a defect of Colonnade, please report it with the "
+        "settings (TORCH_SHOW_CPP_STACKTRACES=1 shows the location)",
+        text));
   }
 }
 

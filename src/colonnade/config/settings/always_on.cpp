@@ -68,17 +68,17 @@ void training_flags(Table& t) {
   t.group("mixed precision");
   t.no_op({"--attention-softmax-in-fp32"}, "softmax is computed in fp32");
   t.no_op({"--accumulate-allreduce-grads-in-fp32"},
-          "gradients are accumulated in fp32, and reduced so without --grad-reduce-in-bf16");
+          "gradients are accumulated in fp32, and reduced in fp32 unless --grad-reduce-in-bf16 is set");
 }
 
 void system_flags(Table& t) {
   t.group("distributed init");
   t.no_op({"--no-align-grad-reduce --disable-align-grad-reduce", "off", "", "align_grad_reduce"},
-          "the time of gradient reduction changes no result");
+          "results do not depend on the timing of gradient reductions");
   t.no_op({"--local-rank", "integer", "0"}, "the local rank comes from the environment");
   t.no_op({"--disable-jit-fuser"}, "nothing is compiled at run time");
   t.no_op({"--no-align-param-gather", "off", "", "align_param_gather"},
-          "the time of the parameter all-gather changes no result");
+          "results do not depend on the timing of parameter all-gathers");
   t.no_op({"--no-use-layer-wise-param-layout", "off", "", "use_layer_wise_param_layout"},
           "buckets follow the order of the backward pass");
   t.group("data and dataloader");

@@ -184,7 +184,7 @@ void logs(Table& t) {
   t.add<kLogging, &Logging::tensorboard_dir>(
       "--tensorboard-dir", "folder of TensorBoard event files; empty: tensorboard/ in the run folder");
   t.add<kLogging, &Logging::tensorboard_log_interval>("--tensorboard-log-interval",
-                                                      "steps between TensorBoard values")
+                                                      "steps between values written to TensorBoard")
       .unit("steps")
       .at_least(1);
   t.add<kLogging, &Logging::log_params_norm>("--log-params-norm", "log the norm of all weights");
@@ -198,8 +198,8 @@ void logs(Table& t) {
                                                                "write validation perplexity to TensorBoard");
   t.add<kLogging, &Logging::logging_level>(
        "--logging-level",
-       "minimum level on standard error, in Python's numbers: above 20 no info, above 30 no "
-       "warnings; errors, losses and the summary always appear")
+       "minimum log level on standard error, as a Python number: above 20 hides notes, above 30 also "
+       "warnings; errors, losses and the summary are always printed")
       .at_least(0);
 }
 

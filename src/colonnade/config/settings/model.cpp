@@ -185,8 +185,8 @@ void positions(Table& t) {
   t.add<kModel, &Model::relative_attention_num_buckets>(
        "--relative-attention-num-buckets", "number of relative position buckets, both directions together")
       .range(4, 1'000'000);
-  t.add<kModel, &Model::relative_attention_max_distance>(
-       "--relative-attention-max-distance", "relative distances from this value on share one bucket")
+  t.add<kModel, &Model::relative_attention_max_distance>("--relative-attention-max-distance",
+                                                         "distances of this value and above share one bucket")
       .unit("tokens")
       .range(2, 1'000'000'000);
 }

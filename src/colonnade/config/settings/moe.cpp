@@ -66,7 +66,7 @@ void experts(Table& t) {
        "total FFN hidden size of the shared experts, which process every token; 0: none")
       .range(0, 1'000'000'000);
   t.add<kModel, kMoe, &Moe::shared_expert_gate>(
-      "--moe-shared-expert-gate", "scale the shared experts' output by a sigmoid gate of the token");
+      "--moe-shared-expert-gate", "scale the shared experts' output by a per-token sigmoid gate");
   t.add<kModel, kMoe, &Moe::shared_expert_overlap>("--moe-shared-expert-overlap",
                                                    "overlap shared experts with the token dispatch");
 }

@@ -333,7 +333,7 @@ void communication_flags(Table& t) {
   t.no_effect("pipeline communication overlaps with computation; results do not depend on it",
               kPipelineOverlap);
   t.no_effect("gradients are summed over the data-parallel ranks, then averaged", kGradients);
-  t.no_effect("gradients are accumulated in fp32, and reduced so without --grad-reduce-in-bf16",
+  t.no_effect("gradients are accumulated in fp32, and reduced in fp32 unless --grad-reduce-in-bf16 is set",
               kFp32Gradients);
   t.no_effect("main parameters and optimizer states are fp32", kFp32States);
   t.no_effect("collectives use NCCL's defaults; results do not depend on them", kCollectives);

@@ -89,8 +89,8 @@ void pipeline(Table& t) {
   t.group("pipeline");
   t.add<kParallel, &Parallel::pipeline_schedule>(
        "--pipeline-schedule",
-       "pipeline schedule; auto: interleaved with virtual stages, else 1f1b; zb-v and "
-       "dualpipe-v place two V-shaped virtual stages on each rank")
+       "pipeline schedule; auto: interleaved with virtual stages, else 1f1b; zb-v and dualpipe-v place two "
+       "virtual stages per rank in a V shape")
       .choices({"auto", "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe-v"})
       .colonnade_only();
   t.add<kParallel, &Parallel::delay_wgrad_compute>(
@@ -113,11 +113,11 @@ void pipeline(Table& t) {
       .alias("--microbatch-group-size-per-vp-stage")
       .at_least(0);
   t.add<kParallel, &Parallel::decoder_first_pipeline_num_layers>(
-       "--decoder-first-pipeline-num-layers", "layers on the first pipeline rank; 0 (in files): even split")
+       "--decoder-first-pipeline-num-layers", "layers on the first pipeline rank; 0 (in YAML): even split")
       .unit("layers")
       .range(0, 1'000'000);
   t.add<kParallel, &Parallel::decoder_last_pipeline_num_layers>(
-       "--decoder-last-pipeline-num-layers", "layers on the last pipeline rank; 0 (in files): even split")
+       "--decoder-last-pipeline-num-layers", "layers on the last pipeline rank; 0 (in YAML): even split")
       .unit("layers")
       .range(0, 1'000'000);
   t.add<kParallel, &Parallel::account_for_embedding_in_pipeline_split>(

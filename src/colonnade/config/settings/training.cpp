@@ -17,7 +17,7 @@ void batches(Table& t) {
       .common();
   t.add<kTraining, &Training::global_batch_size>(
        "--global-batch-size",
-       "sequences per step: micro-batch x data-parallel size x accumulation; 0 (in files): no "
+       "sequences per step: micro-batch size x data-parallel size x accumulation steps; 0 (in YAML): no "
        "accumulation")
       .unit("sequences")
       .range(0, 1'000'000'000'000)
@@ -45,11 +45,11 @@ void batches(Table& t) {
       .colonnade_only()
       .common();
   t.add<kTraining, &Training::exit_interval>("--exit-interval",
-                                             "save and exit after a step that is a multiple of this")
+                                             "save and exit after the next step that is a multiple of this")
       .unit("steps")
       .at_least(1);
   t.add<kTraining, &Training::exit_duration_in_mins>("--exit-duration-in-mins",
-                                                     "save and exit after this time")
+                                                     "save and exit after this many minutes")
       .unit("minutes")
       .at_least(1);
   t.add<kTraining, &Training::calculate_per_token_loss>(

@@ -1,5 +1,5 @@
 // Cost of a mixer: what a sublayer of a transformer layer computes between its norm and its residual
-// connection, as in layers/mixer.h. One class per kind of mixer; make_sublayers() in layer.cpp is the
+// connection, as in layers/mixer.h. One class per kind of mixer; make_mixers() in layer.cpp is the
 // factory.
 #pragma once
 

@@ -211,7 +211,7 @@ void require_family(const Settings& settings, const std::string& type, const std
   config::fill(run, settings, source);
   config::derive(run);
   if (family_of(run.model)) return;
-  faults.add("combined values must describe a model that the class of model_type has",
+  faults.add("the values together must describe a model that the class of model_type supports",
              fmt::format("model_type {} with values that no supported family has", type));
   faults.require_none();
 }

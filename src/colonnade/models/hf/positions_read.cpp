@@ -41,7 +41,7 @@ Block block_of(Keys& keys, const RopeDefaults& defaults) {
   if (!scaling.empty()) return {scaling, "rope_scaling"};
   if (!parameters.empty()) return {parameters, "rope_parameters"};
   if (!defaults.block.empty() && keys.has("rope_scaling"))  // null is no scaling in Transformers 4
-    keys.fault("rope_scaling", "must name its rope_type: Transformers 4 and 5 read null as two models",
+    keys.fault("rope_scaling", "must name its rope_type: Transformers 4 and 5 read null as different models",
                json(), R"(write {"rope_type": "default"}, or the block that the model was trained with)");
   return {defaults.block, "rope_parameters"};
 }

@@ -21,9 +21,9 @@ BertPlan plan_of(const config::Data& data, const config::Training& training, con
                  bool sentence_order) {
   constexpr std::int64_t kMost = 0x7fffffff;
   if (training.seq_length < kSpecialTokens + 2 || training.seq_length > kMost)
-    throw ConfigError(fmt::format(
-        "--seq-length must be {} to {} for BERT, of which three tokens are special; got {}; set it",
-        kSpecialTokens + 2, kMost, training.seq_length));
+    throw ConfigError(
+        fmt::format("--seq-length must be {} to {} for BERT, including three special tokens; got {}; set it",
+                    kSpecialTokens + 2, kMost, training.seq_length));
   return {.length = training.seq_length,
           .sentence_order = sentence_order,
           .sentences = {.max_length = training.seq_length - kSpecialTokens,

@@ -19,8 +19,8 @@ T5Plan plan_of(const config::Data& data, const config::Training& training, const
   constexpr std::int64_t kMost = 0x7fffffff;
   if (training.seq_length < 4 || training.seq_length > kMost)
     throw ConfigError(fmt::format(
-        "--seq-length must be 4 to {} for the encoder, of which two tokens stay free; got {}; set it", kMost,
-        training.seq_length));
+        "--seq-length must be 4 to {} for the encoder, including two tokens that stay unused; got {}; set it",
+        kMost, training.seq_length));
   if (training.decoder_seq_length < 1 || training.decoder_seq_length > kMost)
     throw ConfigError(fmt::format(
         "--decoder-seq-length must be 1 to {}; got {}; set it, typically to a quarter of --seq-length", kMost,
