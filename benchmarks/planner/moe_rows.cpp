@@ -110,8 +110,8 @@ std::vector<Row> published_moe_rows() {
   const auto long_sequences = [&](int context) {
     return Layout{256, 4, 8, 4, 8, 256, true, more_modules, context, std::int64_t{16384} * context};
   };
-  const cost::Execution plain_run, overlap{.expert_overlap = true}, once_per_node{.once_per_node = true},
-      both{.expert_overlap = true, .once_per_node = true};
+  const cost::Execution plain_run, overlap{.dispatch_overlap = true}, once_per_node{.once_per_node = true},
+      both{.dispatch_overlap = true, .once_per_node = true};
   return {
       // Megatron Core 0.9's README; layout of Megatron-MoE-ModelZoo.
       in_tflops(row_of("Mixtral 8x7B, 64 GPUs", mixtral(32, 4096, 32, 14336), {64, 1, 4, 8, 8, 256}, {}),

@@ -38,12 +38,14 @@ struct Formula {
     const bool has_input = ids.front().kind != BlockKind::kLayer && ids.front().kind != BlockKind::kEmbedding;
     return sum(&cost::BlockCost::evaluation) + (has_input ? static_cast<double>(model.hidden()) : 0);
   }
+  /// Without grouped matmuls, which do not run on meta tensors.
   [[nodiscard]] double forward_matmuls() const {
     std::vector<cost::RepeatedCompute> parts;
     for (const layout::BlockId& id : ids) model.block(id).add_compute(cost::AttentionKernel::kUnfused, parts);
     double flops = 0;
     for (const cost::RepeatedCompute& part : parts)
-      for (const cost::Matmul& m : part.compute.matmuls) flops += part.times * 2 * m.m * m.n * m.k * m.count;
+      for (const cost::Matmul& m : part.compute.matmuls)
+        if (m.kind != cost::MatmulKind::kGrouped) flops += part.times * 2 * m.m * m.n * m.k * m.count;
     return flops;
   }
 };
@@ -60,6 +62,25 @@ std::vector<std::vector<layout::BlockId>> built_units(const layout::StageBlocks&
       units.push_back({id});
   }
   return units;
+}
+
+/// Peaks of layers are at most one hidden state below the plan and, up to small buffers, not above it; in
+/// delayed passes by one and in evaluations by two hidden states. The plan has the peaks of embedding and
+/// head relative to those of a stage's largest block (planned_peaks_test.cpp): alone they are at most two
+/// hidden states of all tensor ranks higher.
+void expect_peaks(const BlockRecord& record, const Formula& formula, const layout::StageBlocks& stage) {
+  const auto state = static_cast<double>(formula.model.hidden());
+  const bool is_layer = formula.ids.front().kind == BlockKind::kLayer;
+  const auto expect = [&](std::int64_t got, double planned, double share, double states, const char* what) {
+    const double all = 2 * state * formula.model.run().parallel.tensor_model_parallel_size;
+    EXPECT_LE(static_cast<double>(got), planned + share * planned + (is_layer ? states * state : all))
+        << what;
+    const double least = is_layer ? planned - share * planned - std::max(1.2, states) * state : 0;
+    EXPECT_GE(static_cast<double>(got), least) << what;
+  };
+  expect(record.backward_peak, formula.backward_peak(stage, false), 0.03, 0.2, "backward");
+  expect(record.backward_input_peak, formula.backward_peak(stage, true), 0.03, 1.2, "input gradients");
+  expect(record.evaluation, formula.evaluation(), 0.1, 2.1, "evaluation");
 }
 
 /// Every block of rank 0 of a model in one stage.
@@ -88,16 +109,11 @@ void expect_formulas(const config::Run& run) {
         shape);
     shape = record.output_shape;
     const Formula formula{model, units[i]};
-    const auto expect_near = [](std::int64_t got, double planned, double share, const char* what) {
-      EXPECT_NEAR(static_cast<double>(got), planned, share * planned + kLossBytes) << what;
-    };
     EXPECT_NEAR(static_cast<double>(record.saved), formula.sum(&cost::BlockCost::saved),
                 kLossBytes + 8 * tokens);
     EXPECT_NEAR(static_cast<double>(record.wgrad_saved), formula.sum(&cost::BlockCost::wgrad_saved),
                 kLossBytes);
-    expect_near(record.backward_peak, formula.backward_peak(stage, false), 0.03, "backward");
-    expect_near(record.backward_input_peak, formula.backward_peak(stage, true), 0.03, "input gradients");
-    expect_near(record.evaluation, formula.evaluation(), 0.1, "evaluation");
+    expect_peaks(record, formula, stage);
     EXPECT_EQ(record.forward.linears(), formula.forward_matmuls());
   }
 }

@@ -27,6 +27,8 @@ std::array<std::vector<CountedBlock>, 3> counted_blocks(const ModelCost& model,
     if (id.kind != BlockKind::kLayer)
       parts[id.kind == BlockKind::kEmbedding ? 0 : 2].push_back({model.block(id)});
   const layout::IndexRange layers = stage.layers();
+  if (model.is_custom())
+    for (const std::int64_t i : layers) parts[1].push_back({model.block({BlockKind::kLayer, i})});
   const std::int64_t first_saved =
       layers.first + layout::recomputed_layers(model.run().recompute, layers.size());
   for (const auto& [traits, layer] : model.distinct_layers()) {

@@ -47,7 +47,7 @@ class StageBackward {
         stage_.layers().first + layout::recomputed_layers(model_.run().recompute, stage_.layers().size());
     while (layer > first_saved) {
       start_unit();
-      model_.layer(--layer).backward(tracker_);
+      model_.block({BlockKind::kLayer, --layer}).backward(tracker_);
       reduce_unit();
     }
     for (auto length = spans.rbegin(); length != spans.rend(); ++length) {
@@ -128,7 +128,7 @@ std::int64_t stage_wgrad_workspace(const ModelCost& model, const layout::StageBl
   const std::int64_t recomputed = layout::recomputed_layers(model.run().recompute, stage.layers().size());
   spans.insert(spans.end(), static_cast<std::size_t>(stage.layers().size() - recomputed), 1);
   for (auto length = spans.rbegin(); length != spans.rend(); ++length) {
-    for (std::int64_t i = 0; i < *length; ++i) add(model.layer(--layer));
+    for (std::int64_t i = 0; i < *length; ++i) add(model.block({BlockKind::kLayer, --layer}));
     compute();
   }
   return pass.peak();

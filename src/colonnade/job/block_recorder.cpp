@@ -29,16 +29,22 @@ std::int64_t take_peak() { return static_cast<std::int64_t>(tensor::take_peak(at
 
 /// Output of a forward pass whose graph is kept.
 struct Graph {
+  explicit Graph(const at::Tensor& y) : shape(y.sizes().vec()), options(y.options()) {
+    if (!y.requires_grad()) return;
+    edge = torch::autograd::impl::gradient_edge(y);
+    // As within a stage, only the graph holds the gradient, and frees it after its use.
+    y.register_hook([gradient = gradient](const at::Tensor&) { gradient->clear(); });
+  }
+  void backward() const {
+    if (edge.function == nullptr) return;
+    gradient->push_back(at::ones(shape, options));
+    torch::autograd::Engine::get_default_engine().execute({edge}, *gradient, false, false, true);
+  }
+
   torch::autograd::Edge edge;
   std::vector<std::int64_t> shape;
   at::TensorOptions options;
-  bool has_gradient = false;
-
-  void backward() const {
-    if (!has_gradient) return;
-    torch::autograd::Engine::get_default_engine().execute({edge}, {at::ones(shape, options)}, false, false,
-                                                          true);
-  }
+  std::shared_ptr<std::vector<at::Tensor>> gradient = std::make_shared<std::vector<at::Tensor>>();
 };
 
 /// Measures the passes of one block.
@@ -49,10 +55,7 @@ class Recorder {
       : job_(job), pass_(pass), batch_(batch), shape_(shape) {}
 
   [[nodiscard]] Graph forward() const {
-    const at::Tensor y = pass_(input().requires_grad_(!shape_.empty()), {.batch = batch_});
-    Graph graph{{}, y.sizes().vec(), y.options(), y.requires_grad()};
-    if (graph.has_gradient) graph.edge = torch::autograd::impl::gradient_edge(y);
-    return graph;
+    return Graph(pass_(input(/*differentiable=*/true), {.batch = batch_}));
   }
 
   /// Peak of a forward pass that saves nothing.
@@ -60,7 +63,7 @@ class Recorder {
     const at::NoGradGuard no_grad;
     const std::int64_t before = bytes_now();
     take_peak();
-    pass_(input(), {.batch = batch_, .training = false});
+    pass_(input(/*differentiable=*/false), {.batch = batch_, .training = false});
     return take_peak() - before;
   }
 
@@ -83,8 +86,9 @@ class Recorder {
   }
 
  private:
-  [[nodiscard]] at::Tensor input() const {
-    return shape_.empty() ? at::Tensor() : at::zeros(shape_, job_.options());
+  [[nodiscard]] at::Tensor input(bool differentiable) const {
+    if (shape_.empty()) return {};
+    return at::zeros(shape_, job_.options()).requires_grad_(differentiable);
   }
 
   Job& job_;
@@ -112,6 +116,7 @@ BlockRecord record_block(Job& job, comm::CallLog& log, const tensor::Batch& batc
   std::size_t done = log.calls().size();
   OpCounter operators;
   const std::int64_t before = bytes_now();
+  take_peak();
   {
     const Graph graph = recorder.forward();
     record.output_shape = graph.shape;
@@ -119,7 +124,7 @@ BlockRecord record_block(Job& job, comm::CallLog& log, const tensor::Batch& batc
     record.forward_calls = new_calls(log, done);
     const std::int64_t saved = bytes_now();
     record.saved = saved - before;
-    take_peak();
+    record.forward_peak = take_peak() - saved;
     graph.backward();
     record.backward_peak = take_peak() - saved;
   }
@@ -160,7 +165,9 @@ class RecordedCost final : public cost::BlockCost {
   [[nodiscard]] std::int64_t batch() const override { return batch_; }
   [[nodiscard]] std::int64_t saved() const override { return record_.saved; }
   void backward(cost::StageTracker& tracker) const override {
-    tracker.transient(tracker.delay_wgrad() ? record_.backward_input_peak : record_.backward_peak);
+    // The earlier blocks hold as much in the forward pass.
+    tracker.transient(std::max(record_.forward_peak,
+                               tracker.delay_wgrad() ? record_.backward_input_peak : record_.backward_peak));
     tracker.release(record_.saved, record_.wgrad_saved);
   }
   [[nodiscard]] std::int64_t wgrad_saved() const override { return record_.wgrad_saved; }
@@ -224,6 +231,13 @@ std::int64_t bytes_in(const tensor::Batch& batch) {
   return bytes;
 }
 
+/// The batch in memory of its own: what a block's graph keeps of it counts as saved.
+tensor::Batch copy_of(const tensor::Batch& batch) {
+  tensor::Batch copy = batch;
+  for (const tensor::BatchKey& key : batch.keys()) copy.set(key, batch.at(key).clone());
+  return copy;
+}
+
 /// Records the blocks of all stages in order; each receives the previous one's output.
 std::vector<std::vector<cost::RecordedBlock>> record_stages(PipelineJobs& pipeline, const StepsOf& steps_of,
                                                             const cost::Sequences& sequences) {
@@ -245,8 +259,9 @@ std::vector<std::vector<cost::RecordedBlock>> record_stages(PipelineJobs& pipeli
     for (const auto& block : stage.blocks) {
       const bool ends = stage.last && block == stage.blocks.back();
       const BlockPass pass = [&](const at::Tensor& x, const tensor::Pass& p) {
-        const at::Tensor y = block->forward(x, p);
-        return ends ? steps.loss(y, p.batch).value : y;
+        const tensor::Batch own = copy_of(p.batch);
+        const at::Tensor y = block->forward(x, {.batch = own, .training = p.training});
+        return ends ? steps.loss(y, own).value : y;
       };
       BlockRecord record =
           record_block(job, *pipeline.logs[static_cast<std::size_t>(rank)], batch, pass, shape);

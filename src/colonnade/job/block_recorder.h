@@ -22,6 +22,7 @@ namespace colonnade::job {
 struct BlockRecord {
   std::int64_t saved = 0;
   std::int64_t wgrad_saved = 0;
+  std::int64_t forward_peak = 0;           ///< on top of `saved`, with the input
   std::int64_t backward_peak = 0;          ///< on top of `saved`, with the gradient of the output
   std::int64_t backward_input_peak = 0;    ///< the same in a pass that delays weight gradients
   std::int64_t weight_gradients_peak = 0;  ///< of the delayed weight gradients, on top of `wgrad_saved`

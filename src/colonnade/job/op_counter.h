@@ -9,7 +9,8 @@
 
 namespace colonnade::job {
 
-/// Operators of one pass. A kernel of ops/ that is no operator of LibTorch is not counted.
+/// Operators of one pass. Kernels of ops/ that are no operators of LibTorch are not counted, on meta tensors
+/// also grouped matmuls and fused attention.
 struct OpCounts {
   std::vector<cost::Matmul> matmuls;  ///< in order; a batched one counts its batch in Matmul::count
   double attention_forward = 0;       ///< FLOPs of fused attention over the full square of scores
