@@ -13,7 +13,7 @@ using layout::BlockKind;
 
 /// Calls f(spec) for every parameter of the given blocks.
 template <typename F>
-void for_each_block_param(const ModelCost& model, const layout::StageBlocks& stage,
+void for_each_block_param(const ModelBlocks& model, const layout::StageBlocks& stage,
                           const layout::FirstReaders& first, F&& f) {
   const config::Run& run = model.run();
   const auto& words = first.of(layout::HeldBy::kTiedEmbeddings);
@@ -34,7 +34,7 @@ void for_each_block_param(const ModelCost& model, const layout::StageBlocks& sta
 
 }  // namespace
 
-int for_each_stage_param(const ModelCost& model, const layout::StageBlocks& stage,
+int for_each_stage_param(const ModelBlocks& model, const layout::StageBlocks& stage,
                          const layout::FirstReaders& first,
                          const std::function<void(const layout::ParamSpec& spec, int unit)>& use) {
   const config::Run& run = model.run();
@@ -59,7 +59,7 @@ int for_each_stage_param(const ModelCost& model, const layout::StageBlocks& stag
   return static_cast<int>(units.size());
 }
 
-layout::FlatLayout flat_layout(const ModelCost& model, const layout::Mesh& mesh,
+layout::FlatLayout flat_layout(const ModelBlocks& model, const layout::Mesh& mesh,
                                const std::vector<layout::StageBlocks>& stages) {
   const config::Run& run = model.run();
   const layout::FirstReaders first = model.first_readers(stages);

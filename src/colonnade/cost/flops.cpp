@@ -15,9 +15,17 @@ SampleLength sample_length(const config::Run& run) {
   return SampleLength(config::sequence_lengths(run.model, run.training));
 }
 
-TrainingFlops training_flops_by_part(const ModelCost& model, std::int64_t sequences) {
+ForwardFlops forward_flops(const ModelCost& model) {
   ForwardFlops sum;
   for (const layout::BlockId& block : model.blocks()) sum += model.block(block).flops();
+  return sum;
+}
+
+TrainingFlops training_flops_by_part(const ModelCost& model, std::int64_t sequences) {
+  return training_flops_by_part(forward_flops(model), sequences);
+}
+
+TrainingFlops training_flops_by_part(const ForwardFlops& sum, std::int64_t sequences) {
   const double passes = 3 * static_cast<double>(sequences);
   return {.linears = passes * sum.linears, .attention = passes * sum.attention, .norms = passes * sum.norms};
 }

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "colonnade/config/run.h"
+#include "colonnade/cost/blocks/compute.h"
 
 namespace colonnade::cost {
 
@@ -40,6 +41,9 @@ struct TrainingFlops {
 /// unless tensor ranks share key-value heads or, without sequence parallelism, replicated weights: such
 /// duplicates count once. A test compares the two.
 TrainingFlops training_flops_by_part(const ModelCost& model, std::int64_t sequences);
+/// The same from the forward FLOPs of all blocks for one sample.
+TrainingFlops training_flops_by_part(const ForwardFlops& sum, std::int64_t sequences);
+ForwardFlops forward_flops(const ModelCost& model);
 /// The same of a model without a layout; `tensor` pads the vocabulary.
 TrainingFlops training_flops_by_part(const config::Model& model, const SampleLength& length,
                                      std::int64_t sequences, int tensor);

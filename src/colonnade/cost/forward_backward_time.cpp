@@ -44,7 +44,8 @@ ForwardBackwardTime forward_backward_time(const ModelCost& model, const Hardware
   const CommGroups groups(hardware, mesh);
   ForwardBackwardTime passes;
   std::vector<schedule::StageCost> costs;
-  for (const layout::StageBlocks& stage : model.stages()) {
+  passes.blocks = model.stages();
+  for (const layout::StageBlocks& stage : passes.blocks) {
     const StageTime time = stage_time(model, stage, hardware, execution, groups);
     passes.stages.push_back(time);
     costs.push_back(

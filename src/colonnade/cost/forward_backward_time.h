@@ -12,7 +12,8 @@
 namespace colonnade::cost {
 
 struct ForwardBackwardTime {
-  std::vector<StageTime> stages;  ///< times of one micro-batch, by virtual stage
+  std::vector<layout::StageBlocks> blocks;  ///< by virtual stage
+  std::vector<StageTime> stages;            ///< times of one micro-batch, by virtual stage
   schedule::PipelineTimes pipeline;
   PassTime busiest;  ///< time of all micro-batches on the busiest rank
 };

@@ -293,7 +293,7 @@ std::int64_t max_peak_bytes(const config::Run& run, const std::vector<StageMemor
 
 std::vector<StageMemory> plan_memory(const config::Run& given) {
   const config::Run run = layout::with_fixed_context_size(given);
-  return with_passes(ModelCost(run), plan_resident(ModelCost(given)));
+  return with_passes(ModelCost(run), plan_resident(ModelBlocks(given)));
 }
 
 std::vector<StageMemory> plan_memory(const ModelCost& model) {

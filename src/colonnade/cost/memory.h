@@ -15,6 +15,7 @@
 
 namespace colonnade::cost {
 
+class ModelBlocks;
 class ModelCost;
 
 /// Memory of the ranks of one pipeline stage. It is equal over tensor and data ranks, except that shards of
@@ -76,7 +77,7 @@ std::vector<StageMemory> plan_memory(const ModelCost& model);
 
 /// Parts of plan_memory, for callers that plan many runs. This one is the memory between steps, which
 /// micro-batch size and sequence parallelism do not change.
-std::vector<StageMemory> plan_resident(const ModelCost& model);
+std::vector<StageMemory> plan_resident(const ModelBlocks& model);
 /// Messages and batches in flight during the passes, by rank and position in its program; `held` as in
 /// resident_message_bytes. They do not depend on data sharding and recomputation.
 struct InFlightBytes {

@@ -139,7 +139,7 @@ class Traits {
   }
 
   const config::Run& run_;
-  ModelCost model_;
+  ModelBlocks model_;
   config::Run equal_groups_;  ///< with equal context-parallel groups for all sequences
   layout::Mesh mesh_;
   layout::ReplicaLevels levels_;

@@ -19,7 +19,7 @@ namespace {
 
 using layout::BlockKind;
 
-int num_units(const ModelCost& model, const layout::StageBlocks& stage) {
+int num_units(const ModelBlocks& model, const layout::StageBlocks& stage) {
   return for_each_stage_param(model, stage, {}, [](const layout::ParamSpec&, int) {});
 }
 
@@ -31,7 +31,7 @@ std::int64_t optimizer_bytes(const config::Run& run, const config::Dtypes& dtype
 }
 
 /// Cosines and sines of the rotary embeddings, for each base that a layer of these stages uses.
-std::int64_t rotary_table_bytes(const ModelCost& model, const std::vector<layout::StageBlocks>& stages) {
+std::int64_t rotary_table_bytes(const ModelBlocks& model, const std::vector<layout::StageBlocks>& stages) {
   const config::Run& run = model.run();
   const config::Model& m = run.model;
   if (!m.has_rotary() || model.is_custom()) return 0;
@@ -204,7 +204,7 @@ class UnitAccumulator {
 };
 
 /// UnitBytes by stage and block. An embedding that several blocks read counts for each.
-std::vector<std::vector<UnitBytes>> unit_bytes(const ModelCost& model, const config::Dtypes& dtypes,
+std::vector<std::vector<UnitBytes>> unit_bytes(const ModelBlocks& model, const config::Dtypes& dtypes,
                                                const layout::FlatLayout& layout, const StageMemory& memory,
                                                const layout::ReplicaCounts& replicas) {
   const config::Run& run = model.run();
@@ -257,7 +257,7 @@ ReduceCopies largest_reduce_copies(const config::Run& run, const config::Dtypes&
 }
 
 /// The copies are alive during the backward pass of each block except the head, which runs first.
-std::vector<std::vector<UnitBytes>> units_with_copies(const ModelCost& model, const StageMemory& memory,
+std::vector<std::vector<UnitBytes>> units_with_copies(const ModelBlocks& model, const StageMemory& memory,
                                                       std::int64_t bytes) {
   std::vector<std::vector<UnitBytes>> all;
   for (const layout::StageBlocks& stage : memory.stages) {
@@ -270,7 +270,7 @@ std::vector<std::vector<UnitBytes>> units_with_copies(const ModelCost& model, co
 }
 
 /// Fills in the element counts of the flat buffer.
-void count_elements(const ModelCost& model, const layout::FlatLayout& layout, StageMemory& memory) {
+void count_elements(const ModelBlocks& model, const layout::FlatLayout& layout, StageMemory& memory) {
   for (const layout::PlacedParam& entry : layout.entries) memory.num_parameters += entry.numel;
   for (const layout::FlatBucket& bucket : layout.buckets) {
     const std::int64_t length = bucket.end - bucket.begin;
@@ -285,7 +285,7 @@ void count_elements(const ModelCost& model, const layout::FlatLayout& layout, St
 }
 
 /// Fills in the memory between steps.
-void count_resident(const ModelCost& model, const layout::Mesh& mesh, StageMemory& memory) {
+void count_resident(const ModelBlocks& model, const layout::Mesh& mesh, StageMemory& memory) {
   const config::Run& run = model.run();
   const layout::FlatLayout layout = flat_layout(model, mesh, memory.stages);
   count_elements(model, layout, memory);
@@ -324,7 +324,7 @@ void count_resident(const ModelCost& model, const layout::Mesh& mesh, StageMemor
 
 }  // namespace
 
-std::vector<StageMemory> plan_resident(const ModelCost& model) {
+std::vector<StageMemory> plan_resident(const ModelBlocks& model) {
   const layout::Mesh mesh(model.run().parallel);
   const int ranks = model.run().parallel.pipeline_model_parallel_size;
   std::vector<StageMemory> plan;

@@ -144,9 +144,8 @@ class Evaluator {
 
   StepTime time_of(const LayoutChoice& c, const config::Run& run) {
     auto& passes = cache_.option(run.recompute).passes;
-    const ModelCost model(assumed(run));
-    if (!passes) passes = forward_backward_time(model, hardware_, {}, schedules_);
-    return estimate_step(model, hardware_, sizes(c, run), *passes);
+    if (!passes) passes = forward_backward_time(ModelCost(assumed(run)), hardware_, {}, schedules_);
+    return estimate_step(assumed(run), hardware_, sizes(c, run), *passes);
   }
 
   /// The run that a plan assumes: equal context-parallel groups.
@@ -197,7 +196,7 @@ class Evaluator {
     const std::tuple key(c.split(), c.tensor, c.ep, c.etp, candidate.data_sharding.key());
     const auto found = resident_.find(key);
     return found != resident_.end() ? found->second
-                                    : resident_.emplace(key, plan_resident(ModelCost(run))).first->second;
+                                    : resident_.emplace(key, plan_resident(ModelBlocks(run))).first->second;
   }
 
   double peak_bytes(const LayoutChoice& c, const Candidate& candidate, const config::Run& run) {

@@ -22,17 +22,16 @@ namespace {
 /// Estimate of one run.
 class Estimator {
  public:
-  Estimator(const ModelCost& model, const Hardware& hardware, const LocalSizes& sizes,
+  Estimator(const config::Run& run, const Hardware& hardware, const LocalSizes& sizes,
             const ForwardBackwardTime& passes)
-      : model_(model),
-        run_(model.run()),
+      : run_(run),
         hw_(hardware),
         sizes_(sizes),
         times_(passes.stages),
         pipeline_(passes.pipeline),
         busiest_(passes.busiest),
         mesh_(run_.parallel),
-        stages_(model.stages()),
+        stages_(passes.blocks),
         ranks_(run_.parallel.pipeline_model_parallel_size),
         chunks_(static_cast<int>(stages_.size()) / ranks_),
         placement_(schedule::placement_of(run_.parallel, chunks_)),
@@ -64,7 +63,7 @@ class Estimator {
     const double devices = mesh_.world_size();
     t.tokens_per_second_per_device =
         sequences * static_cast<double>(sample_length(run_).all()) / t.step / devices;
-    const double flops = training_flops_by_part(model_, static_cast<std::int64_t>(sequences)).total();
+    const double flops = training_flops_by_part(sizes_.flops, static_cast<std::int64_t>(sequences)).total();
     t.mfu = flops / t.step / devices /
             (dtypes_.activation == config::Dtype::kFloat32 ? hw_.fp32_flops : hw_.peak_flops);
     return t;
@@ -90,7 +89,7 @@ class Estimator {
     for (int rank = 0; rank < ranks_; ++rank) {
       std::vector<layout::StageBlocks> own_stages;
       for (int chunk = 0; chunk < chunks_; ++chunk) own_stages.push_back(stages_[stage(rank, chunk)]);
-      const layout::FirstReaders first = model_.first_readers(own_stages);
+      const layout::FirstReaders first = layout::first_readers(run_.model, own_stages);
       for (int chunk = 0; chunk < chunks_; ++chunk) {
         const std::size_t at = stage(rank, chunk);
         if (layout::reuses_word_embeddings(run_.model, stages_[at], first))
@@ -284,7 +283,6 @@ class Estimator {
     return (updated * per_element + zeroed) / (hw_.memory_bandwidth * hw_.memory_share);
   }
 
-  const ModelCost& model_;
   const config::Run& run_;
   const Hardware& hw_;
   const LocalSizes& sizes_;
@@ -292,7 +290,7 @@ class Estimator {
   const schedule::PipelineTimes& pipeline_;
   const PassTime& busiest_;
   layout::Mesh mesh_;
-  std::vector<layout::StageBlocks> stages_;
+  const std::vector<layout::StageBlocks>& stages_;
   int ranks_, chunks_;
   schedule::Placement placement_;
   int microbatches_;
@@ -330,6 +328,7 @@ LocalSizes local_sizes(const ModelCost& model) {
     };
   };
   count(sizes.word_embeddings)(layout::embedding_params(run.model, run.parallel).word);
+  sizes.flops = forward_flops(model);
   sizes.blocks = model.blocks();
   sizes.before_block.emplace_back();
   for (const layout::BlockId& block : sizes.blocks) {
@@ -345,13 +344,13 @@ StepTime estimate_step(const config::Run& run, const Hardware& hardware, const E
 
 StepTime estimate_step(const ModelCost& model, const Hardware& hardware, const Execution& execution) {
   schedule::ScheduleCache schedules;
-  return estimate_step(model, hardware, local_sizes(model),
+  return estimate_step(model.run(), hardware, local_sizes(model),
                        forward_backward_time(model, hardware, execution, schedules));
 }
 
-StepTime estimate_step(const ModelCost& model, const Hardware& hardware, const LocalSizes& sizes,
+StepTime estimate_step(const config::Run& run, const Hardware& hardware, const LocalSizes& sizes,
                        const ForwardBackwardTime& passes) {
-  return Estimator(model, hardware, sizes, passes).estimate();
+  return Estimator(run, hardware, sizes, passes).estimate();
 }
 
 Table step_time_table(const StepTime& t) {

@@ -22,12 +22,13 @@ struct Elements : layout::PerGroup<double> {
   Elements& operator-=(const Elements& other);
 };
 
-/// Local elements by block. They depend only on the model and the sizes of the model axes
+/// Local elements by block, and FLOPs. They depend only on the model and the sizes of the model axes
 /// (layout::model_axes).
 struct LocalSizes {
   std::vector<layout::BlockId> blocks;  ///< of the model
   std::vector<Elements> before_block;   ///< [i]: sum of blocks 0 .. i-1
   Elements word_embeddings;             ///< part of the first block; tied copies count separately
+  ForwardFlops flops;                   ///< of one sample
 };
 LocalSizes local_sizes(const ModelCost& model);
 
@@ -52,7 +53,7 @@ struct StepTime {
 StepTime estimate_step(const config::Run& run, const Hardware& hardware, const Execution& execution = {});
 StepTime estimate_step(const ModelCost& model, const Hardware& hardware, const Execution& execution = {});
 /// The same with precomputed parts that many runs of a search share.
-StepTime estimate_step(const ModelCost& model, const Hardware& hardware, const LocalSizes& sizes,
+StepTime estimate_step(const config::Run& run, const Hardware& hardware, const LocalSizes& sizes,
                        const ForwardBackwardTime& passes);
 
 /// A row per part, with its share of the step.
