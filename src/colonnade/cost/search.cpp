@@ -200,7 +200,7 @@ class Evaluator {
   }
 
   double peak_bytes(const LayoutChoice& c, const Candidate& candidate, const config::Run& run) {
-    std::vector<StageMemory> plan = resident(c, candidate, run);
+    std::vector<StageMemory>& plan = plan_ = resident(c, candidate, run);  // keeps its memory
     // Too big even as a lower bound, and not the smallest.
     const auto is_hopeless = [&](double lower_bound) {
       return lower_bound > hardware_.usable_bytes() && result.smallest_bytes > 0 &&
@@ -256,6 +256,7 @@ class Evaluator {
   std::size_t keep_;
   double bound_ = std::numeric_limits<double>::infinity();  ///< step time of the layouts to beat
   config::Run assumed_;
+  std::vector<StageMemory> plan_;  ///< of peak_bytes
   std::vector<config::Recompute>
       recompute_options_;  ///< recomputation options; none if the settings choose one
   schedule::ScheduleCache schedules_;

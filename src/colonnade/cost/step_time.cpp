@@ -45,7 +45,7 @@ class Estimator {
   }
 
   StepTime estimate() {
-    for (const layout::StageBlocks& stage : stages_) elements_.push_back(elements_of(stage));
+    add_elements();
     add_embedding_copies();
     StepTime t;
     t.compute = busiest_.compute;
@@ -74,12 +74,15 @@ class Estimator {
     return static_cast<std::size_t>(placement_.stage(rank, chunk));
   }
 
-  [[nodiscard]] Elements elements_of(const layout::StageBlocks& stage) const {
-    if (stage.empty()) return {};
-    const auto first = std::ranges::find(sizes_.blocks, stage.blocks.front()) - sizes_.blocks.begin();
-    const Elements before = sizes_.before_block[static_cast<std::size_t>(first)];
-    Elements sum = sizes_.before_block[static_cast<std::size_t>(first) + stage.blocks.size()];
-    return sum -= before;
+  /// Elements of the stages, which are consecutive runs of the model's blocks.
+  void add_elements() {
+    std::size_t first = 0;
+    for (const layout::StageBlocks& stage : stages_) {
+      const std::size_t last = first + stage.blocks.size();
+      Elements sum = sizes_.before_block[last];
+      elements_.push_back(sum -= sizes_.before_block[first]);
+      first = last;
+    }
   }
 
   /// Copies of tied word embeddings, one for each rank whose first reader is not the embedding block; other
@@ -87,15 +90,13 @@ class Estimator {
   void add_embedding_copies() {
     regathered_.resize(stages_.size());
     for (int rank = 0; rank < ranks_; ++rank) {
-      std::vector<layout::StageBlocks> own_stages;
-      for (int chunk = 0; chunk < chunks_; ++chunk) own_stages.push_back(stages_[stage(rank, chunk)]);
-      const layout::FirstReaders first = layout::first_readers(run_.model, own_stages);
+      bool holds_words = false;
       for (int chunk = 0; chunk < chunks_; ++chunk) {
         const std::size_t at = stage(rank, chunk);
-        if (layout::reuses_word_embeddings(run_.model, stages_[at], first))
-          regathered_[at] += sizes_.word_embeddings;
-        else if (layout::word_reader_after_layers(run_.model, stages_[at]))
-          elements_[at] += sizes_.word_embeddings;
+        holds_words = holds_words || stages_[at].has(layout::BlockKind::kEmbedding);
+        if (!layout::word_reader_after_layers(run_.model, stages_[at])) continue;
+        (holds_words ? regathered_ : elements_)[at] += sizes_.word_embeddings;
+        holds_words = true;
       }
     }
   }
@@ -329,9 +330,8 @@ LocalSizes local_sizes(const ModelCost& model) {
   };
   count(sizes.word_embeddings)(layout::embedding_params(run.model, run.parallel).word);
   sizes.flops = forward_flops(model);
-  sizes.blocks = model.blocks();
   sizes.before_block.emplace_back();
-  for (const layout::BlockId& block : sizes.blocks) {
+  for (const layout::BlockId& block : model.blocks()) {
     sizes.before_block.push_back(sizes.before_block.back());
     model.for_each_param(block, count(sizes.before_block.back()));
   }

@@ -25,10 +25,9 @@ struct Elements : layout::PerGroup<double> {
 /// Local elements by block, and FLOPs. They depend only on the model and the sizes of the model axes
 /// (layout::model_axes).
 struct LocalSizes {
-  std::vector<layout::BlockId> blocks;  ///< of the model
-  std::vector<Elements> before_block;   ///< [i]: sum of blocks 0 .. i-1
-  Elements word_embeddings;             ///< part of the first block; tied copies count separately
-  ForwardFlops flops;                   ///< of one sample
+  std::vector<Elements> before_block;  ///< [i]: sum of the model's blocks 0 .. i-1
+  Elements word_embeddings;            ///< part of the first block; tied copies count separately
+  ForwardFlops flops;                  ///< of one sample
 };
 LocalSizes local_sizes(const ModelCost& model);
 
