@@ -23,9 +23,9 @@ namespace colonnade::models {
 /// pass layout::StageBlocks::states_out of them concatenated. The last stage returns loss [b, s]
 /// (Output::kLoss) or logits [b, s, vocabulary] (Output::kLogits); bert::HeadBlock documents BERT's.
 ///
-/// The last stage may read the word embedding table (layout::shared_parameter). All readers on a rank share one
-/// table; a rank without the embedding holds a copy (Parameter::is_tied_copy), whose gradient is all-reduced
-/// with the first stage's.
+/// The last stage may read the word embedding table (layout::shared_parameter). All readers on a rank share
+/// one table; a rank without the embedding holds a copy (Parameter::is_tied_copy), whose gradient is
+/// all-reduced with the first stage's.
 std::vector<tensor::Stage> build(const std::vector<layout::StageBlocks>& blocks, const config::Model& model,
                                  const config::Parallel& parallel, const layers::Context& context,
                                  std::int64_t max_sequence);
