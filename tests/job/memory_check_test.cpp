@@ -72,7 +72,7 @@ std::string error_of(const config::Run& run) {
 
 TEST(RequireMemory, RejectsSizesThatOverflowIntegers) {
   EXPECT_THAT(error_of(small(1, "--hidden-size 200000000 --num-layers 1000000 ")),
-              AllOf(HasSubstr("memory: "), HasSubstr("of weights for 1 rank and 32.0 GiB of memory"),
+              AllOf(HasSubstr("memory: "), HasSubstr("of weights for 1 rank, and 32.0 GiB of memory"),
                     HasSubstr("lower --hidden-size or --num-layers")));
   EXPECT_THAT(error_of(small(1, "--num-layers 1000000 ")), HasSubstr("of weights"));
   EXPECT_THAT(error_of(small(1,
