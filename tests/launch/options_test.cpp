@@ -71,7 +71,7 @@ TEST(LaunchOptions, TooManyRanksPerCoreAreRejected) {
   const int most = 64 * usable_cores();
   EXPECT_EQ(error_of({.nproc_per_node = most, .command = {"x"}}), "");
   EXPECT_THAT(error_of({.nproc_per_node = most + 1, .command = {"x"}}),
-              testing::HasSubstr("--nproc-per-node must be at most 64 for each core; got"));
+              testing::HasSubstr("--nproc-per-node must be at most 64 per core; got"));
 }
 
 /// Error of `launch --max-restarts 2 -- pretrain gpt MORE`.
