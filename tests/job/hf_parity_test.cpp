@@ -6,6 +6,7 @@
 
 #include "colonnade/base/files.h"
 #include "colonnade/checkpoint/safetensors.h"
+#include "colonnade/config/stacks.h"
 #include "colonnade/convert/slices.h"
 #include "colonnade/job/checkpoint.h"
 #include "colonnade/layout/context_parallel.h"
@@ -179,7 +180,7 @@ class HfParity : public testing::TestWithParam<std::tuple<std::string, Layout>> 
       const auto first = (microbatch * job.data_ranks() + job.data_rank()) * size;
       const Tensor tokens = vectors_.view("in.input_ids").to(at::kLong).narrow(0, first, size);
       const Tensor given = vectors_.view("in.labels").to(at::kLong).narrow(0, first, size);
-      if (job.run.model.has_encoder()) return encoder_batch(tokens, given, first);
+      if (config::has_several_stacks(job.run.model)) return encoder_batch(tokens, given, first);
       if (job.run.model.bidirectional) return masked_batch(tokens, given, first);
       Tensor labels = at::full_like(given, -100);
       labels.narrow(1, 0, 31).copy_(given.narrow(1, 1, 31));
@@ -239,7 +240,7 @@ TEST_P(HfParity, LogitsLossAndGradients) {
   const Tensor logits = vectors_.view("logits");
   const Tensor labels = vectors_.view("in.labels");
   // A GPT does not predict its first token.
-  const std::int64_t first_label = run.model.has_encoder() || run.model.bidirectional ? 0 : 1;
+  const std::int64_t first_label = config::has_several_stacks(run.model) || run.model.bidirectional ? 0 : 1;
   const double tokens =
       (labels.narrow(1, first_label, labels.size(1) - first_label) >= 0).sum().item<double>();
   double norm_of_step = 0;

@@ -14,6 +14,7 @@
 #include "colonnade/comm/thread_ranks.h"
 #include "colonnade/config/derive.h"
 #include "colonnade/config/parse.h"
+#include "colonnade/config/stacks.h"
 #include "colonnade/job/job.h"
 #include "colonnade/job/model.h"
 #include "colonnade/job/token_steps.h"
@@ -85,7 +86,7 @@ inline at::Tensor sample(const config::Run& run, std::int64_t number, std::int64
 inline tensor::Batch batch_of(const config::Run& run, std::int64_t first) {
   std::vector<at::Tensor> rows, encoder_rows, padding;
   const auto size = run.training.micro_batch_size;
-  const bool encoder = run.model.has_encoder();
+  const bool encoder = config::has_several_stacks(run.model);
   const auto s = encoder ? run.training.decoder_seq_length : run.training.seq_length;
   for (std::int64_t i = first; i < first + size; ++i) {
     rows.push_back(sample(run, i, s + 1));

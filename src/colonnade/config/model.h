@@ -95,7 +95,6 @@ struct Model {
   std::optional<double> embedding_init_method_std;  ///< --embedding-init-method-std
   Dtype params_dtype = Dtype::kFloat32;             ///< --bf16, --fp16; see dtypes_of()
 
-  [[nodiscard]] bool has_encoder() const { return encoder_num_layers > 0; }
   /// Layers of encoder and decoder; global layer indices count the encoder's first.
   [[nodiscard]] std::int64_t total_layers() const { return encoder_num_layers + num_layers; }
   [[nodiscard]] bool is_gated() const {

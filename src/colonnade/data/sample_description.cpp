@@ -5,6 +5,7 @@
 
 #include <algorithm>
 
+#include "colonnade/config/stacks.h"
 #include "colonnade/data/samples/t5/t5_ids.h"
 
 namespace colonnade::data {
@@ -39,7 +40,7 @@ std::string span_text(const Json& s) {
 SampleDescriber::SampleDescriber(const config::Run& run, const tokenizers::Tokenizer* tokenizer,
                                  std::int64_t shown)
     : tokenizer_(tokenizer), shown_(shown), seq_length_(run.training.seq_length) {
-  if (run.model.has_encoder())
+  if (config::has_several_stacks(run.model))
     sentinels_ = t5_ids(tokenizer, run.model.vocab_size, run.data.vocab_extra_ids).sentinels;
   else if (run.model.bidirectional)
     is_bert_ = true;

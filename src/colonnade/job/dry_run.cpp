@@ -10,6 +10,7 @@
 #include <set>
 
 #include "colonnade/comm/null_backend.h"
+#include "colonnade/config/stacks.h"
 #include "colonnade/cost/memory.h"
 #include "colonnade/cost/rank_classes.h"
 #include "colonnade/job/token_steps.h"
@@ -68,7 +69,7 @@ std::int64_t optimizer_bytes(Job& job) {
 tensor::Batch empty_batch(const config::Run& given) {
   const config::Run run = layout::with_fixed_context_size(given);
   const auto b = run.training.micro_batch_size;
-  const bool encoder = run.model.has_encoder();
+  const bool encoder = config::has_several_stacks(run.model);
   const auto s = encoder ? run.training.decoder_seq_length : run.training.seq_length;
   const auto ids = at::dtype(at::kLong).device(run.training.device);
   tensor::Batch batch;

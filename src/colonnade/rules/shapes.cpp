@@ -4,6 +4,7 @@
 
 #include "colonnade/config/attention.h"
 #include "colonnade/config/layer_pattern.h"
+#include "colonnade/config/stacks.h"
 #include "colonnade/rules/table.h"
 
 namespace colonnade::rules {
@@ -238,7 +239,7 @@ Broken sandwich_bias(const Run& r) {
 
 Broken parallel_residual(const Run& r) {
   const bool sandwich = r.model.sandwich_norm;
-  if (!r.model.parallel_residual || (!sandwich && !r.model.has_encoder())) return std::nullopt;
+  if (!r.model.parallel_residual || (!sandwich && !config::has_several_stacks(r.model))) return std::nullopt;
   return Finding{"--parallel-residual",
                  "is not supported with --sandwich-norm or encoder-decoder models",
                  sandwich ? "--sandwich-norm" : "cross-attention in decoder layers",

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "colonnade/config/schema.h"
+#include "colonnade/config/stacks.h"
 #include "colonnade/rules/table.h"
 
 namespace colonnade::rules {
@@ -15,7 +16,8 @@ bool is_t5(const Run& r) { return r.family == "t5"; }
 
 /// A checkpoint or config file can set encoder layers for `pretrain gpt`.
 Broken encoder_model(const Run& r) {
-  if (is_t5(r) == r.model.has_encoder() || (is_t5(r) && r.model.num_layers == 0)) return std::nullopt;
+  if (is_t5(r) == config::has_several_stacks(r.model) || (is_t5(r) && r.model.num_layers == 0))
+    return std::nullopt;
   return Finding{"--encoder-num-layers",
                  "must be 0 without a T5 model and above 0 with one",
                  fmt::format("{} with {}", r.model.encoder_num_layers, r.family),

@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "colonnade/base/error.h"
+#include "colonnade/config/stacks.h"
 #include "colonnade/layout/layer_kind.h"
 #include "colonnade/layout/params/builder.h"
 
@@ -217,7 +218,7 @@ HeadParams head_params(const Model& model, const Parallel& parallel) {
     p.binary = BinaryHeadParams{
         .pooler = build.replicated_linear("pooler.dense", model.hidden_size, /*by_sequence=*/false),
         .head = build.replicated_linear("binary_head", 2, /*by_sequence=*/false)};
-  const std::string output = model.has_encoder() ? "lm_head.output_layer" : "output_layer";
+  const std::string output = config::has_several_stacks(model) ? "lm_head.output_layer" : "output_layer";
   if (model.untie_embeddings_and_output_weights)
     p.output = build.vocabulary(output + ".weight", model.init_method_std);
   if (model.output_layer_bias.value_or(false)) p.output_bias = build.vocabulary_bias(output + ".bias");

@@ -9,6 +9,7 @@
 #include <string_view>
 
 #include "colonnade/base/error.h"
+#include "colonnade/config/stacks.h"
 #include "colonnade/layout/layer_kind.h"
 #include "colonnade/layout/params/gpt.h"
 #include "colonnade/models/hf/tables.h"
@@ -53,7 +54,7 @@ std::vector<std::int64_t> rows_of(const layout::ParamSpec& spec, std::size_t dim
 
 /// Whether the model has features that only T5 or BERT have, or no family.
 bool has_unshared_parts(const config::Model& m) {
-  return m.has_encoder() || m.output_layer_bias.value_or(false) || m.scale_decoder_outputs ||
+  return config::has_several_stacks(m) || m.output_layer_bias.value_or(false) || m.scale_decoder_outputs ||
          m.bidirectional || m.num_tokentypes > 0 || m.apply_residual_connection_post_layernorm ||
          m.parallel_residual;
 }
@@ -194,7 +195,7 @@ bool has_gpt2_layers(const config::Model& m) {
 }
 
 bool is_t5(const config::Model& m) {
-  return m.has_encoder() && m.position_embedding == config::PositionEmbedding::kRelative &&
+  return config::has_several_stacks(m) && m.position_embedding == config::PositionEmbedding::kRelative &&
          m.normalization == config::Normalization::kRmsNorm && !m.apply_layernorm_1p &&
          m.activation == config::Activation::kGegluTanh && !m.has_qkv_bias() &&
          !m.output_layer_bias.value_or(false) && m.query_pre_attn_scalar == 1 &&
