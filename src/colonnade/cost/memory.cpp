@@ -208,8 +208,7 @@ schedule::Schedule schedule_of(const config::Run& run) {
 }
 
 schedule::Schedule schedule_of(const config::Run& run, int microbatches) {
-  const auto stages = layout::split_stages(run.model, run.parallel);
-  const int chunks = static_cast<int>(stages.size()) / run.parallel.pipeline_model_parallel_size;
+  const int chunks = layout::num_stages(run.model, run.parallel) / run.parallel.pipeline_model_parallel_size;
   return schedule::make_schedule(run.parallel, chunks, microbatches);
 }
 

@@ -177,7 +177,7 @@ class Evaluator {
     try {
       config::Run run = run_of(base_, c, {});
       config::derive(run);
-      layout::split_stages(run.model, run.parallel);
+      layout::num_stages(run.model, run.parallel);
     } catch (const ConfigError&) {
       can = false;
     }
@@ -200,7 +200,8 @@ class Evaluator {
   }
 
   double peak_bytes(const LayoutChoice& c, const Candidate& candidate, const config::Run& run) {
-    std::vector<StageMemory>& plan = plan_ = resident(c, candidate, run);  // keeps its memory
+    plan_ = resident(c, candidate, run);
+    std::vector<StageMemory>& plan = plan_;
     // Too big even as a lower bound, and not the smallest.
     const auto is_hopeless = [&](double lower_bound) {
       return lower_bound > hardware_.usable_bytes() && result.smallest_bytes > 0 &&
@@ -256,7 +257,7 @@ class Evaluator {
   std::size_t keep_;
   double bound_ = std::numeric_limits<double>::infinity();  ///< step time of the layouts to beat
   config::Run assumed_;
-  std::vector<StageMemory> plan_;  ///< of peak_bytes
+  std::vector<StageMemory> plan_;  ///< last one of peak_bytes, whose memory the next one reuses
   std::vector<config::Recompute>
       recompute_options_;  ///< recomputation options; none if the settings choose one
   schedule::ScheduleCache schedules_;
@@ -298,8 +299,7 @@ std::string why_slower(const StepTime& t, const StepTime& first) {
 
 /// Virtual stages per rank.
 int chunks_of(const config::Run& run) {
-  return static_cast<int>(layout::split_stages(run.model, run.parallel).size()) /
-         run.parallel.pipeline_model_parallel_size;
+  return layout::num_stages(run.model, run.parallel) / run.parallel.pipeline_model_parallel_size;
 }
 
 std::string schedule_text(const config::Run& run) {

@@ -26,7 +26,7 @@ TheoreticalMemory theoretical_memory(const config::Run& run, bool selective_reco
                                    : 18;
 
   const double sb = real(run.training.seq_length * run.training.micro_batch_size);
-  const int chunks = static_cast<int>(layout::split_stages(m, run.parallel).size()) / static_cast<int>(pp);
+  const int chunks = layout::num_stages(m, run.parallel) / static_cast<int>(pp);
   double layer_bytes = selective_recompute ? sb * h * (18 + 4 * ffn / h) : sb * h * (10 + 24 / tp);
   double activations = layer_bytes * layers + 8 * sb * pp + sb * h * pp;
   if (chunks > 1)

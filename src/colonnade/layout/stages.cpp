@@ -141,21 +141,36 @@ void reject_with_layout(const Parallel& p) {
   reject(p.account_for_loss_in_pipeline_split, "--account-for-loss-in-pipeline-split");
 }
 
-}  // namespace
+/// Layers per virtual stage without a layout string.
+std::vector<std::int64_t> layer_counts(const Model& model, const Parallel& p) {
+  const int chunks = chunks_of_even_split(model, p);
+  const bool uneven = p.decoder_first_pipeline_num_layers > 0 || p.decoder_last_pipeline_num_layers > 0;
+  return uneven ? uneven_counts(model, p, chunks) : even_counts(model, p, chunks);
+}
 
-std::vector<StageBlocks> split_stages(const Model& model, const Parallel& p) {
+/// Whether a layout string defines the split.
+bool has_layout(const Model& model, const Parallel& p) {
   if (model.num_layers < 1 || p.pipeline_model_parallel_size < 1) {
     throw ConfigError(fmt::format(
         "--num-layers and --pipeline-model-parallel-size must be at least 1; got {} and {}; set both",
         model.num_layers, p.pipeline_model_parallel_size));
   }
-  if (!p.pipeline_model_parallel_layout.empty()) {
-    reject_with_layout(p);
+  if (p.pipeline_model_parallel_layout.empty()) return false;
+  reject_with_layout(p);
+  return true;
+}
+
+}  // namespace
+
+std::vector<StageBlocks> split_stages(const Model& model, const Parallel& p) {
+  if (has_layout(model, p))
     return parse_layout(p.pipeline_model_parallel_layout, model, p.pipeline_model_parallel_size);
-  }
-  const int chunks = chunks_of_even_split(model, p);
-  const bool uneven = p.decoder_first_pipeline_num_layers > 0 || p.decoder_last_pipeline_num_layers > 0;
-  return from_counts(model, uneven ? uneven_counts(model, p, chunks) : even_counts(model, p, chunks));
+  return from_counts(model, layer_counts(model, p));
+}
+
+int num_stages(const Model& model, const Parallel& p) {
+  if (has_layout(model, p)) return static_cast<int>(split_stages(model, p).size());
+  return static_cast<int>(layer_counts(model, p).size());
 }
 
 HeldBy shared_parameter(const Model& model, const BlockId& block) {

@@ -18,6 +18,8 @@ namespace colonnade::layout {
 /// Blocks of every virtual stage; the size is a multiple of the pipeline size. layout::placement_of maps
 /// stages to ranks. Together they are model_blocks(). Throws ConfigError for an invalid split.
 std::vector<StageBlocks> split_stages(const config::Model& model, const config::Parallel& parallel);
+/// Number of virtual stages, without listing their blocks. Throws as split_stages does.
+int num_stages(const config::Model& model, const config::Parallel& parallel);
 
 /// Stages of pipeline rank `rank`, by chunk.
 std::vector<StageBlocks> stages_of_rank(const config::Model& model, const config::Parallel& parallel,

@@ -75,7 +75,7 @@ Finding propose_even_layout(const Run& r, const std::string& fault) {
 Broken split(const Run& r) {
   if (r.model.num_layers < 1 || r.parallel.pipeline_model_parallel_size < 1) return std::nullopt;
   try {
-    layout::split_stages(r.model, r.parallel);
+    layout::num_stages(r.model, r.parallel);
     return std::nullopt;
   } catch (const ConfigError& error) {
     return propose_even_layout(r, error.what());
