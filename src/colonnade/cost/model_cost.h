@@ -11,7 +11,7 @@
 
 namespace colonnade::cost {
 
-/// A block without a formula: its cost and parameters were recorded (job/block_recorder.h).
+/// A block without a formula: its cost and parameters were recorded (job/recorded_model.h).
 struct RecordedBlock {
   std::unique_ptr<BlockCost> cost;
   std::vector<layout::ParamSpec> parameters;
@@ -33,8 +33,6 @@ class ModelCost final : public ModelBlocks {
   [[nodiscard]] const LayerCost& layer(std::int64_t layer) const {
     return *layers_[static_cast<std::size_t>(layer)];
   }
-  /// Layers with different traits, in the order of these.
-  [[nodiscard]] const std::map<LayerTraits, LayerCost>& distinct_layers() const { return distinct_layers_; }
 
  private:
   Sequences sequences_;
