@@ -13,9 +13,9 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/program.h"
 #include "colonnade/config/parse.h"
-#include "colonnade/job/block_recorder.h"
 #include "colonnade/job/checkpoint.h"
 #include "colonnade/job/job.h"
+#include "colonnade/job/recorded_model.h"
 #include "colonnade/job/start.h"
 
 namespace col = colonnade;

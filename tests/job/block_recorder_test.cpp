@@ -1,12 +1,9 @@
-// The formulas of cost/blocks against the recorded costs of the same blocks, one by one, and the plan of a
-// custom model against its dry run.
+// The formulas of cost/blocks against the recorded costs of the same blocks, one by one.
 #include "colonnade/job/block_recorder.h"
 
-#include <gmock/gmock.h>
+#include <gtest/gtest.h>
 
-#include "colonnade/base/error.h"
-#include "colonnade/cost/describe.h"
-#include "colonnade/cost/flops.h"
+#include "colonnade/cost/model_cost.h"
 #include "job/planned.h"
 
 namespace colonnade::job {
@@ -14,7 +11,6 @@ namespace {
 
 using layout::BlockKind;
 using test::Planned;
-using ::testing::HasSubstr;
 
 constexpr double kLossBytes = 64;  // bytes of loss scalars
 
@@ -153,124 +149,6 @@ TEST(BlockRecorder, FormulasEqualWhatEveryKindOfBlockNeeds) {
       SCOPED_TRACE(fmt::format("{}: {}", layout.name, model));
       expect_formulas(test::planned_run(layout, sized(model), "meta"));
     }
-}
-
-constexpr auto kTanhInput = tensor::BatchKey::custom("x");
-
-/// y = x + tanh(x W); the first block reads x from the batch.
-class TanhBlock final : public tensor::Block {
- public:
-  TanhBlock(const layers::Context& context, std::int64_t hidden, std::int64_t number) : first_(number == 0) {
-    layout::ParamSpec spec;
-    spec.name = fmt::format("blocks.{}.weight", number);
-    spec.shape = {hidden, hidden};
-    w_ = context.make(spec);
-  }
-  at::Tensor forward(const at::Tensor& x, const tensor::Pass& pass) override {
-    const at::Tensor in = first_ ? pass.batch.at(kTanhInput) : x;
-    return in + at::tanh(at::matmul(in, w_->value));
-  }
-  std::vector<tensor::Parameter*> parameters() override { return {w_.get()}; }
-
- private:
-  bool first_;
-  std::unique_ptr<tensor::Parameter> w_;
-};
-
-/// Three blocks in each stage.
-Model build_tanh(const BuildContext& context) {
-  Model model;
-  for (const auto& part : context.blocks) {
-    auto stage = std::make_unique<tensor::Stage>();
-    stage->first = part.has(BlockKind::kEmbedding);
-    stage->last = part.has(BlockKind::kHead);
-    for (std::int64_t i = 0; i < 3; ++i)
-      stage->blocks.push_back(std::make_unique<TanhBlock>(context.layers, 256, i + (stage->first ? 0 : 3)));
-    model.stages.push_back(std::move(stage));
-  }
-  return model;
-}
-
-pipeline::Steps tanh_steps(const Job&) {
-  pipeline::Steps steps;
-  steps.batch = [](int) { return tensor::Batch({{kTanhInput, at::ones({128, 4, 256})}}); };
-  steps.loss = [](const at::Tensor& y, const tensor::Batch& batch) {
-    const at::Tensor error = (y - 2 * batch.at(kTanhInput)).square().mean();
-    return pipeline::Loss{error, {{"error", pipeline::metric_sum(error, at::ones({}))}}};
-  };
-  return steps;
-}
-
-config::Run tanh_run(int world, const std::string& flags) {
-  return test::settings(
-      world, test::words("--num-layers 2 --hidden-size 256 --num-attention-heads 2 --seq-length 128 "
-                         "--max-position-embeddings 128 --micro-batch-size 4 --vocab-size 2 " +
-                         flags));
-}
-
-// One step of the real executor on each stage, as job::dry_run of a model from settings.
-TEST(BlockRecorder, PlanOfACustomModelIsThatOfItsDryRun) {
-  for (const auto& [world, flags] : {std::pair{1, "--global-batch-size 8"},
-                                     {2, "--global-batch-size 8 --use-distributed-optimizer"},
-                                     {2, "--global-batch-size 16 --pipeline-model-parallel-size 2"}}) {
-    SCOPED_TRACE(flags);
-    config::Run run = tanh_run(world, flags);
-    const auto model = record_model(run, build_tanh, tanh_steps);
-    const std::vector<cost::StageMemory> plan = cost::plan_memory(*model->cost);
-    run.training.device = "meta";
-    for (std::size_t stage = 0; stage < plan.size(); ++stage) {
-      const int rank = static_cast<int>(stage) * world / static_cast<int>(plan.size());
-      const auto before = static_cast<std::int64_t>(tensor::memory_use(at::kMeta).now);
-      Job job(run, comm::Communicators(layout::Mesh(run.parallel), rank, comm::null_factory(nullptr)),
-              build_tanh);
-      const StepReport report = job.train_step(tanh_steps(job), {.learning_rate = 1e-3});
-      EXPECT_EQ(plan[stage].num_parameters, 3 * 256 * 256);
-      EXPECT_EQ(plan[stage].parameters, static_cast<std::int64_t>(job.buffers().params().nbytes()));
-      EXPECT_EQ(plan[stage].optimizer, optimizer_bytes(job));
-      const auto peak = static_cast<double>(report.peaks.forward_backward) - static_cast<double>(before);
-      EXPECT_NEAR(peak / static_cast<double>(plan[stage].peak()), 1, 0.05) << "stage " << stage;
-    }
-  }
-}
-
-TEST(BlockRecorder, CountsTheMatmulsOfACustomModel) {
-  const auto model = record_model(tanh_run(1, "--global-batch-size 8"), build_tanh, tanh_steps);
-  const double tokens = 128.0 * 8;
-  EXPECT_EQ(cost::training_flops_by_part(*model->cost, 8).linears, 3 * 3 * 2 * tokens * 256 * 256);
-}
-
-TEST(BlockRecorder, PlanSaysThatItsBlocksWereMeasured) {
-  const std::string text = plan_text(tanh_run(1, "--global-batch-size 8"), build_tanh, tanh_steps, "h100");
-  EXPECT_THAT(text, HasSubstr("fits: "));
-  EXPECT_THAT(text, HasSubstr("measured on the CPU path"));
-  EXPECT_THAT(text, HasSubstr("layers 0-2"));
-  EXPECT_THAT(text, HasSubstr("per step"));
-}
-
-TEST(BlockRecorder, BlocksMustNotReadValues) {
-  const auto reads = [](const Job& job) {
-    pipeline::Steps steps = tanh_steps(job);
-    steps.loss = [](const at::Tensor& y, const tensor::Batch&) {
-      return pipeline::Loss{y.mean() * y.sum().item<double>(), {}};
-    };
-    return steps;
-  };
-  const config::Run run = tanh_run(1, "--global-batch-size 8");
-  EXPECT_THAT([&] { record_model(run, build_tanh, reads); },
-              testing::ThrowsMessage<ConfigError>(HasSubstr("must not read values of tensors")));
-}
-
-TEST(BlockRecorder, StepsMustNotReplaceTheForwardPass) {
-  const auto replaced = [](const Job& job) {
-    pipeline::Steps steps = tanh_steps(job);
-    steps.forward = [](tensor::Stage& stage, const at::Tensor& x, const tensor::Pass& pass) {
-      return stage.forward(x, pass);
-    };
-    return steps;
-  };
-  const config::Run run = tanh_run(1, "--global-batch-size 8");
-  EXPECT_THAT([&] { record_model(run, build_tanh, replaced); },
-              testing::ThrowsMessage<ConfigError>(HasSubstr("steps.forward must be empty")));
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
 // The plan's communication volume against the collectives and messages that ranks call.
+#include "colonnade/config/stacks.h"
 #include "colonnade/cost/communication.h"
 
 #include <gmock/gmock.h>
@@ -348,7 +349,8 @@ TEST(PlannedTraffic, SharedTablesOfStagesIsExact) {
         EXPECT_DOUBLE_EQ(sent, plan[stage].shared_embeddings) << "rank " << rank;
         most = std::max(most, sent);
       }
-      const bool in_one_place = std::string(layout.name) == "Pp2ZbV" && !run.model.has_encoder();
+      const bool in_one_place =
+          std::string(layout.name) == "Pp2ZbV" && !config::has_several_stacks(run.model);
       EXPECT_EQ(most > 0, !in_one_place);
     }
 }

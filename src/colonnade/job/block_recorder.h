@@ -1,17 +1,12 @@
 // Records what a block costs: runs its real code on meta tensors, as dry_run.h runs a whole step. A test
-// compares the formulas of cost/blocks with it, and the blocks of a custom model, which have no formulas, are
-// planned with it.
+// compares the formulas of cost/blocks with it; a custom model, whose blocks have no formulas, is planned
+// with it (recorded_model.h).
 #pragma once
 
 #include <functional>
-#include <memory>
-#include <string>
-#include <utility>
 #include <vector>
 
 #include "colonnade/comm/call_log.h"
-#include "colonnade/cost/hardware.h"
-#include "colonnade/cost/model_cost.h"
 #include "colonnade/job/job.h"
 #include "colonnade/job/op_counter.h"
 
@@ -40,28 +35,5 @@ using BlockPass = std::function<at::Tensor(const at::Tensor& x, const tensor::Pa
 /// else may use the meta device meanwhile.
 BlockRecord record_block(Job& job, comm::CallLog& log, const tensor::Batch& batch, const BlockPass& pass,
                          const std::vector<std::int64_t>& shape);
-
-/// Loss and data steps of a job, as it trains.
-using StepsOf = std::function<pipeline::Steps(const Job& job)>;
-
-/// A custom model with the recorded costs of its blocks; the loss step belongs to the last one.
-struct RecordedModel {
-  explicit RecordedModel(config::Run given) : run(std::move(given)), sequences(run) {}
-  config::Run run;  ///< without recomputation: the recorded costs have the builder's
-  cost::Sequences sequences;
-  std::unique_ptr<cost::ModelCost> cost;
-};
-
-/// Records the model that `builder` makes for the first rank of each pipeline stage, with the first
-/// micro-batch of `steps`. `run` is complete and checked; a world of any size is planned in this process,
-/// without connections. Throws ConfigError for steps.forward, which replaces the blocks, and for blocks and
-/// loss steps that read values of tensors.
-std::unique_ptr<RecordedModel> record_model(const config::Run& run, const ModelBuilder& builder,
-                                            const StepsOf& steps);
-
-/// The plan of a custom model: cost::describe, and with `hardware` (a name or YAML file) whether it fits and
-/// its step time. Completes and checks `run`, whose world size is set. Throws ConfigError with all faults.
-std::string plan_text(config::Run run, const ModelBuilder& builder, const StepsOf& steps,
-                      const std::string& hardware = "");
 
 }  // namespace colonnade::job

@@ -19,7 +19,7 @@ struct MicrobatchShard {
   int rank = 0, ranks = 1;
   std::int64_t begin = 0;   ///< first token in its sample
   std::int64_t sample = 1;  ///< tokens of the sample
-  /// Of the full sample (counts_ahead).
+  /// Loss counts by depth of the full sample (counts_ahead).
   std::vector<double> loss_counts = {};
 };
 
