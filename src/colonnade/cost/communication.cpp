@@ -98,7 +98,7 @@ BlockTraffic traffic_of(const BlockCompute& compute, const BlockGroups& groups) 
   return traffic;
 }
 
-/// Of a stage's blocks for one micro-batch, with recomputation.
+/// Traffic of a stage's blocks for one micro-batch, with recomputation.
 PassTraffic stage_traffic(const ModelCost& model, const layout::StageBlocks& stage) {
   const BlockGroups groups(model.run());
   PassTraffic sum;

@@ -73,7 +73,7 @@ enum class HeldBy : std::uint8_t {
   kDecoder,         ///< stages with decoder layers
 };
 inline constexpr std::size_t kNumHeldBy = 4;
-/// Of parameters that all layers of a stack (config::stacks) share.
+/// Stages that hold the parameters that all layers of a stack (config::stacks) share.
 constexpr HeldBy held_by_stack(bool is_last) { return is_last ? HeldBy::kDecoder : HeldBy::kEncoder; }
 /// Parameters that several stages may hold, with the names of their process groups.
 inline constexpr std::pair<HeldBy, const char*> kSharedParameters[] = {

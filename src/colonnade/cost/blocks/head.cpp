@@ -26,7 +26,7 @@ std::int64_t HeadCost::next_token_saved() const {
          (z_.m.bert_binary_head ? pooled : 0);
 }
 
-/// Of one MTP depth, with shifted labels and mask.
+/// Saved bytes of one MTP depth, with shifted labels and mask.
 std::int64_t HeadCost::depth_saved() const {
   return logits_saved() + (mtp_targets_in_batch(z_) ? labels_saved() : z_.n * (kInt64 + kFp32));
 }
