@@ -121,8 +121,9 @@ Table layout_table(const ModelCost& model) {
   const layout::Mesh mesh(run.parallel);
   const auto members = mesh.groups({layout::Axis::kTp, layout::Axis::kCp, layout::Axis::kDp});
   Table table{{"pipeline rank", "ranks", "model chunk", "blocks"}};
+  const auto by_rank = model.stages_by_rank();
   for (std::size_t rank = 0; rank < members.size(); ++rank) {
-    const auto stages = model.stages_of_rank(static_cast<int>(rank));
+    const std::vector<layout::StageBlocks>& stages = by_rank[rank];
     for (std::size_t chunk = 0; chunk < stages.size(); ++chunk)
       table.push_back(
           {number(rank), ranks_text(members[rank]), number(chunk), blocks_text(stages[chunk], run.model)});

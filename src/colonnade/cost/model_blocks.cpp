@@ -1,6 +1,8 @@
 // See model_blocks.h.
 #include "colonnade/cost/model_blocks.h"
 
+#include <utility>
+
 #include "colonnade/layout/params/gpt.h"
 
 namespace colonnade::cost {
@@ -24,13 +26,15 @@ std::vector<layout::StageBlocks> ModelBlocks::stages() const {
   return is_custom() ? custom_stages_ : layout::split_stages(run_.model, run_.parallel);
 }
 
-std::vector<layout::StageBlocks> ModelBlocks::stages_of_rank(int rank) const {
-  const std::vector<layout::StageBlocks> all = stages();
+std::vector<std::vector<layout::StageBlocks>> ModelBlocks::stages_by_rank() const {
+  std::vector<layout::StageBlocks> all = stages();
   const schedule::Placement placement = layout::placement_of(all, run_.parallel);
-  std::vector<layout::StageBlocks> own;
-  for (int chunk = 0; chunk < placement.chunks(); ++chunk)
-    own.push_back(all[static_cast<std::size_t>(placement.stage(rank, chunk))]);
-  return own;
+  std::vector<std::vector<layout::StageBlocks>> ranks(static_cast<std::size_t>(placement.ranks()));
+  for (int rank = 0; rank < placement.ranks(); ++rank)
+    for (int chunk = 0; chunk < placement.chunks(); ++chunk)
+      ranks[static_cast<std::size_t>(rank)].push_back(
+          std::move(all[static_cast<std::size_t>(placement.stage(rank, chunk))]));
+  return ranks;
 }
 
 void ModelBlocks::for_each_param(const layout::BlockId& id,

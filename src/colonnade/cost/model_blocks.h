@@ -27,8 +27,8 @@ class ModelBlocks {
   /// All blocks in order, and those of each virtual stage.
   [[nodiscard]] std::vector<layout::BlockId> blocks() const;
   [[nodiscard]] std::vector<layout::StageBlocks> stages() const;
-  /// Stages of a pipeline rank, by chunk.
-  [[nodiscard]] std::vector<layout::StageBlocks> stages_of_rank(int rank) const;
+  /// Stages of each pipeline rank, by chunk.
+  [[nodiscard]] std::vector<std::vector<layout::StageBlocks>> stages_by_rank() const;
   /// Calls f(spec) for every parameter of a block, as layout::for_each_param.
   void for_each_param(const layout::BlockId& id,
                       const std::function<void(const layout::ParamSpec&)>& f) const;

@@ -44,11 +44,10 @@ class Traits {
         model_(run),
         equal_groups_(layout::with_fixed_context_size(run)),
         mesh_(run.parallel),
-        levels_(layout::replica_levels(run.parallel, mesh_)) {
-    for (int stage = 0; stage < mesh_.size(layout::Axis::kPp); ++stage) {
-      stages_.push_back(layout::stages_of_rank(run.model, run.parallel, stage));
-      layouts_.push_back(flat_layout(model_, mesh_, stages_.back()));
-    }
+        levels_(layout::replica_levels(run.parallel, mesh_)),
+        stages_(model_.stages_by_rank()) {
+    for (const std::vector<layout::StageBlocks>& stages : stages_)
+      layouts_.push_back(flat_layout(model_, mesh_, stages));
   }
 
   [[nodiscard]] const layout::Mesh& mesh() const { return mesh_; }

@@ -326,11 +326,10 @@ void count_resident(const ModelBlocks& model, const layout::Mesh& mesh, StageMem
 
 std::vector<StageMemory> plan_resident(const ModelBlocks& model) {
   const layout::Mesh mesh(model.run().parallel);
-  const int ranks = model.run().parallel.pipeline_model_parallel_size;
   std::vector<StageMemory> plan;
-  for (int rank = 0; rank < ranks; ++rank) {
+  for (std::vector<layout::StageBlocks>& stages : model.stages_by_rank()) {
     StageMemory memory;
-    memory.stages = model.stages_of_rank(rank);
+    memory.stages = std::move(stages);
     count_resident(model, mesh, memory);
     plan.push_back(std::move(memory));
   }

@@ -134,7 +134,7 @@ namespace {
 /// Whether a pipeline rank has several virtual stages.
 bool has_virtual_stages(const config::Run& run) {
   const int ranks = run.parallel.pipeline_model_parallel_size;
-  return ranks > 1 && std::ssize(split_stages(run.model, run.parallel)) > ranks;
+  return ranks > 1 && num_stages(run.model, run.parallel) > ranks;
 }
 
 /// Micro-batch group size of the interleaved schedule; 1 for other schedules.

@@ -18,7 +18,11 @@ using Broken = std::optional<Finding>;
 /// Virtual stages per rank; 0 if the split is invalid.
 int virtual_stages(const Run& r) {
   const int ranks = r.parallel.pipeline_model_parallel_size;
-  return ranks < 1 ? 0 : static_cast<int>(stages_if_valid(r).size()) / ranks;
+  try {
+    return ranks < 1 ? 0 : layout::num_stages(r.model, r.parallel) / ranks;
+  } catch (const ConfigError&) {
+    return 0;
+  }
 }
 
 /// Requested schedule; null if the name is unknown.
@@ -197,14 +201,6 @@ constexpr Rule kPipeline[] = {
 };
 
 }  // namespace
-
-std::vector<layout::StageBlocks> stages_if_valid(const Run& run) {
-  try {
-    return layout::split_stages(run.model, run.parallel);
-  } catch (const ConfigError&) {
-    return {};
-  }
-}
 
 std::span<const Rule> pipeline_rules() { return kPipeline; }
 

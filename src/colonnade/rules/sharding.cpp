@@ -2,8 +2,10 @@
 #include <algorithm>
 #include <numeric>
 
+#include "colonnade/base/error.h"
 #include "colonnade/layout/buckets.h"
 #include "colonnade/layout/layout_string.h"
+#include "colonnade/layout/stages.h"
 #include "colonnade/rules/table.h"
 #include "colonnade/schedule/kinds.h"
 
@@ -30,15 +32,24 @@ Broken fsdp_without_sharding(const Run& r) {
                  ""};
 }
 
+/// Whether a virtual stage holds the head without the final norm; false if another rule rejects the split.
+bool has_stage_with_head_only(const Run& r) {
+  try {
+    return std::ranges::any_of(layout::split_stages(r.model, r.parallel),
+                               [](const layout::StageBlocks& stage) {
+                                 return stage.has(BlockKind::kHead) && !stage.has(BlockKind::kFinalNorm);
+                               });
+  } catch (const ConfigError&) {
+    return false;
+  }
+}
+
 /// Word embeddings that MTP layers look up and the tied output layer multiplies with.
 Broken deterministic_tied_embeddings(const Run& r) {
   const bool has_two_uses = r.model.mtp_num_layers > 0 && !r.model.untie_embeddings_and_output_weights;
   if (!r.parallel.deterministic_mode || !has_two_uses) return std::nullopt;
-  const auto has_head_only = [](const layout::StageBlocks& stage) {
-    return stage.has(BlockKind::kHead) && !stage.has(BlockKind::kFinalNorm);
-  };
   const bool splits = schedule::splits_backward(r.parallel);
-  if (!splits && std::ranges::none_of(stages_if_valid(r), has_head_only)) return std::nullopt;
+  if (!splits && !has_stage_with_head_only(r)) return std::nullopt;
   if (splits)
     return Finding{"--deterministic-mode",
                    "is not supported with --mtp-num-layers, tied embeddings and delayed weight gradients",

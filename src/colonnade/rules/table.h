@@ -13,7 +13,6 @@
 #include <vector>
 
 #include "colonnade/config/schema.h"
-#include "colonnade/layout/stages.h"
 #include "colonnade/rules/rules.h"
 
 namespace colonnade::rules {
@@ -71,9 +70,6 @@ inline constexpr const char* kValidRun =
 /// Whether `s`, which has no effect without the setting `other`, was given a non-default value. False if a
 /// config file sets `s` and the command line disabled `other`.
 bool is_given_without_effect(const config::Run& run, const config::Setting& s, const char* other);
-
-/// Virtual stages as split_stages; empty if another rule rejects the split.
-std::vector<layout::StageBlocks> stages_if_valid(const config::Run& run);
 
 /// Default fix for the flags of a finding.
 inline const char* removal(const Finding& found) {
