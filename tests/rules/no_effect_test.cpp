@@ -110,7 +110,7 @@ TEST(NoEffectNotes, NoNoteForAFileSettingDisabledByTheCommandLine) {
 
 TEST(NoEffectNotes, AmbiguousPadsWithoutTokenizer) {
   const std::vector<std::string> words{"--mock-data", "--allow-ambiguous-pad-tokens"};
-  EXPECT_THAT(problems_and_notes(words).first, ElementsAre("idle-tokenizer-model"));
+  EXPECT_THAT(problems_and_notes(words).first, ElementsAre("tokenizer-model-no-effect"));
   std::vector<std::string> numbers = words;
   numbers.insert(numbers.end(), {"--tokenizer-type", "NullTokenizer"});
   EXPECT_THAT(problems_and_notes(numbers).first, IsEmpty());
@@ -377,7 +377,7 @@ TEST(NoEffectNotes, SettingsOfMegatronLaunchScripts) {
   EXPECT_THAT(problems_and_notes({"--mock-data", "--use-checkpoint-opt-param-scheduler"}).second,
               ElementsAre("--use-checkpoint-opt-param-scheduler has no effect without --load; got true"));
   EXPECT_THAT(problems_and_notes({"--mock-data", "--tokenizer-model", "books.model"}).first,
-              ElementsAre("idle-tokenizer-model"))
+              ElementsAre("tokenizer-model-no-effect"))
       << "the file has no tokenizer type";
 }
 

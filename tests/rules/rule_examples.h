@@ -122,7 +122,7 @@ inline constexpr const char* kMoreOfExperts[] = {
     "router-groups: moe_router_num_groups=2; moe_router_group_topk=4; moe_router_topk=4",
     "router-groups-experts: num_experts=256; moe_router_num_groups=128; moe_router_group_topk=2",
     "router-groups-topk: moe_router_num_groups=8; moe_router_group_topk=5; moe_router_topk=4",
-    "balancing-kinds: moe_router_load_balancing_type=sinkhorn aux_loss; moe_aux_loss_coeff=0 0.1",
+    "moe-balancing-types: moe_router_load_balancing_type=sinkhorn aux_loss; moe_aux_loss_coeff=0 0.1",
     "balancing-weights: moe_router_load_balancing_type=aux_loss seq_aux_loss; moe_aux_loss_coeff=0.1",
     "sinkhorn-choice: moe_router_load_balancing_type=sinkhorn; moe_expert_capacity_factor=1",
     "sinkhorn-choice: moe_router_load_balancing_type=sinkhorn; moe_expert_capacity_factor=1; "

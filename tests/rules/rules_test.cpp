@@ -96,7 +96,7 @@ TEST(Rules, AcceptMegatronsSettingsOfMultiLatentAttention) {
         "add_qkv_bias=true", "rope_type=rope; rotary_scaling_factor=40", "rope_type=rope; yarn_beta_fast=16",
         "use_rope_scaling=true", "rotary_seq_len_interpolation_factor=2",
         "position_embedding_type=learned_absolute; rotary_base=500000"}) {
-    const RuleExample latent{"", example_of("latent-turned").valid, read_edits(accepted)};
+    const RuleExample latent{"", example_of("latent-rope-dims").valid, read_edits(accepted)};
     EXPECT_EQ(report(problems_of(latent.broken())), "") << accepted;
   }
   for (const char* accepted : {"rope_type=rope", "position_embedding_type=rope; rope_type=rope",
@@ -243,7 +243,8 @@ TEST(Rules, AModelNeedsNoTrainingSettings) {
 }
 
 TEST(Rules, DataRulesApplyToModelsToo) {
-  for (const char* id : {"fim-data", "fim-rates", "fim-tokenizer", "decoder-family", "decoder-positions"}) {
+  for (const char* id :
+       {"fim-data", "fim-rates", "fim-tokenizer", "decoder-length-model", "decoder-positions"}) {
     config::Run run = example_of(id).broken();
     config::derive(run);
     EXPECT_EQ(first_broken(run, Purpose::kModel), id);
@@ -262,8 +263,8 @@ TEST(Rules, DataInspectReportsOnlySampleSettings) {
   }
   EXPECT_THAT(reported, ElementsAreArray({"seq-length",
                                           "batch",
-                                          "encoder-family",
-                                          "decoder-family",
+                                          "encoder-layers-model",
+                                          "decoder-length-model",
                                           "bert-heads",
                                           "context-sequence",
                                           "hybrid-documents",
@@ -288,7 +289,7 @@ TEST(Rules, DataInspectReportsOnlySampleSettings) {
                                           "validation-weights",
                                           "validation-sets-in-full",
                                           "bert-sentinels",
-                                          "idle-tokenizer-model"}));
+                                          "tokenizer-model-no-effect"}));
   EXPECT_EQ(report(check(config::parse({"--data-path", "books", "--seq-length", "8"}), Purpose::kData)), "")
       << "other required settings may be missing";
 }

@@ -73,7 +73,7 @@ constexpr Rule kBert[] = {
      "bert_binary_head num_tokentypes"},
     {"bert-parts", false, unsupported_features, "window_size=4,0",
      "BERT has bidirectional attention over unpacked samples, without these features.", "model"},
-    {"bert-token-kinds", false, token_types, "num_tokentypes=1",
+    {"bert-token-types", false, token_types, "num_tokentypes=1",
      "The two segments of a sample have different token types.", "model bert_binary_head"},
     {"bert-per-token", true, per_token_loss, "calculate_per_token_loss=true",
      "The sentence order loss is a mean over samples and cannot be weighted by tokens.",

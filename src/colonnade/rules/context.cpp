@@ -103,7 +103,7 @@ constexpr Rule kContext[] = {
      "Every context rank holds an early and a late chunk of each sequence, which balances causal attention; "
      "sequence parallelism shards them over tensor ranks.",
      "context_parallel_size tensor_model_parallel_size sequence_parallel"},
-    {"context-kinds", true, comm_types, "cp_comm_type=p2p a2a", "Each layer has one communication type.",
+    {"cp-comm-types", true, comm_types, "cp_comm_type=p2p a2a", "Each layer has one communication type.",
      "num_layers"},
     {"context-levels", true, hierarchical_sizes,
      "cp_comm_type=a2a+p2p; hierarchical_context_parallel_sizes=3 2",

@@ -65,7 +65,7 @@ constexpr Rule kEffect[] = {
     {"bert-sentinels", false, bert_extra_ids, "model=bert; vocab_extra_ids=10; bert_binary_head=false",
      "Megatron appends the extra ids to BERT's vocabulary; ignoring the flag would change its size.",
      "model"},
-    {"idle-tokenizer-model", false, tokenizer_options_without_type, "tokenizer_model=books.model",
+    {"tokenizer-model-no-effect", false, tokenizer_options_without_type, "tokenizer_model=books.model",
      "The tokenizer type decides how the file is read."},
 };
 

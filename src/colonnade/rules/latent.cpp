@@ -95,14 +95,14 @@ constexpr Rule kLatent[] = {
      "qk_pos_emb_head_dim=64; v_head_dim=128; kv_lora_rank=32",
      "As in Megatron, --rope-type chooses the rotary embedding of multi-latent attention.",
      "multi_latent_attention"},
-    {"latent-turned", false, rotated_channels, "qk_pos_emb_head_dim=5", "RoPE rotates channels in pairs."},
-    {"latent-idle", false, unsupported_with_latents, "rotary_interleaved=true",
+    {"latent-rope-dims", false, rotated_channels, "qk_pos_emb_head_dim=5", "RoPE rotates channels in pairs."},
+    {"latent-no-effect", false, unsupported_with_latents, "rotary_interleaved=true",
      "Multi-latent attention scales scores by the root of its own head size and always rotates adjacent "
      "channels.",
      "multi_latent_attention"},
     {"latent-sinks", false, sinks, "softmax_type=off-by-one; attention_dropout=0",
      "Attention sinks are not implemented for multi-latent attention.", "multi_latent_attention"},
-    {"prediction-positions", false, mtp_positions,
+    {"mtp-positions", false, mtp_positions,
      "multi_latent_attention=false; mtp_num_layers=1; position_embedding_type=learned_absolute; "
      "qk_head_dim=128; qk_pos_emb_head_dim=64; v_head_dim=128; kv_lora_rank=32",
      "MTP layers look up word embeddings on the last pipeline rank and would need the position embeddings "

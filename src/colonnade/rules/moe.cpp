@@ -436,7 +436,7 @@ constexpr Rule kMoe[] = {
      "moe_router_topk"},
     {"router-group-best", false, group_best, "moe_router_group_best=2",
      "A group's score is the sum of that many of its expert scores.", "moe_router_num_groups num_experts"},
-    {"balancing-kinds", true, balancing_types,
+    {"moe-balancing-types", true, balancing_types,
      "moe_router_load_balancing_type=aux_loss aux_loss; moe_aux_loss_coeff=0.1 0.1",
      "Each auxiliary loss has one coefficient; sinkhorn routing has no auxiliary loss."},
     {"balancing-weights", true, balancing_coefficients, "moe_aux_loss_coeff=0.1 0.2",

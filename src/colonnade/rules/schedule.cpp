@@ -266,7 +266,7 @@ constexpr Rule kSchedule[] = {
     {"weight-decay-ramp", true, weight_decay_ramp, "weight_decay_incr_style=linear; start_weight_decay=0.1",
      "As in Megatron, the two values of a ramp have no default."},
     {"weight-decay-constant", true, weight_decay_constant, "end_weight_decay=0.1", ""},
-    {"whose-schedule", true, scheduler_source,
+    {"scheduler-source", true, scheduler_source,
      "override_opt_param_scheduler=true; use_checkpoint_opt_param_scheduler=true",
      "One flag selects the schedule of the settings, the other that of the checkpoint."},
     {"adam-betas", true, betas, "adam_beta2=1",

@@ -144,12 +144,12 @@ Broken deterministic_relative_bias(const Run& r) {
 }
 
 constexpr Rule kT5[] = {
-    {"encoder-family", false, encoder_model, "model=gpt; decoder_seq_length=0; vocab_extra_ids=0", "",
+    {"encoder-layers-model", false, encoder_model, "model=gpt; decoder_seq_length=0; vocab_extra_ids=0", "",
      "num_layers"},
     {"decoder-length", true, decoder_length, "decoder_seq_length=0",
      "As in Megatron, the length of decoder sequences has no default.", "model"},
-    {"decoder-family", false, decoder_length_model, "model=gpt; encoder_num_layers=0; vocab_extra_ids=0", "",
-     "model"},
+    {"decoder-length-model", false, decoder_length_model,
+     "model=gpt; encoder_num_layers=0; vocab_extra_ids=0", "", "model"},
     {"relative-positions", false, relative_positions,
      "model=gpt; encoder_num_layers=0; decoder_seq_length=0; vocab_extra_ids=0; "
      "position_embedding_type=relative",
@@ -166,7 +166,7 @@ constexpr Rule kT5[] = {
      "model tensor_model_parallel_size sequence_parallel"},
     {"encoder-groups", false, query_groups_of_t5, "num_query_groups=4",
      "Cross-attention has one key/value head per query head.", "model num_attention_heads"},
-    {"encoder-alone", false, unsupported_by_t5, "window_size=4,0",
+    {"t5-unsupported", false, unsupported_by_t5, "window_size=4,0",
      "T5 has bidirectional encoder layers and decoder layers with cross-attention, which lack these "
      "features.",
      "model"},
