@@ -72,7 +72,7 @@ constexpr Rule kBert[] = {
      "Only BERT samples have two segments, whose order the binary head predicts.",
      "bert_binary_head num_tokentypes"},
     {"bert-parts", false, unsupported_features, "window_size=4,0",
-     "BERT has bidirectional attention over unpacked samples, without these features.", "model"},
+     "BERT's bidirectional attention over unpacked samples does not support these features.", "model"},
     {"bert-token-types", false, token_types, "num_tokentypes=1",
      "The two segments of a sample have different token types.", "model bert_binary_head"},
     {"bert-per-token", true, per_token_loss, "calculate_per_token_loss=true",

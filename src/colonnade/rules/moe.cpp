@@ -387,8 +387,7 @@ constexpr Rule kMoe[] = {
     {"experts-ranks", false, experts_divisible, "num_experts=6; expert_model_parallel_size=4; world_size=16",
      "Every expert-parallel rank holds the same number of experts.", "num_experts"},
     {"experts-world", false, expert_world_size, "expert_model_parallel_size=4",
-     "Expert layers divide the same ranks as dense layers in their own way: ranks = expert tensor x expert x "
-     "expert data x pipeline size.",
+     "MoE layers factor the same ranks as expert tensor x expert x expert data x pipeline.",
      "num_experts tensor_model_parallel_size pipeline_model_parallel_size expert_tensor_parallel_size"},
     {"experts-rank-order", false, rank_order, "use_tp_pp_dp_mapping=true; expert_model_parallel_size=2",
      "With data parallelism outermost, dense and expert layers have the same pipeline groups only if these "

@@ -156,8 +156,8 @@ constexpr Rule kT5[] = {
      "Relative position biases are implemented for T5 layers.", "model"},
     {"relative-buckets", false, buckets,
      "position_embedding_type=relative; relative_attention_num_buckets=30",
-     "Half of a direction's buckets hold one near distance each, the other half logarithmic ranges of far "
-     "distances.",
+     "In each direction, half of the buckets hold one distance each; the rest cover logarithmically "
+     "growing ranges.",
      "position_embedding_type"},
     {"decoder-positions", false, decoder_positions, "decoder_seq_length=64",
      "Every token needs a position embedding.", "model seq_length position_embedding_type"},
@@ -167,9 +167,7 @@ constexpr Rule kT5[] = {
     {"encoder-groups", false, query_groups_of_t5, "num_query_groups=4",
      "Cross-attention has one key/value head per query head.", "model num_attention_heads"},
     {"t5-unsupported", false, unsupported_by_t5, "window_size=4,0",
-     "T5 has bidirectional encoder layers and decoder layers with cross-attention, which lack these "
-     "features.",
-     "model"},
+     "Models with encoder layers and cross-attention do not support these features.", "model"},
     {"sentinels", true, sentinels, "vocab_extra_ids=0",
      "Every masked span is replaced by its own sentinel id.", "model tokenizer_type vocab_size"},
     {"encoder-deterministic", true, deterministic_relative_bias,

@@ -138,7 +138,8 @@ void checkpoints(Table& t) {
       .at_least(1)
       .common();
   t.add<kCheckpoint, &Checkpoint::save_retain_interval>(
-       "--save-retain-interval", "keep checkpoints whose step is a multiple of this; delete earlier others")
+       "--save-retain-interval",
+       "retain checkpoints whose step is a multiple of this; delete other older ones")
       .unit("steps")
       .at_least(1);
   t.add<kCheckpoint, &Checkpoint::exit_after_failed_saves>(

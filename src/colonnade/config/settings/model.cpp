@@ -54,7 +54,7 @@ void run_settings(Table& t) {
             "Megatron's nested YAML file with sections language_model and model_parallel; unlike in "
             "Megatron, the command line overrides it")
       .accessors(Kind::kText, nullptr, nullptr);
-  t.special("--model", "model family; also the word after `pretrain`")
+  t.special("--model", "model: gpt, t5 or bert; also the argument of `pretrain`")
       .accessors(Kind::kText, &set_family, &get_family)
       .choices({"gpt", "t5", "bert"})
       .alias("--family")
@@ -63,7 +63,7 @@ void run_settings(Table& t) {
 
 void sizes(Table& t) {
   t.model_group("network size");
-  t.add<kModel, &Model::num_layers>("--num-layers", "number of transformer layers; of the decoder in t5")
+  t.add<kModel, &Model::num_layers>("--num-layers", "number of transformer layers (t5: decoder layers)")
       .alias("--decoder-num-layers")
       .range(0, 1'000'000)
       .common();
@@ -241,7 +241,7 @@ void attention(Table& t) {
       "or a learnable logit per head");
   t.add<kModel, &Model::attn_logit_softcapping>(
        "--attn-logit-softcapping",
-       "attention scores s become c tanh(s / c); uses slower attention that stores the scores; "
+       "attention scores s become c tanh(s / c); disables fused attention, so scores are materialized; "
        "0: off")
       .at_least(0)
       .colonnade_only();
@@ -286,7 +286,8 @@ void embeddings_logits_and_dropout(Table& t) {
       .range(0, 1)
       .training_only();
   t.add<kModel, &Model::attention_dropout>(
-       "--attention-dropout", "dropout probability of attention weights; above 0 uses slower attention")
+       "--attention-dropout",
+       "dropout probability of attention weights; values above 0 disable fused attention")
       .range(0, 1)
       .training_only();
 }

@@ -22,7 +22,7 @@ void batches(Table& t) {
       .unit("sequences")
       .range(0, 1'000'000'000'000)
       .common();
-  t.add<kTraining, &Training::seq_length>("--seq-length", "sequence length; of the encoder in t5")
+  t.add<kTraining, &Training::seq_length>("--seq-length", "sequence length (t5: of the encoder)")
       .alias("--encoder-seq-length")
       .unit("tokens")
       .range(0, 1'000'000'000'000)
