@@ -46,7 +46,7 @@ struct Dtypes {
   /// tensor::Parameter::main_grad, sums over micro-batches and ranks, and their buffer [n]. Megatron's
   /// --main-grads-dtype and --accumulate-allreduce-grads-in-fp32.
   Dtype main_gradient = Dtype::kFloat32;
-  /// Adam's moments or SGD's momentum, [n/R] each. Megatron's --exp-avg-dtype and --exp-avg-sq-dtype.
+  /// States of the update rule, [n/R] each. Megatron's --exp-avg-dtype and --exp-avg-sq-dtype.
   Dtype optimizer_state = Dtype::kFloat32;
   /// Inputs and outputs of layers [s, b, h], their gradients, and messages between pipeline stages. --bf16,
   /// --fp16.

@@ -48,7 +48,7 @@ double assumed_load(const config::Model& model, int rank, int ranks);
 /// replicas, so that all of these must run equally many micro-batches.
 bool dispatches_tokens(const config::Model& model, const config::Parallel& parallel);
 
-/// Kind of `layer` (global number). Layers numbered on from the last one have its kind.
+/// Kind of `layer` (global number). Numbers beyond the last layer (MTP layers) have the last layer's kind.
 LayerKind layer_kind(const config::Model& model, std::int64_t layer);
 
 /// Whether a layer of the model has the module of this name (config::kRecomputeModules).

@@ -1,6 +1,7 @@
-// Cost of a block of the model (layout/blocks.h): one class per kind of block. A stage adds up its blocks,
-// and names no kind of block or mixer: cost/activations.h their memory, cost/stage_compute.h their compute
-// and traffic, cost/flops.h their FLOPs. ModelCost makes the blocks of a run.
+// Cost of a block of the model (layout/blocks.h): one class per kind of block. Stages add up their
+// blocks: cost/activations.h the memory, cost/stage_compute.h compute and traffic, cost/flops.h FLOPs. They
+// name no mixer, and kinds of blocks only for their position: before, among or after the layers. ModelCost
+// makes the blocks of a run.
 #pragma once
 
 #include <vector>

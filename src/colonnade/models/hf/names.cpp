@@ -40,15 +40,15 @@ std::string with_numbers(std::string_view pattern, std::initializer_list<std::st
   return name;
 }
 
-/// Rows of dimension `dim` per tensor: those of each fused piece, or all for a single tensor.
+/// Rows of dimension `dim` per tensor: those of each fused segment, or all for a single tensor.
 std::vector<std::int64_t> rows_of(const layout::ParamSpec& spec, std::size_t dim, std::size_t tensors) {
   if (tensors == 1) return {dim < spec.shape.size() ? spec.shape[dim] : 1};
-  const auto cut = std::ranges::find(spec.sharded_dims, static_cast<int>(dim), &layout::ShardedDim::dim);
-  COL_CHECK(cut != spec.sharded_dims.end() && cut->segments.size() == tensors,
+  const auto sharded = std::ranges::find(spec.sharded_dims, static_cast<int>(dim), &layout::ShardedDim::dim);
+  COL_CHECK(sharded != spec.sharded_dims.end() && sharded->segments.size() == tensors,
             "{}: its pieces must match the {} tensors of the name table; got another number", spec.name,
             tensors);
   std::vector<std::int64_t> rows;
-  for (const layout::DimSegment& piece : cut->segments) rows.push_back(piece.size);
+  for (const layout::DimSegment& segment : sharded->segments) rows.push_back(segment.size);
   return rows;
 }
 
