@@ -59,9 +59,22 @@ LayerCost::LayerCost(const Sequences& sequences, const LayerTraits& traits)
     saved_ += mixer->saved();
     wgrad_saved_ += mixer->wgrad_saved();
   }
-  if (!layer_.sequence_parallel) wgrad_saved_ -= (num_mixers_ - num_sublayers_) * 2 * layer_.hidden;
+  if (!layer_.sequence_parallel) wgrad_saved_ -= states_held_twice() * layer_.hidden;
   workspace_ = workspace(/*delay_wgrad=*/false);
   delayed_workspace_ = workspace(/*delay_wgrad=*/true);
+}
+
+/// Hidden states that several mixers of a sublayer hold for their delayed weight gradients, beyond the first.
+std::int64_t LayerCost::states_held_twice() const {
+  const std::int64_t in_sublayer = num_mixers_ / num_sublayers_;
+  std::int64_t inputs = 0, output_gradients = 0, twice = 0;
+  for (std::int64_t i = 0; i < num_mixers_; ++i) {
+    if (i % in_sublayer == 0) inputs = output_gradients = 0;
+    const HeldForWgrad held = mixers_[static_cast<std::size_t>(i)]->held_for_wgrad();
+    if (held.input && ++inputs > 1) ++twice;
+    if (held.output_gradient && ++output_gradients > 1) ++twice;
+  }
+  return twice;
 }
 
 /// The gradient of the residual stream throughout, and the sublayers in turn, the last one first. Later ones

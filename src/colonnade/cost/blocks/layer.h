@@ -13,9 +13,9 @@ namespace colonnade::cost {
 
 /// Each sublayer saves 2 r h e (input and output of its norm) + statistics, 4 r (LayerNorm 8 r), with a
 /// sandwich norm r h e + statistics more; recomputed layernorm saves no output of the first. A sublayer's
-/// norm is fused with the residual sum. Mixers of one sublayer share their input, output gradient and, if
-/// linears read these without gathering, what delayed weight gradients hold of them; their outputs and input
-/// gradients are summed. With several sequences a layer copies the rows of the others.
+/// norm is fused with the residual sum. Mixers of one sublayer share their input and output gradient, and
+/// what delayed weight gradients hold of them (MixerCost::held_for_wgrad); their outputs and input gradients
+/// are summed. With several sequences a layer copies the rows of the others.
 ///
 /// Traffic over tensor ranks: the column-parallel and row-parallel linears of a mixer move n h e bytes in 2
 /// all-reduces; with sequence parallelism in 2 all-gathers, 2 reduce-scatters and an all-gather for weight
@@ -47,6 +47,7 @@ class LayerCost final : public BlockCost {
     std::int64_t after_own_group = 0;  ///< LayerTracker::after_own_group
   };
   [[nodiscard]] Workspace workspace(bool delay_wgrad) const;
+  [[nodiscard]] std::int64_t states_held_twice() const;
   /// Bytes of the other sequence's hidden states, which the layer only copies.
   [[nodiscard]] std::int64_t other_sequence_bytes() const { return sequences_.hidden() - layer_.hidden; }
 

@@ -11,6 +11,11 @@
 
 namespace colonnade::cost {
 
+/// Tensors of a sublayer that delayed weight gradients of a mixer hold.
+struct HeldForWgrad {
+  bool input = true, output_gradient = true;
+};
+
 /// Memory in bytes, compute and FLOPs of one micro-batch on one rank. layout/params has
 /// the parameters. A test compares each quantity with the built model.
 class MixerCost {
@@ -27,6 +32,9 @@ class MixerCost {
   /// Inputs and output gradients of the linear layers, saved after kBackwardInput until the weight gradients
   /// are computed.
   [[nodiscard]] virtual std::int64_t wgrad_saved() const = 0;
+  /// What wgrad_saved() contains of the sublayer's own tensors if linears read these without gathering.
+  /// Mixers of one sublayer hold each of them once.
+  [[nodiscard]] virtual HeldForWgrad held_for_wgrad() const { return {}; }
   /// Largest weight gradient before its accumulation.
   [[nodiscard]] virtual std::int64_t largest_weight_gradient() const = 0;
   /// Peak of a forward pass that saves nothing, with the layer's hidden states.
