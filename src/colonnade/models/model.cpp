@@ -65,11 +65,22 @@ class Builder {
     layers::Blocks layers;
     std::unique_ptr<gpt::FinalStates> states;
     for (const layout::BlockId& id : of.blocks) {
-      if (id.kind == BlockKind::kEmbedding) stage.blocks.push_back(embedding());
-      if (id.kind == BlockKind::kLayer) layers.push_back(layer(id.index));
-      if (id.kind == BlockKind::kFinalNorm)
-        states = std::make_unique<gpt::FinalStates>(model_, parallel_, context_);
-      if (id.kind == BlockKind::kMtpLayer) add_mtp_layer(*states);
+      switch (id.kind) {
+        case BlockKind::kEmbedding:
+          stage.blocks.push_back(embedding());
+          break;
+        case BlockKind::kLayer:
+          layers.push_back(layer(id.index));
+          break;
+        case BlockKind::kFinalNorm:
+          states = std::make_unique<gpt::FinalStates>(model_, parallel_, context_);
+          break;
+        case BlockKind::kMtpLayer:
+          add_mtp_layer(*states);
+          break;
+        case BlockKind::kHead:
+          break;  // follows the layers
+      }
     }
     layers::append_with_recomputation(stage.blocks, std::move(layers), context_.recompute);
     if (stage.last)
