@@ -34,14 +34,26 @@ struct Formula {
     const bool has_input = ids.front().kind != BlockKind::kLayer && ids.front().kind != BlockKind::kEmbedding;
     return sum(&cost::BlockCost::evaluation) + (has_input ? static_cast<double>(model.hidden()) : 0);
   }
-  /// Without grouped matmuls, which do not run on meta tensors.
   [[nodiscard]] double forward_matmuls() const {
     std::vector<cost::RepeatedCompute> parts;
     for (const layout::BlockId& id : ids) model.block(id).add_compute(cost::AttentionKernel::kUnfused, parts);
     double flops = 0;
-    for (const cost::RepeatedCompute& part : parts)
-      for (const cost::Matmul& m : part.compute.matmuls)
-        if (m.kind != cost::MatmulKind::kGrouped) flops += part.times * 2 * m.m * m.n * m.k * m.count;
+    for (const cost::RepeatedCompute& part : parts) flops += part.times * matmuls_of(part.compute);
+    return flops;
+  }
+  [[nodiscard]] double recomputed_matmuls() const {
+    std::vector<cost::BlockCompute> parts;
+    for (const layout::BlockId& id : ids)
+      model.block(id).add_recomputed(cost::AttentionKernel::kUnfused, parts);
+    double flops = 0;
+    for (const cost::BlockCompute& part : parts) flops += matmuls_of(part);
+    return flops;
+  }
+  /// Without grouped matmuls, which do not run on meta tensors.
+  [[nodiscard]] static double matmuls_of(const cost::BlockCompute& compute) {
+    double flops = 0;
+    for (const cost::Matmul& m : compute.matmuls)
+      if (m.kind != cost::MatmulKind::kGrouped) flops += 2 * m.m * m.n * m.k * m.count;
     return flops;
   }
 };
@@ -111,6 +123,7 @@ void expect_formulas(const config::Run& run) {
                 kLossBytes);
     expect_peaks(record, formula, stage);
     EXPECT_EQ(record.forward.linears(), formula.forward_matmuls());
+    EXPECT_EQ(record.backward.linears(), 2 * formula.forward_matmuls() + formula.recomputed_matmuls());
   }
 }
 
@@ -134,6 +147,10 @@ TEST(BlockRecorder, FormulasEqualWhatEveryKindOfBlockNeeds) {
       "",
       std::string(kAttention) + "--untie-embeddings-and-output-weights --bf16 --disable-bias-linear ",
       "--parallel-residual ",
+      "--parallel-residual " + std::string(kFewExperts),
+      "--parallel-residual --bf16 " + std::string(kFewExperts),
+      "--parallel-residual " + shared,
+      "--parallel-residual --moe-shared-expert-gate " + shared,
       kSmallLatent,
       kFewExperts,
       shared + "--moe-token-dispatcher-type alltoall ",

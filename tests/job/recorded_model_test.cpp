@@ -6,6 +6,9 @@
 #include "colonnade/base/error.h"
 #include "colonnade/cost/communication.h"
 #include "colonnade/cost/flops.h"
+#include "colonnade/cost/recomputed_flops.h"
+#include "colonnade/cost/stage_compute.h"
+#include "colonnade/layers/recompute.h"
 #include "job/planned.h"
 
 namespace colonnade::job {
@@ -103,6 +106,34 @@ TEST(RecordedModel, CountsTheMatmulsOfACustomModel) {
   const auto model = record_model(tanh_run(1, "--global-batch-size 8"), build_tanh, tanh_steps);
   const double tokens = 128.0 * 8;
   EXPECT_EQ(cost::training_flops_by_part(*model->cost, 8).linears, 3 * 3 * 2 * tokens * 256 * 256);
+}
+
+// Two of three blocks run their matmul once more in the backward pass.
+TEST(RecordedModel, CountsRecomputedMatmuls) {
+  const auto build = [](const BuildContext& context) {
+    Model model;
+    auto stage = std::make_unique<tensor::Stage>();
+    stage->first = stage->last = true;
+    stage->blocks.push_back(std::make_unique<TanhBlock>(context.layers, 256, 0));
+    layers::Blocks recomputed;
+    for (std::int64_t i = 1; i < 3; ++i)
+      recomputed.push_back(std::make_unique<TanhBlock>(context.layers, 256, i));
+    layers::append_with_recomputation(stage->blocks, std::move(recomputed), context.layers.recompute);
+    model.stages.push_back(std::move(stage));
+    return model;
+  };
+  const auto model =
+      record_model(tanh_run(1,
+                            "--global-batch-size 8 --recompute-granularity full --recompute-method uniform "
+                            "--recompute-num-layers 1"),
+                   build, tanh_steps);
+  const double one = 2 * 128.0 * 8 * 256 * 256;
+  EXPECT_EQ(cost::training_flops_by_part(*model->cost, 8).linears, 3 * 3 * one);
+  EXPECT_EQ(cost::recomputed_flops(*model->cost, 8).linears, 2 * one);
+  double times = 0;
+  for (const auto& part : cost::stage_compute(*model->cost, model->cost->stages().front()))
+    times += part.recomputed * static_cast<double>(part.compute.matmuls.size());
+  EXPECT_EQ(times, 2);
 }
 
 /// A block that all-reduces its output over tensor ranks.

@@ -29,9 +29,8 @@ double model_ranks(const config::Parallel& p) {
 
 /// A call as one or two collectives; nothing for groups other than tensor, context and dispatch ranks.
 void add_collective(const comm::LoggedCall& call, bool forward, cost::BlockCompute& compute) {
-  const bool tensor = call.axes == "tp", dispatch = call.axes.find("ep") != std::string::npos ||
-                                                    call.axes.find("etp") != std::string::npos;
-  const bool context = !dispatch && call.axes.find("cp") != std::string::npos;
+  const bool tensor = call.axes == "tp", context = call.axes == "cp",
+             dispatch = call.axes == "ep" || call.axes == "etp" || call.axes == "etp-ep";
   if ((!tensor && !dispatch && !context) || call.operation == "recv") return;
   const bool all_to_all = call.operation == "all_to_all";
   const int times = call.operation == "all_reduce" ? 2 : 1;
@@ -65,7 +64,7 @@ class RecordedCost final : public cost::BlockCost {
 
   void add_compute(cost::AttentionKernel /*kernel*/,
                    std::vector<cost::RepeatedCompute>& parts) const override {
-    cost::BlockCompute& compute = parts.emplace_back().compute;
+    cost::BlockCompute compute;
     compute.matmuls = record_.forward.matmuls;
     compute.attention.flops = record_.forward.attention_forward;
     compute.add_elementwise(record_.forward.bytes, record_.backward.bytes, record_.forward.kernels,
@@ -73,16 +72,37 @@ class RecordedCost final : public cost::BlockCost {
     compute.context = layout::context_layer(z_.run.parallel, 0);
     for (const comm::LoggedCall& call : record_.forward_calls) add_collective(call, true, compute);
     for (const comm::LoggedCall& call : record_.backward_calls) add_collective(call, false, compute);
+    parts.push_back({std::move(compute)});
+    if (const OpCounts repeated = recomputed(); repeated.linears() + repeated.attention_forward > 0) {
+      cost::BlockCompute forward;  // its bytes and collectives are part of the backward pass above
+      forward.matmuls = repeated.matmuls;
+      forward.attention.flops = repeated.attention_forward;
+      parts.push_back({.compute = std::move(forward), .times = 0, .recomputed = 1});
+    }
   }
 
-  /// Of all ranks that share a sample: a matmul that several of them repeat counts for each.
-  [[nodiscard]] cost::ForwardFlops flops() const override {
-    const double ranks = model_ranks(z_.run.parallel) / static_cast<double>(z_.run.training.micro_batch_size);
-    return {.linears = ranks * record_.forward.linears(),
-            .attention = ranks * record_.forward.attention_forward};
-  }
+  [[nodiscard]] cost::ForwardFlops flops() const override { return flops_of(record_.forward); }
+  [[nodiscard]] cost::ForwardFlops recomputed_flops() const override { return flops_of(recomputed()); }
 
  private:
+  /// Forward matmuls and attention that the backward pass repeats. A backward pass has twice the FLOPs of
+  /// the forward pass; what it has beyond that is recomputed.
+  [[nodiscard]] OpCounts recomputed() const {
+    const double forward = record_.forward.linears();
+    const double share = forward > 0 ? std::max(record_.backward.linears() / forward - 2, 0.0) : 0;
+    OpCounts repeated;
+    repeated.attention_forward = record_.backward.attention_forward;
+    if (share == 0) return repeated;
+    repeated.matmuls = record_.forward.matmuls;
+    for (cost::Matmul& matmul : repeated.matmuls) matmul.count *= share;
+    return repeated;
+  }
+  /// Forward FLOPs of all ranks that share a sample: a matmul that several of them repeat counts for each.
+  [[nodiscard]] cost::ForwardFlops flops_of(const OpCounts& counts) const {
+    const double ranks = model_ranks(z_.run.parallel) / static_cast<double>(z_.run.training.micro_batch_size);
+    return {.linears = ranks * counts.linears(), .attention = ranks * counts.attention_forward};
+  }
+
   BlockRecord record_;
   std::int64_t batch_;
 };
