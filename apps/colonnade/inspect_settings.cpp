@@ -223,7 +223,7 @@ Inspection read_inspection(const Arguments& arguments) {
         per_split(run.data) ? fmt::format(" for --split-name {}", options.split_name()) : ""));
   config::require_none(NoEffectFlags(parsed, options).faults());
   if (run.training.seq_length > 0) set_samples(run, options, batch);
-  if (run.family == "t5" && !config::has_several_stacks(run.model))
+  if (run.model_type == "t5" && !config::has_several_stacks(run.model))
     run.model.encoder_num_layers = 1;  // marks the model as T5
   return {std::move(run), std::move(options)};
 }

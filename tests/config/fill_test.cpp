@@ -25,7 +25,7 @@ TEST(Fill, NegatedShorthandConflictsWithACheckpoint) {
   EXPECT_TRUE(r.invalid_keys.contains("activation")) << "no further errors about it";
   try {
     fill(r, {{"model", "t5"}}, "run/step_1");
-    FAIL() << "the checkpoint's family was used";
+    FAIL() << "the checkpoint's model was used";
   } catch (const ConfigError& e) {
     EXPECT_STREQ(e.what(),
                  "model must agree with run/step_1; got gpt from the command line and t5 there; "
@@ -42,7 +42,7 @@ TEST(Fill, BertIsBidirectionalWithABinaryHeadByDefault) {
   config::Run filled;
   fill(filled, {{"bert_binary_head", "false"}, {"model", "bert"}}, "a file");
   EXPECT_TRUE(filled.model.bidirectional);
-  EXPECT_FALSE(filled.model.bert_binary_head) << "the family is set first, whatever the key order";
+  EXPECT_FALSE(filled.model.bert_binary_head) << "the model is set first, whatever the key order";
   set(filled, "model", "gpt");
   EXPECT_EQ(filled.model, Model());
   config::Run typed = parse(shell("--bert-no-binary-head"));

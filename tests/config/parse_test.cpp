@@ -103,7 +103,7 @@ constexpr const char* kNemo = R"(gpt --num-layers 24 --hidden-size 1024 --num-at
 
 TEST(ParseScript, OlderSpellingsAreAccepted) {
   const config::Run r = run_of(kNemo);
-  EXPECT_EQ(r.family, "gpt");
+  EXPECT_EQ(r.model_type, "gpt");
   EXPECT_EQ(r.parallel.num_virtual_stages_per_pipeline_rank, 2);
   EXPECT_EQ(r.model.activation, Activation::kSquaredRelu);
   EXPECT_EQ(r.model.position_embedding, PositionEmbedding::kRope);

@@ -20,7 +20,7 @@ constexpr std::int64_t kLength = 512, kBatch = 2, kHidden = 1024, kFfn = 4096, k
 /// Four layers of BERT-large.
 config::Run bert(const config::Parallel& layout = test::layout(1, 1, 1)) {
   config::Run run;
-  run.family = "bert";
+  run.model_type = "bert";
   config::Model& m = run.model;
   m.num_layers = 4;
   m.hidden_size = kHidden;

@@ -25,7 +25,7 @@ constexpr std::int64_t kEncoder = 512, kDecoder = 128, kBatch = 2, kHidden = 102
 /// Four encoder and four decoder layers of T5 1.1, with rotary positions unless `relative`.
 config::Run t5(const config::Parallel& layout = test::layout(1, 1, 1), bool relative = false) {
   config::Run run;
-  run.family = "t5";
+  run.model_type = "t5";
   run.model.num_layers = run.model.encoder_num_layers = 4;
   run.model.hidden_size = kHidden;
   run.model.ffn_hidden_size = kFfn;

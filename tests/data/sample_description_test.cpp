@@ -23,7 +23,7 @@ constexpr std::int64_t kAll = 1000;
 
 config::Run run_of(const std::string& family) {
   config::Run run;
-  run.family = family;
+  run.model_type = family;
   run.data.data_path = {test::vector_path("indexed/bert_uint16")};
   run.data.split = "90,10,0";
   run.training.global_batch_size = 8;

@@ -71,9 +71,9 @@ inline std::optional<config::Run> small_run(int world, const std::string& flags)
 /// Training samples of the small models, the same for all layouts and models of a kind.
 inline const data::Batches& samples(const config::Run& run) {
   static std::map<std::string, std::unique_ptr<data::Batches>> known;
-  auto& of_family = known[run.family];
-  if (!of_family) of_family = train::training_samples(run);
-  return *of_family;
+  auto& of_model = known[run.model_type];
+  if (!of_model) of_model = train::training_samples(run);
+  return *of_model;
 }
 
 /// Results of `model` on one rank, computed once.

@@ -87,7 +87,7 @@ TEST(RunEnd, GenerateRequiresAGptWithATextTokenizer) {
   }
   for (const char* family : {"t5", "bert"}) {
     config::Run run = text_run();
-    run.family = family;
+    run.model_type = family;
     EXPECT_THAT(end_summary(stopped_at(4), run, kOneProcess),
                 AllOf(HasSubstr("evaluate"), Not(HasSubstr("generate"))));
   }

@@ -116,7 +116,7 @@ void derive_sequence_parallel(Run& run) {
 }  // namespace
 
 void derive(Run& run) {
-  if (run.family == "t5") derive_stacks(run.model);
+  if (run.model_type == "t5") derive_stacks(run.model);
   derive_attention(run);
   derive_model(run.model);
   if (run.model.max_position_embeddings == 0 &&

@@ -22,7 +22,7 @@ Words split(std::string_view text, const Setting& s) {
   return words;
 }
 
-/// The values with `model` first, because the family sets defaults of others.
+/// The values with `model` first, because it sets defaults of others.
 std::vector<std::pair<std::string, std::string>> family_first(
     const std::map<std::string, std::string>& values) {
   std::vector<std::pair<std::string, std::string>> all(values.begin(), values.end());

@@ -334,11 +334,11 @@ void reject_typed_zeros(GivenSet& given) {
 void choose_tokenizer(GivenSet& given, Run& run) {
   const Given* file = given.find("vocab_file");
   if (run.data.vocab_file.empty() || given.find("tokenizer_type") != nullptr) return;
-  run.data.tokenizer_type = run.family == "gpt" ? "GPT2BPETokenizer" : "BertWordPieceLowerCase";
+  run.data.tokenizer_type = run.model_type == "gpt" ? "GPT2BPETokenizer" : "BertWordPieceLowerCase";
   run.given["tokenizer_type"] = file->where;
   given.notes.push_back(
       fmt::format("{}: read by {}, Megatron's default for {} (change it with --tokenizer-type)",
-                  file->spelled, run.data.tokenizer_type, run.family));
+                  file->spelled, run.data.tokenizer_type, run.model_type));
 }
 
 void translate(GivenSet& given, Run& run) {
@@ -373,13 +373,13 @@ void apply_one(const Setting& s, const Given& g, GivenSet& given, Run& run) {
 }
 
 void apply(GivenSet& given, Run& run) {
-  const Setting& family = setting("model");
-  if (const Given* g = given.find(family.key)) {
+  const Setting& model = setting("model");
+  if (const Given* g = given.find(model.key)) {
     Run scratch;
-    if (!assign(scratch, family, g->words).empty()) {
-      given.faults.clear();  // about flags that other families may have
+    if (!assign(scratch, model, g->words).empty()) {
+      given.faults.clear();  // about flags that other models may have
       given.is_incomplete = true;
-      return apply_one(family, *g, given, run);
+      return apply_one(model, *g, given, run);
     }
   }
   const auto back_to_default = expand_shorthands(given);

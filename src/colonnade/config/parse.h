@@ -38,7 +38,7 @@ struct Parsed {
   Run run;
   std::map<std::string, Words> extras;  ///< given verb flags
   std::vector<std::string> faults;      ///< "<thing> <rule>; got <values>; <fix>"; empty: valid
-  bool is_incomplete = false;           ///< unreadable YAML file or unknown model family: skip other checks
+  bool is_incomplete = false;           ///< unreadable YAML file or unknown model: skip other checks
 };
 
 /// Whether `key` was given on the command line rather than in a file.
@@ -55,7 +55,7 @@ struct GivenSpelling {
   bool inverted = false;
 };
 
-/// Parses `[family] --flag value ... --config run.yaml`. The command line takes precedence over YAML, a later
+/// Parses `[model] --flag value ... --config run.yaml`. The command line takes precedence over YAML, a later
 /// flag over an earlier one. `--no-x` turns x off; '_' and '-' are equivalent; `--x=value` is accepted. A
 /// negated shorthand (`--no-bf16`) cancels its value where a lower level sets it. Unknown flags are compared
 /// with `extras` and the settings read by `use`. Never throws for user input.

@@ -14,7 +14,7 @@
 namespace colonnade::config {
 
 struct Run {
-  std::string family = "gpt";  ///< `pretrain gpt`, YAML key `model`
+  std::string model_type = "gpt";  ///< `pretrain gpt`, YAML key `model`
   Model model;
   Parallel parallel;
   Recompute recompute;
@@ -38,7 +38,7 @@ struct Run {
 
   /// Compares settings, not their sources.
   friend bool operator==(const Run& a, const Run& b) {
-    return a.family == b.family && a.model == b.model && a.parallel == b.parallel &&
+    return a.model_type == b.model_type && a.model == b.model && a.parallel == b.parallel &&
            a.recompute == b.recompute && a.training == b.training && a.optimizer == b.optimizer &&
            a.schedule == b.schedule && a.data == b.data && a.checkpoint == b.checkpoint &&
            a.logging == b.logging;

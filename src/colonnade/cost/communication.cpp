@@ -142,8 +142,8 @@ void add_data(const config::Run& run, const StageMemory& memory, const layout::M
   const double scatters = shards_gradients ? microbatches : 1;
   const double gathers =
       shards_params ? (run.parallel.torch_fsdp2_reshard_after_forward ? 2.0 : 1.0) * microbatches : 1;
-  const auto add = [&](layout::ParamGroup family, double elements, double extra_table, double split_table) {
-    const int inner = levels.inner.of(family), outer = levels.outer.of(family);
+  const auto add = [&](layout::ParamGroup group, double elements, double extra_table, double split_table) {
+    const int inner = levels.inner.of(group), outer = levels.outer.of(group);
     traffic.data +=
         ring_bytes(((elements + extra_table) * scatters + split_table) * gradient, inner) +
         (sharding == layout::Sharding::kNone

@@ -53,14 +53,14 @@ class Traits {
   [[nodiscard]] const layout::Mesh& mesh() const { return mesh_; }
 
   /// Parameter shards of one parameter group.
-  [[nodiscard]] Trait shards(int rank, layout::ParamGroup family) const {
+  [[nodiscard]] Trait shards(int rank, layout::ParamGroup group) const {
     Trait trait;
     const auto& stages = stages_.at(stage(rank));
     const layout::Position position = mesh_.position(rank);
     const layout::FirstReaders first = layout::first_readers(run_.model, stages);
     for (const layout::StageBlocks& blocks : stages)
       for_each_stage_param(model_, blocks, first, [&](const layout::ParamSpec& spec, int) {
-        if (spec.param_group != family) return;
+        if (spec.param_group != group) return;
         const layout::Shard held = layout::shard(spec, position);
         trait.insert(trait.end(), held.shape.begin(), held.shape.end());
         for (const layout::ShardBox& part : held.boxes) {
@@ -73,9 +73,9 @@ class Traits {
   }
 
   /// Optimizer shards of the buckets of one parameter group.
-  [[nodiscard]] Trait optimizer_shards(int rank, layout::ParamGroup family) const {
-    const int inner = levels_.inner.of(family), outer = levels_.outer.of(family);
-    const int index = mesh_.index(rank, layout::data_axes(family));
+  [[nodiscard]] Trait optimizer_shards(int rank, layout::ParamGroup group) const {
+    const int inner = levels_.inner.of(group), outer = levels_.outer.of(group);
+    const int index = mesh_.index(rank, layout::data_axes(group));
     const bool shared = layout::sharding_of(run_.parallel) >= layout::Sharding::kOptimizer && inner > 1;
     const int of_inner = shared ? inner : 1, of_outer = levels_.outer_sharded ? outer : 1;
     const int part = (shared ? index % inner : 0) * of_outer + (levels_.outer_sharded ? index / inner : 0);
@@ -83,7 +83,7 @@ class Traits {
     Trait trait{counts ? 1 : 0, 0};
     const layout::FlatLayout& layout = layouts_.at(stage(rank));
     for (const layout::FlatBucket& bucket : layout.buckets) {
-      if (bucket.param_group != family) continue;
+      if (bucket.param_group != group) continue;
       const int parts = of_inner * of_outer;
       const std::int64_t elements = layout::elements_in_shard(layout, bucket, part, parts);
       trait[1] += elements;

@@ -106,9 +106,9 @@ class Estimator {
     Ring inner, outer;
     AllToAll exchange;  ///< within an instance
   };
-  [[nodiscard]] Rings rings(layout::ParamGroup family) const {
-    const std::vector<int> all = mesh_.peers(0, layout::data_axes(family));
-    const auto inner = static_cast<std::size_t>(levels_.inner.of(family));
+  [[nodiscard]] Rings rings(layout::ParamGroup group) const {
+    const std::vector<int> all = mesh_.peers(0, layout::data_axes(group));
+    const auto inner = static_cast<std::size_t>(levels_.inner.of(group));
     std::vector<int> across;
     for (std::size_t i = 0; i < all.size(); i += inner) across.push_back(all[i]);
     const std::vector<int> instance(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(inner));

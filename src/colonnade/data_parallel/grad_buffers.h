@@ -70,8 +70,8 @@ struct Groups {
   std::map<layout::HeldBy, comm::Group> stages;
   ReplicaGroups expert_data;  ///< data-parallel replicas of experts (edp)
 
-  [[nodiscard]] const ReplicaGroups& replicas(layout::ParamGroup family) const {
-    return family == layout::ParamGroup::kDense ? data : expert_data;
+  [[nodiscard]] const ReplicaGroups& replicas(layout::ParamGroup group) const {
+    return group == layout::ParamGroup::kDense ? data : expert_data;
   }
 };
 
@@ -181,15 +181,15 @@ class GradBuffers {
   [[nodiscard]] const config::Dtypes& dtypes() const { return options_.dtypes; }
   [[nodiscard]] const Groups& groups() const { return groups_; }
   [[nodiscard]] bool deterministic() const { return options_.deterministic; }
-  /// Whether the replicas of a family share the update of its parameters.
-  [[nodiscard]] bool distributed(layout::ParamGroup family) const {
-    return options_.sharding >= layout::Sharding::kOptimizer && groups_.replicas(family).inner.size() > 1;
+  /// Whether the replicas of a group share the update of its parameters.
+  [[nodiscard]] bool distributed(layout::ParamGroup group) const {
+    return options_.sharding >= layout::Sharding::kOptimizer && groups_.replicas(group).inner.size() > 1;
   }
   /// Whether norms and checkpoints use this rank's shards: of replicas that update the same shard, the
   /// first's.
-  [[nodiscard]] bool is_primary_replica(layout::ParamGroup family) const {
-    const ReplicaGroups& replicas = groups_.replicas(family);
-    return (distributed(family) || replicas.inner.rank() == 0) &&
+  [[nodiscard]] bool is_primary_replica(layout::ParamGroup group) const {
+    const ReplicaGroups& replicas = groups_.replicas(group);
+    return (distributed(group) || replicas.inner.rank() == 0) &&
            (options_.shard_outer || replicas.outer.rank() == 0);
   }
 
@@ -255,8 +255,8 @@ class GradBuffers {
   void add_waiting_sums(std::size_t bucket);  ///< deterministic: adds all waiting sums into the shard
 
   /// Instances that share the update of a shard.
-  [[nodiscard]] comm::Group update_group(layout::ParamGroup family) const {
-    return options_.shard_outer ? groups_.replicas(family).outer : comm::Group();
+  [[nodiscard]] comm::Group update_group(layout::ParamGroup group) const {
+    return options_.shard_outer ? groups_.replicas(group).outer : comm::Group();
   }
   [[nodiscard]] std::int64_t length(const Bucket& bucket) const {
     return bucket.flat.end - bucket.flat.begin;

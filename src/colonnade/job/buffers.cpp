@@ -33,9 +33,9 @@ data_parallel::Options buffer_options(const config::Run& run, int replicas,
 }
 
 data_parallel::ReplicaGroups replica_levels(comm::Communicators& ranks, const config::Run& run,
-                                            layout::ParamGroup family) {
-  const int inner = layout::replica_levels(run.parallel, ranks.mesh()).inner.of(family);
-  auto [instance, places] = ranks.inner_outer_groups(layout::data_axes(family), inner);
+                                            layout::ParamGroup group) {
+  const int inner = layout::replica_levels(run.parallel, ranks.mesh()).inner.of(group);
+  auto [instance, places] = ranks.inner_outer_groups(layout::data_axes(group), inner);
   return {std::move(instance), std::move(places)};
 }
 

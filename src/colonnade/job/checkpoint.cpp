@@ -57,7 +57,7 @@ std::vector<Slice> optimizer_slices(Job& job) {
   return slices;
 }
 
-/// Hugging Face naming of the model's family; none for parameters that keep their own names.
+/// Hugging Face naming of the model; none for parameters that keep their own names.
 std::optional<models::hf::Naming> naming_of(const Job& job) {
   return job.model.from_settings ? models::hf::naming_of(job.run.model) : std::nullopt;
 }

@@ -303,7 +303,7 @@ namespace {
 
 /// Vocabulary size of the tokenizer, with T5's sentinels, whose ids follow its own.
 std::int64_t vocab_size_of(const config::Run& run, const tokenizers::Tokenizer& tokenizer) {
-  if (run.family != "t5") return tokenizer.vocab_size();
+  if (run.model_type != "t5") return tokenizer.vocab_size();
   const data::T5Ids ids = data::t5_ids(&tokenizer, 0, run.data.vocab_extra_ids);
   return std::max(tokenizer.vocab_size(), std::ranges::max(ids.sentinels) + 1);
 }

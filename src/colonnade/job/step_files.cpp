@@ -150,7 +150,7 @@ StepFiles step_files(const config::Run& run, const tokenizers::Tokenizer* tokeni
         out.files.contains("tokenizer.json") && out.copies.value("tokenizer_model", "") == ".";
     out.files[kConfig] = config_for(*type, *tokenizer, !json_folder).dump(2) + "\n";
   }
-  if (type != nullptr && run.family == "gpt" && !out.files.contains(kGeneration) && tokenizer->eod() >= 0)
+  if (type != nullptr && run.model_type == "gpt" && !out.files.contains(kGeneration) && tokenizer->eod() >= 0)
     out.files[kGeneration] =
         json{{"eos_token_id", out.config_ids.value("eos_token_id", json(tokenizer->eod()))}}.dump(2) + "\n";
   return out;

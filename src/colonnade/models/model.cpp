@@ -40,7 +40,7 @@ struct Rotary {
     unscaled.rotary_seq_len_interpolation_factor = 1;
     local = make(unscaled);
   }
-  /// Table of `layer`. Layers numbered on from the last one have its table.
+  /// Table of `layer`. Numbers beyond the last layer (MTP layers) have its table.
   [[nodiscard]] const SharedTable& of(const config::Model& model, std::int64_t layer) const {
     return layout::attention_window(model, layer) > 0 ? local : global;
   }

@@ -39,9 +39,9 @@ RunSummary summarize(job::Job& job) {
 
   RunSummary summary;
   const std::int64_t total = all_parameters(run);
-  summary.title =
-      fmt::format("{}, {} parameters on {} rank{}", run.family, cost::count_text(static_cast<double>(total)),
-                  mesh.world_size(), mesh.world_size() == 1 ? "" : "s");
+  summary.title = fmt::format("{}, {} parameters on {} rank{}", run.model_type,
+                              cost::count_text(static_cast<double>(total)), mesh.world_size(),
+                              mesh.world_size() == 1 ? "" : "s");
   const int cp = mesh.size(Axis::kCp);
   const std::string context = cp > 1 ? fmt::format("context {} x ", cp) : "";
   const int instances = run.parallel.num_distributed_optimizer_instances;

@@ -13,7 +13,7 @@ namespace {
 using config::Run;
 using Broken = std::optional<Finding>;
 
-bool is_bert(const Run& r) { return r.family == "bert"; }
+bool is_bert(const Run& r) { return r.model_type == "bert"; }
 
 Broken binary_head_model(const Run& r) {
   if (is_bert(r)) return std::nullopt;

@@ -110,12 +110,12 @@ Broken tokenizer_file(const Run& r) {
 /// Fill-in-the-middle needs documents of text in data files.
 Broken fim_data(const Run& r) {
   const config::Data& d = r.data;
-  if (!d.fim.enabled || (!d.mock_data && !d.sft && r.family == "gpt")) return std::nullopt;
+  if (!d.fim.enabled || (!d.mock_data && !d.sft && r.model_type == "gpt")) return std::nullopt;
   return Finding{"--fim-data",
                  "requires a GPT model and data files of text",
                  d.mock_data ? "--mock-data"
                  : d.sft     ? "--sft"
-                             : r.family,
+                             : r.model_type,
                  {{"fim_data", "false"}},
                  "remove the flag"};
 }
@@ -123,19 +123,19 @@ Broken fim_data(const Run& r) {
 /// Samples of chats, BERT and T5 mask padding out of the loss by position.
 Broken ambiguous_pads(const Run& r) {
   const config::Data& d = r.data;
-  if (!d.allow_ambiguous_pad_tokens || (!d.sft && r.family == "gpt")) return std::nullopt;
+  if (!d.allow_ambiguous_pad_tokens || (!d.sft && r.model_type == "gpt")) return std::nullopt;
   return Finding{"--allow-ambiguous-pad-tokens",
                  "requires a GPT model and plain text",
-                 d.sft ? "--sft" : r.family,
+                 d.sft ? "--sft" : r.model_type,
                  {{"allow_ambiguous_pad_tokens", "false"}},
                  "remove the flag"};
 }
 
 /// mask_spans would mask less than one token of the longest sample.
 Broken masked_tokens(const Run& r) {
-  const bool bert = r.family == "bert";
+  const bool bert = r.model_type == "bert";
   const std::int64_t most = r.training.seq_length - (bert ? 3 : 2);  // without CLS and SEP
-  if ((!bert && r.family != "t5") || most < 2 || r.data.mask_prob * static_cast<double>(most) >= 1)
+  if ((!bert && r.model_type != "t5") || most < 2 || r.data.mask_prob * static_cast<double>(most) >= 1)
     return std::nullopt;
   std::int64_t percent = 1;
   while (static_cast<double>(percent) / 100 * static_cast<double>(most) < 1) ++percent;
@@ -178,8 +178,8 @@ Broken sft_data(const Run& r) {
 }
 
 Broken sft_model(const Run& r) {
-  if (!r.data.sft || r.family == "gpt") return std::nullopt;
-  return Finding{"--sft", "requires a GPT model", r.family, {{"sft", "false"}}, "remove the flag"};
+  if (!r.data.sft || r.model_type == "gpt") return std::nullopt;
+  return Finding{"--sft", "requires a GPT model", r.model_type, {{"sft", "false"}}, "remove the flag"};
 }
 
 Broken sft_tokenizer(const Run& r) {

@@ -50,7 +50,7 @@ Broken glu_clamp_or_offset(const Run& r) {
 
 /// Megatron's BERT tokenizer appends them to its vocabulary, so that the embedding has more rows.
 Broken bert_extra_ids(const Run& r) {
-  if (r.family != "bert" || r.data.vocab_extra_ids == 0) return std::nullopt;
+  if (r.model_type != "bert" || r.data.vocab_extra_ids == 0) return std::nullopt;
   return Finding{"--vocab-extra-ids",
                  "requires --model t5",
                  text(r.data.vocab_extra_ids),

@@ -12,7 +12,7 @@ namespace {
 using config::Run;
 using Broken = std::optional<Finding>;
 
-bool is_t5(const Run& r) { return r.family == "t5"; }
+bool is_t5(const Run& r) { return r.model_type == "t5"; }
 
 /// A checkpoint or config file can set encoder layers for `pretrain gpt`.
 Broken encoder_model(const Run& r) {
@@ -20,7 +20,7 @@ Broken encoder_model(const Run& r) {
     return std::nullopt;
   return Finding{"--encoder-num-layers",
                  "must be 0 without a T5 model and above 0 with one",
-                 fmt::format("{} with {}", r.model.encoder_num_layers, r.family),
+                 fmt::format("{} with {}", r.model.encoder_num_layers, r.model_type),
                  {{"model", "t5"},
                   {"decoder_seq_length", text(std::max<std::int64_t>(r.training.seq_length / 2, 1))},
                   {"vocab_extra_ids", text(std::clamp<std::int64_t>(r.model.vocab_size / 4, 1, 100))}},
@@ -41,7 +41,7 @@ Broken decoder_length_model(const Run& r) {
   if (is_t5(r) || r.training.decoder_seq_length == 0) return std::nullopt;
   return Finding{"--decoder-seq-length",
                  "requires a T5 model",
-                 fmt::format("{} with {}", r.training.decoder_seq_length, r.family),
+                 fmt::format("{} with {}", r.training.decoder_seq_length, r.model_type),
                  {{"decoder_seq_length", "0"}},
                  "remove the flag"};
 }
@@ -51,7 +51,7 @@ Broken relative_positions(const Run& r) {
   if (!relative || is_t5(r)) return std::nullopt;
   return Finding{"--position-embedding-type",
                  "relative requires a T5 model",
-                 fmt::format("relative with {}", r.family),
+                 fmt::format("relative with {}", r.model_type),
                  {{"position_embedding_type", "rope"}},
                  "choose rope or learned_absolute"};
 }
@@ -180,7 +180,7 @@ constexpr Rule kT5[] = {
 
 Finding causal_only_features(const Run& r) {
   const config::Model& m = r.model;
-  Finding found{"", "must not be set with " + r.family, "", {}, ""};
+  Finding found{"", "must not be set with " + r.model_type, "", {}, ""};
   found.add_if(r, m.moe.num_experts > 0, "num_experts", "0");
   found.add_if(r, m.latent.enabled, "multi_latent_attention", "false");
   found.add_if(r, m.mtp_num_layers > 0, "mtp_num_layers", "0");

@@ -62,7 +62,7 @@ std::string model_command(const char* verb, const Words& more, const RunEnd& e, 
 
 bool can_generate_text(const config::Run& run) {
   const std::string& type = run.data.tokenizer_type;
-  return run.family == "gpt" && !type.empty() && type != "NullTokenizer";
+  return run.model_type == "gpt" && !type.empty() && type != "NullTokenizer";
 }
 
 }  // namespace

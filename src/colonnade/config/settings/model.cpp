@@ -30,17 +30,17 @@ std::optional<Words> get_grouped(const Run& run) {
   return Words{m.num_query_groups > 0 && m.num_query_groups < m.num_attention_heads ? "true" : "false"};
 }
 
-/// Sets the family and the architecture implied by bert, including the binary head unless it was given.
-std::string set_family(Run& run, const Words& words) {
-  const std::string before = run.family;
-  std::string violated = read(run.family, words);
-  if (run.family == before) return violated;
+/// Sets the model and the architecture that bert implies, including the binary head unless it was given.
+std::string set_model_type(Run& run, const Words& words) {
+  const std::string before = run.model_type;
+  std::string violated = read(run.model_type, words);
+  if (run.model_type == before) return violated;
   Model& m = run.model;
-  m.bidirectional = m.lm_head_transform = run.family == "bert";
+  m.bidirectional = m.lm_head_transform = run.model_type == "bert";
   if (!run.given.contains("bert_binary_head")) m.bert_binary_head = m.bidirectional;
   return violated;
 }
-std::optional<Words> get_family(const Run& run) { return Words{run.family}; }
+std::optional<Words> get_model_type(const Run& run) { return Words{run.model_type}; }
 
 void run_settings(Table& t) {
   t.group("run");
@@ -55,7 +55,7 @@ void run_settings(Table& t) {
             "Megatron, the command line overrides it")
       .accessors(Kind::kText, nullptr, nullptr);
   t.special("--model", "model: gpt, t5 or bert; also the argument of `pretrain`")
-      .accessors(Kind::kText, &set_family, &get_family)
+      .accessors(Kind::kText, &set_model_type, &get_model_type)
       .choices({"gpt", "t5", "bert"})
       .alias("--family")
       .colonnade_only();

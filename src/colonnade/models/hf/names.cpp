@@ -45,7 +45,7 @@ std::vector<std::int64_t> rows_of(const layout::ParamSpec& spec, std::size_t dim
   if (tensors == 1) return {dim < spec.shape.size() ? spec.shape[dim] : 1};
   const auto sharded = std::ranges::find(spec.sharded_dims, static_cast<int>(dim), &layout::ShardedDim::dim);
   COL_CHECK(sharded != spec.sharded_dims.end() && sharded->segments.size() == tensors,
-            "{}: its pieces must match the {} tensors of the name table; got another number", spec.name,
+            "{}: its segments must match the {} tensors of the name table; got another number", spec.name,
             tensors);
   std::vector<std::int64_t> rows;
   for (const layout::DimSegment& segment : sharded->segments) rows.push_back(segment.size);
