@@ -88,7 +88,8 @@ std::span<const RuleGroup> rule_groups() {
       {"Pipeline, data parallelism and communication", pipeline_rules()},
       {"Sharding over data-parallel ranks", sharding_rules()},
       {"Activation recomputation", recompute_rules()},
-      {"Training length, learning rate and optimizer", schedule_rules()},
+      {"Training length, learning rate and weight decay", schedule_rules()},
+      {"Optimizer", optimizer_rules()},
       {"Data, tokenizer and checkpoints", data_rules()},
       {"Validation", validation_rules(),
        "mock_data=false; train_data_path=a; valid_data_path=b c; eval_interval=10; full_validation=true; "

@@ -1,7 +1,6 @@
-// Rules for training length, learning rate, weight decay and optimizer.
+// Rules for training length, learning rate and weight decay.
 #include <algorithm>
 
-#include "colonnade/config/optimizers.h"
 #include "colonnade/rules/table.h"
 
 namespace colonnade::rules {
@@ -208,34 +207,6 @@ Broken scheduler_source(const Run& r) {
                  "remove one of them"};
 }
 
-Broken betas(const Run& r) {
-  const auto& o = r.optimizer;
-  if (!config::optimizer_reads(o.optimizer, "adam_beta1") || (o.adam_beta1 < 1 && o.adam_beta2 < 1))
-    return std::nullopt;
-  return Finding{"--adam-beta1",
-                 "and --adam-beta2 must be below 1",
-                 fmt::format("{} and {}", o.adam_beta1, o.adam_beta2),
-                 {{"adam_beta1", "0.9"}, {"adam_beta2", "0.999"}},
-                 ""};
-}
-
-Broken adam_eps(const Run& r) {
-  const auto& o = r.optimizer;
-  if (!config::optimizer_reads(o.optimizer, "adam_eps") || o.adam_eps > 0) return std::nullopt;
-  return Finding{"--adam-eps", "must be above 0", text(o.adam_eps), {{"adam_eps", "1e-08"}}, ""};
-}
-
-Broken loss_scale(const Run& r) {
-  const auto& o = r.optimizer;
-  if (o.min_loss_scale <= o.initial_loss_scale && o.loss_scale.value_or(1) > 0) return std::nullopt;
-  return Finding{
-      "--loss-scale",
-      "must be above 0, and --min-loss-scale at most --initial-loss-scale",
-      fmt::format("{}, {} and {}", o.loss_scale.value_or(1), o.min_loss_scale, o.initial_loss_scale),
-      {{"loss_scale", "unset"}, {"min_loss_scale", "1"}, {"initial_loss_scale", "4294967296"}},
-      ""};
-}
-
 constexpr Rule kSchedule[] = {
     {"train-length", true, length_required, "train_iters=unset",
      "The learning rate schedule and the data blend depend on the training length."},
@@ -269,11 +240,6 @@ constexpr Rule kSchedule[] = {
     {"scheduler-source", true, scheduler_source,
      "override_opt_param_scheduler=true; use_checkpoint_opt_param_scheduler=true",
      "One flag selects the schedule of the settings, the other that of the checkpoint."},
-    {"adam-betas", true, betas, "adam_beta2=1",
-     "A moment with beta 1 ignores all gradients, and its bias correction divides by 0."},
-    {"adam-eps", true, adam_eps, "adam_eps=0",
-     "The update of a weight that has had no gradient yet, such as an unseen token's row, would be 0 / 0."},
-    {"loss-scale", true, loss_scale, "loss_scale=0", "Gradients are divided by the loss scale."},
 };
 
 }  // namespace

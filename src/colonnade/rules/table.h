@@ -105,6 +105,7 @@ std::span<const Rule> pipeline_rules();
 std::span<const Rule> recompute_rules();
 std::span<const Rule> sharding_rules();
 std::span<const Rule> schedule_rules();
+std::span<const Rule> optimizer_rules();
 std::span<const Rule> data_rules();
 std::span<const Rule> validation_rules();
 std::span<const Rule> effect_rules();
