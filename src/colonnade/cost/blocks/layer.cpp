@@ -12,7 +12,7 @@
 namespace colonnade::cost {
 namespace {
 
-/// The mixers of a layer: one line for each kind of mixer.
+/// The mixers of a layer in order of use: one line for each kind of mixer.
 std::vector<std::unique_ptr<MixerCost>> make_mixers(const Sequences& s, const Sizes& z,
                                                     const LayerTraits& traits) {
   std::vector<std::unique_ptr<MixerCost>> mixers;
@@ -24,6 +24,27 @@ std::vector<std::unique_ptr<MixerCost>> make_mixers(const Sequences& s, const Si
   if (kind.channel_mixer == layout::ChannelMixer::kMlp) mixers.push_back(std::make_unique<MlpCost>(z));
   if (kind.channel_mixer == layout::ChannelMixer::kMoe) mixers.push_back(std::make_unique<MoeCost>(z));
   return mixers;
+}
+
+/// With --parallel-residual all mixers in one sublayer, else one in each.
+std::vector<SublayerCost> make_sublayers(const Sequences& s, const Sizes& z, const LayerTraits& traits) {
+  std::vector<SublayerCost> sublayers;
+  for (std::unique_ptr<MixerCost>& mixer : make_mixers(s, z, traits)) {
+    if (sublayers.empty() || !z.m.parallel_residual) sublayers.emplace_back();
+    sublayers.back().push_back(std::move(mixer));
+  }
+  return sublayers;
+}
+
+/// Hidden states that several mixers of a sublayer hold for delayed weight gradients, beyond the first mixer.
+std::int64_t states_held_twice(const SublayerCost& sublayer) {
+  std::int64_t inputs = 0, output_gradients = 0;
+  for (const auto& mixer : sublayer) {
+    const HeldForWgrad held = mixer->held_for_wgrad();
+    inputs += held.input ? 1 : 0;
+    output_gradients += held.output_gradient ? 1 : 0;
+  }
+  return std::max<std::int64_t>(inputs - 1, 0) + std::max<std::int64_t>(output_gradients - 1, 0);
 }
 
 }  // namespace
@@ -49,32 +70,19 @@ LayerCost::LayerCost(const Sequences& sequences, const LayerTraits& traits)
     : BlockCost(sequences),
       layer_(sequences.all()[traits.sequence]),
       ends_sequence_(traits.ends_sequence),
-      mixers_(make_mixers(sequences, layer_, traits)),
-      num_mixers_(static_cast<std::int64_t>(mixers_.size())),
-      num_sublayers_(layer_.m.parallel_residual ? 1 : num_mixers_) {
+      sublayers_(make_sublayers(sequences, layer_, traits)) {
   const std::int64_t norm = layer_.hidden + norm_statistics(layer_.m, layer_.r);
   saved_ = other_sequence_bytes() + (ends_sequence_ ? norm : 0);
-  saved_ += num_sublayers_ * (norm_saved(layer_) + (layer_.m.sandwich_norm ? norm : 0));
-  for (const auto& mixer : mixers_) {
-    saved_ += mixer->saved();
-    wgrad_saved_ += mixer->wgrad_saved();
+  for (const SublayerCost& sublayer : sublayers_) {
+    saved_ += norm_saved(layer_) + (layer_.m.sandwich_norm ? norm : 0);
+    if (!layer_.sequence_parallel) wgrad_saved_ -= states_held_twice(sublayer) * layer_.hidden;
+    for (const auto& mixer : sublayer) {
+      saved_ += mixer->saved();
+      wgrad_saved_ += mixer->wgrad_saved();
+    }
   }
-  if (!layer_.sequence_parallel) wgrad_saved_ -= states_held_twice() * layer_.hidden;
   workspace_ = workspace(/*delay_wgrad=*/false);
   delayed_workspace_ = workspace(/*delay_wgrad=*/true);
-}
-
-/// Hidden states that several mixers of a sublayer hold for their delayed weight gradients, beyond the first.
-std::int64_t LayerCost::states_held_twice() const {
-  const std::int64_t in_sublayer = num_mixers_ / num_sublayers_;
-  std::int64_t inputs = 0, output_gradients = 0, twice = 0;
-  for (std::int64_t i = 0; i < num_mixers_; ++i) {
-    if (i % in_sublayer == 0) inputs = output_gradients = 0;
-    const HeldForWgrad held = mixers_[static_cast<std::size_t>(i)]->held_for_wgrad();
-    if (held.input && ++inputs > 1) ++twice;
-    if (held.output_gradient && ++output_gradients > 1) ++twice;
-  }
-  return twice;
 }
 
 /// The gradient of the residual stream throughout, and the sublayers in turn, the last one first. Later ones
@@ -85,10 +93,9 @@ LayerCost::Workspace LayerCost::workspace(bool delay_wgrad) const {
     tracker.transient(layer_.hidden);
     tracker.release(layer_.hidden);
   }
-  const std::int64_t in_sublayer = num_mixers_ / num_sublayers_;
-  for (std::int64_t i = num_mixers_ - 1; i >= 0; --i) {
-    if ((i + 1) % in_sublayer == 0) tracker.start_sublayer(in_sublayer);
-    mixers_[static_cast<std::size_t>(i)]->backward(tracker);
+  for (auto sublayer = sublayers_.rbegin(); sublayer != sublayers_.rend(); ++sublayer) {
+    tracker.start_sublayer(std::ssize(*sublayer));
+    for (auto mixer = sublayer->rbegin(); mixer != sublayer->rend(); ++mixer) (*mixer)->backward(tracker);
   }
   return {sequences_.hidden() + tracker.peak(), sequences_.hidden() + tracker.after_own_group()};
 }
@@ -101,13 +108,15 @@ void LayerCost::backward(StageTracker& tracker, std::int64_t other) const {
 }
 
 std::int64_t LayerCost::output_workspace() const {
-  const std::int64_t summed = num_mixers_ > num_sublayers_ ? layer_.hidden : 0;
-  return std::max(mixers_.back()->output_workspace() + summed, layer_.hidden + sequences_.hidden());
+  const SublayerCost& last = sublayers_.back();
+  const std::int64_t summed = last.size() > 1 ? layer_.hidden : 0;
+  return std::max(last.back()->output_workspace() + summed, layer_.hidden + sequences_.hidden());
 }
 
 std::int64_t LayerCost::largest_weight_gradient() const {
   std::int64_t largest = 0;
-  for (const auto& mixer : mixers_) largest = std::max(largest, mixer->largest_weight_gradient());
+  for_each_mixer(
+      [&](const MixerCost& mixer) { largest = std::max(largest, mixer.largest_weight_gradient()); });
   return largest;
 }
 
@@ -115,23 +124,23 @@ std::int64_t LayerCost::largest_weight_gradient() const {
 /// mixer after the other; the output of a row-parallel linear is unsharded before its reduce-scatter.
 std::int64_t LayerCost::evaluation() const {
   std::int64_t largest = 0;
-  for (const auto& mixer : mixers_) largest = std::max(largest, mixer->evaluation());
+  for_each_mixer([&](const MixerCost& mixer) { largest = std::max(largest, mixer.evaluation()); });
   return largest + other_sequence_bytes();
 }
 
 void LayerCost::add_compute(AttentionKernel kernel, std::vector<RepeatedCompute>& parts) const {
   const RealSizes z(layer_);
-  const std::int64_t in_sublayer = num_mixers_ / num_sublayers_;
-  for (std::int64_t i = 0; i < num_mixers_; ++i) {
-    BlockCompute compute = mixers_[static_cast<std::size_t>(i)]->compute(kernel);
-    if (i % in_sublayer == 0) {
-      add_norm(compute, z);
-      if (z.m.sandwich_norm) add_plain_norm(compute, z.hidden);
-    } else {
-      compute.add_elementwise(3 * z.hidden, 3 * z.hidden, 1, 1);  // sums of outputs and input gradients
+  for (const SublayerCost& sublayer : sublayers_)
+    for (const auto& mixer : sublayer) {
+      BlockCompute compute = mixer->compute(kernel);
+      if (mixer == sublayer.front()) {
+        add_norm(compute, z);
+        if (z.m.sandwich_norm) add_plain_norm(compute, z.hidden);
+      } else {
+        compute.add_elementwise(3 * z.hidden, 3 * z.hidden, 1, 1);  // sums of outputs and input gradients
+      }
+      parts.push_back({std::move(compute), 1, true});
     }
-    parts.push_back({std::move(compute), 1, true});
-  }
   BlockCompute end;
   if (sequences_.several()) {  // they are concatenated
     const double bytes = RealSizes::real(sequences_.hidden());
@@ -143,28 +152,27 @@ void LayerCost::add_compute(AttentionKernel kernel, std::vector<RepeatedCompute>
 
 void LayerCost::add_recomputed(AttentionKernel kernel, std::vector<BlockCompute>& parts) const {
   if (layer_.recomputes("layernorm")) {
-    const double norms = RealSizes::real(num_sublayers_);
-    parts.emplace_back().add_elementwise(norms * 2 * RealSizes(layer_).hidden, 0,
-                                         static_cast<int>(num_sublayers_), 0);
+    const auto norms = static_cast<int>(sublayers_.size());
+    parts.emplace_back().add_elementwise(norms * 2 * RealSizes(layer_).hidden, 0, norms, 0);
   }
-  for (const auto& mixer : mixers_) mixer->add_recomputed(kernel, parts);
+  for_each_mixer([&](const MixerCost& mixer) { mixer.add_recomputed(kernel, parts); });
 }
 
 double LayerCost::parameters() const {
   double sum = 0;
-  for (const auto& mixer : mixers_) sum += mixer->parameters();
+  for_each_mixer([&](const MixerCost& mixer) { sum += mixer.parameters(); });
   return sum;
 }
 
 ForwardFlops LayerCost::flops() const {
   ForwardFlops sum;
-  for (const auto& mixer : mixers_) sum += mixer->flops();
+  for_each_mixer([&](const MixerCost& mixer) { sum += mixer.flops(); });
   return sum;
 }
 
 ForwardFlops LayerCost::recomputed_flops() const {
   ForwardFlops sum;
-  for (const auto& mixer : mixers_) sum += mixer->recomputed_flops();
+  for_each_mixer([&](const MixerCost& mixer) { sum += mixer.recomputed_flops(); });
   return sum;
 }
 

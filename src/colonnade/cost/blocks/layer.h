@@ -11,6 +11,9 @@
 
 namespace colonnade::cost {
 
+/// The mixers of a sublayer in order of use.
+using SublayerCost = std::vector<std::unique_ptr<MixerCost>>;
+
 /// Each sublayer saves 2 r h e (input and output of its norm) + statistics, 4 r (LayerNorm 8 r), with a
 /// sandwich norm r h e + statistics more; recomputed layernorm saves no output of the first. A sublayer's
 /// norm is fused with the residual sum. Mixers of one sublayer share their input and output gradient, and
@@ -47,14 +50,17 @@ class LayerCost final : public BlockCost {
     std::int64_t after_own_group = 0;  ///< LayerTracker::after_own_group
   };
   [[nodiscard]] Workspace workspace(bool delay_wgrad) const;
-  [[nodiscard]] std::int64_t states_held_twice() const;
+  template <typename F>
+  void for_each_mixer(const F& f) const {
+    for (const SublayerCost& sublayer : sublayers_)
+      for (const auto& mixer : sublayer) f(*mixer);
+  }
   /// Bytes of the other sequence's hidden states, which the layer only copies.
   [[nodiscard]] std::int64_t other_sequence_bytes() const { return sequences_.hidden() - layer_.hidden; }
 
   const Sizes& layer_;  ///< sizes of the layer's sequence
   bool ends_sequence_;
-  std::vector<std::unique_ptr<MixerCost>> mixers_;  ///< in order of use
-  std::int64_t num_mixers_, num_sublayers_;         ///< each sublayer has equally many mixers
+  std::vector<SublayerCost> sublayers_;  ///< in order
   std::int64_t saved_ = 0, wgrad_saved_ = 0;
   Workspace workspace_, delayed_workspace_;  ///< without and with delayed weight gradients
 };
