@@ -156,6 +156,8 @@ TEST(BlockRecorder, FormulasEqualWhatEveryKindOfBlockNeeds) {
       shared + "--moe-token-dispatcher-type alltoall ",
       "--mtp-num-layers 2 --position-embedding-type rope ",
       "--recompute-granularity selective --recompute-modules core_attn layernorm mlp ",
+      "bert --hidden-dropout 0 ",
+      "t5 --encoder-num-layers 2 --decoder-seq-length 128 --vocab-extra-ids 20 --hidden-dropout 0 ",
   };
   const Planned layouts[] = {
       {"OneRank", 1, "--micro-batch-size 2"},
