@@ -127,7 +127,8 @@ void expect_formulas(const config::Run& run) {
   }
 }
 
-/// Two layers of each kind, as large as activations must be to outweigh the smallest buffers.
+/// Two layers of each kind (those of BERT and T5 are compared as whole runs, planned_bert_test.cpp and
+/// planned_encoder_test.cpp), as large as activations must be to outweigh the smallest buffers.
 std::string sized(const std::string& more) {
   return "--num-layers 2 --hidden-size 512 --ffn-hidden-size 1024 --num-attention-heads 8 --vocab-size 1024 "
          "--seq-length 256 --max-position-embeddings 256 --attention-dropout 0 --make-vocab-size-divisible-by 8 " +
@@ -156,8 +157,6 @@ TEST(BlockRecorder, FormulasEqualWhatEveryKindOfBlockNeeds) {
       shared + "--moe-token-dispatcher-type alltoall ",
       "--mtp-num-layers 2 --position-embedding-type rope ",
       "--recompute-granularity selective --recompute-modules core_attn layernorm mlp ",
-      "bert --hidden-dropout 0 ",
-      "t5 --encoder-num-layers 2 --decoder-seq-length 128 --vocab-extra-ids 20 --hidden-dropout 0 ",
   };
   const Planned layouts[] = {
       {"OneRank", 1, "--micro-batch-size 2"},
