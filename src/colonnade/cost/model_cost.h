@@ -33,6 +33,13 @@ class ModelCost final : public ModelBlocks {
   [[nodiscard]] const LayerCost& layer(std::int64_t layer) const {
     return *layers_[static_cast<std::size_t>(layer)];
   }
+  /// Calls f(cost) for the layers with different costs, in the order of their traits; for every block of a
+  /// custom model.
+  template <typename F>
+  void for_each_distinct_layer(const F& f) const {
+    for (const auto& [traits, layer] : distinct_layers_) f(layer);
+    for (const std::unique_ptr<BlockCost>& block : recorded_) f(*block);
+  }
 
  private:
   Sequences sequences_;

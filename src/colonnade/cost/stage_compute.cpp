@@ -1,7 +1,6 @@
 // See stage_compute.h.
 #include "colonnade/cost/stage_compute.h"
 
-#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -16,7 +15,7 @@ using layout::BlockKind;
 
 /// A block of a stage, or equal layers.
 struct CountedBlock {
-  const BlockCost* block;
+  const BlockCost& block;
   double count = 1, recomputed = 0;  ///< blocks, and those in recomputed spans
 };
 
@@ -26,17 +25,19 @@ std::array<std::vector<CountedBlock>, 3> counted_blocks(const ModelCost& model,
   std::array<std::vector<CountedBlock>, 3> parts;
   for (const BlockId& id : stage.blocks)
     if (id.kind != BlockKind::kLayer)
-      parts[id.kind == BlockKind::kEmbedding ? 0 : 2].push_back({&model.block(id)});
+      parts[id.kind == BlockKind::kEmbedding ? 0 : 2].push_back({model.block(id)});
   const layout::IndexRange layers = stage.layers();
   const std::int64_t first_saved =
       layers.first + layout::recomputed_layers(model.run().recompute, layers.size());
-  for (const std::int64_t i : layers) {
-    const BlockCost& layer = model.block({BlockKind::kLayer, i});
-    auto equal = std::ranges::find(parts[1], &layer, &CountedBlock::block);
-    if (equal == parts[1].end()) equal = parts[1].insert(equal, {&layer, 0});
-    equal->count += 1;
-    equal->recomputed += i < first_saved ? 1 : 0;
-  }
+  model.for_each_distinct_layer([&](const BlockCost& layer) {
+    CountedBlock equal{layer, 0};
+    for (const std::int64_t i : layers) {
+      if (&model.block({BlockKind::kLayer, i}) != &layer) continue;
+      equal.count += 1;
+      equal.recomputed += i < first_saved ? 1 : 0;
+    }
+    if (equal.count > 0) parts[1].push_back(equal);
+  });
   return parts;
 }
 
@@ -74,7 +75,7 @@ std::vector<RepeatedCompute> stage_compute(const ModelCost& model, const layout:
     const std::size_t first = parts.size();
     for (const CountedBlock& c : counted) {
       std::vector<RepeatedCompute> of_block;
-      c.block->add_compute(kernel, of_block);
+      c.block.add_compute(kernel, of_block);
       for (RepeatedCompute& part : of_block) {
         part.times *= c.count;
         part.recomputed += c.recomputed;
@@ -88,7 +89,7 @@ std::vector<RepeatedCompute> stage_compute(const ModelCost& model, const layout:
   for (const std::vector<CountedBlock>& counted : blocks) {
     for (const CountedBlock& c : counted) {
       std::vector<BlockCompute> modules;
-      c.block->add_recomputed(kernel, modules);
+      c.block.add_recomputed(kernel, modules);
       for (BlockCompute& module : modules) merge(parts, first, {std::move(module), 0, true, c.count});
     }
   }
