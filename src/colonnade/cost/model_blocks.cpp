@@ -1,8 +1,6 @@
 // See model_blocks.h.
 #include "colonnade/cost/model_blocks.h"
 
-#include <utility>
-
 #include "colonnade/layout/params/gpt.h"
 
 namespace colonnade::cost {
@@ -27,14 +25,7 @@ std::vector<layout::StageBlocks> ModelBlocks::stages() const {
 }
 
 std::vector<std::vector<layout::StageBlocks>> ModelBlocks::stages_by_rank() const {
-  std::vector<layout::StageBlocks> all = stages();
-  const schedule::Placement placement = layout::placement_of(all, run_.parallel);
-  std::vector<std::vector<layout::StageBlocks>> ranks(static_cast<std::size_t>(placement.ranks()));
-  for (int rank = 0; rank < placement.ranks(); ++rank)
-    for (int chunk = 0; chunk < placement.chunks(); ++chunk)
-      ranks[static_cast<std::size_t>(rank)].push_back(
-          std::move(all[static_cast<std::size_t>(placement.stage(rank, chunk))]));
-  return ranks;
+  return layout::stages_by_rank(stages(), run_.parallel);
 }
 
 void ModelBlocks::for_each_param(const layout::BlockId& id,

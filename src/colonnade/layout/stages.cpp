@@ -224,13 +224,18 @@ schedule::Placement placement_of(const std::vector<StageBlocks>& stages, const P
   return schedule::placement_of(p, static_cast<int>(stages.size()) / p.pipeline_model_parallel_size);
 }
 
-std::vector<StageBlocks> stages_of_rank(const Model& model, const Parallel& p, int rank) {
-  const std::vector<StageBlocks> stages = split_stages(model, p);
+std::vector<std::vector<StageBlocks>> stages_by_rank(std::vector<StageBlocks> stages, const Parallel& p) {
   const schedule::Placement placement = placement_of(stages, p);
-  std::vector<StageBlocks> own;
-  for (int chunk = 0; chunk < placement.chunks(); ++chunk)
-    own.push_back(stages[static_cast<std::size_t>(placement.stage(rank, chunk))]);
-  return own;
+  std::vector<std::vector<StageBlocks>> ranks(static_cast<std::size_t>(placement.ranks()));
+  for (int rank = 0; rank < placement.ranks(); ++rank)
+    for (int chunk = 0; chunk < placement.chunks(); ++chunk)
+      ranks[static_cast<std::size_t>(rank)].push_back(
+          std::move(stages[static_cast<std::size_t>(placement.stage(rank, chunk))]));
+  return ranks;
+}
+
+std::vector<StageBlocks> stages_of_rank(const Model& model, const Parallel& p, int rank) {
+  return stages_by_rank(split_stages(model, p), p)[static_cast<std::size_t>(rank)];
 }
 
 }  // namespace colonnade::layout

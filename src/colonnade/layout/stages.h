@@ -21,6 +21,9 @@ std::vector<StageBlocks> split_stages(const config::Model& model, const config::
 /// Number of virtual stages, without listing their blocks. Throws as split_stages does.
 int num_stages(const config::Model& model, const config::Parallel& parallel);
 
+/// `stages`, all of split_stages, by pipeline rank and chunk.
+std::vector<std::vector<StageBlocks>> stages_by_rank(std::vector<StageBlocks> stages,
+                                                     const config::Parallel& parallel);
 /// Stages of pipeline rank `rank`, by chunk.
 std::vector<StageBlocks> stages_of_rank(const config::Model& model, const config::Parallel& parallel,
                                         int rank);
