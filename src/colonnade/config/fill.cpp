@@ -23,7 +23,7 @@ Words split(std::string_view text, const Setting& s) {
 }
 
 /// The values with `model` first, because it sets defaults of others.
-std::vector<std::pair<std::string, std::string>> family_first(
+std::vector<std::pair<std::string, std::string>> model_first(
     const std::map<std::string, std::string>& values) {
   std::vector<std::pair<std::string, std::string>> all(values.begin(), values.end());
   std::stable_partition(all.begin(), all.end(), [](const auto& one) { return one.first == "model"; });
@@ -86,7 +86,7 @@ void override_from_checkpoint(Run& run, std::string_view key, const std::string&
 
 void fill(Run& run, const std::map<std::string, std::string>& values, const std::string& source) {
   std::vector<std::string> faults;
-  for (const auto& [key, value] : family_first(values)) {
+  for (const auto& [key, value] : model_first(values)) {
     const Setting& s = setting(key);
     if (s.set == nullptr) continue;  // follows from other settings
     Run other = run;

@@ -36,13 +36,13 @@ std::vector<SublayerCost> make_sublayers(const Sequences& s, const Sizes& z, con
   return sublayers;
 }
 
-/// Hidden states that several mixers of a sublayer hold for delayed weight gradients, beyond the first mixer.
-std::int64_t states_held_twice(const SublayerCost& sublayer) {
+/// Hidden states that mixers of a sublayer count for delayed weight gradients although an earlier one did.
+std::int64_t states_counted_twice(const SublayerCost& sublayer) {
   std::int64_t inputs = 0, output_gradients = 0;
   for (const auto& mixer : sublayer) {
-    const HeldForWgrad held = mixer->held_for_wgrad();
-    inputs += held.input ? 1 : 0;
-    output_gradients += held.output_gradient ? 1 : 0;
+    const SharedForWgrad shared = mixer->shared_for_wgrad();
+    inputs += shared.input ? 1 : 0;
+    output_gradients += shared.output_gradient ? 1 : 0;
   }
   return std::max<std::int64_t>(inputs - 1, 0) + std::max<std::int64_t>(output_gradients - 1, 0);
 }
@@ -75,7 +75,7 @@ LayerCost::LayerCost(const Sequences& sequences, const LayerTraits& traits)
   saved_ = other_sequence_bytes() + (ends_sequence_ ? norm : 0);
   for (const SublayerCost& sublayer : sublayers_) {
     saved_ += norm_saved(layer_) + (layer_.m.sandwich_norm ? norm : 0);
-    if (!layer_.sequence_parallel) wgrad_saved_ -= states_held_twice(sublayer) * layer_.hidden;
+    if (!layer_.sequence_parallel) wgrad_saved_ -= states_counted_twice(sublayer) * layer_.hidden;
     for (const auto& mixer : sublayer) {
       saved_ += mixer->saved();
       wgrad_saved_ += mixer->wgrad_saved();

@@ -16,9 +16,9 @@ using SublayerCost = std::vector<std::unique_ptr<MixerCost>>;
 
 /// Each sublayer saves 2 r h e (input and output of its norm) + statistics, 4 r (LayerNorm 8 r), with a
 /// sandwich norm r h e + statistics more; recomputed layernorm saves no output of the first. A sublayer's
-/// norm is fused with the residual sum. Mixers of one sublayer share their input and output gradient, and
-/// what delayed weight gradients hold of them (MixerCost::held_for_wgrad); their outputs and input gradients
-/// are summed. With several sequences a layer copies the rows of the others.
+/// norm is fused with the residual sum. Mixers of one sublayer share their input and output gradient, also
+/// while weight gradients are delayed (MixerCost::shared_for_wgrad); their outputs and input gradients are
+/// summed. With several sequences a layer copies the rows of the others.
 ///
 /// Traffic over tensor ranks: the column-parallel and row-parallel linears of a mixer move n h e bytes in 2
 /// all-reduces; with sequence parallelism in 2 all-gathers, 2 reduce-scatters and an all-gather for weight

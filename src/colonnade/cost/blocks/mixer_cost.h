@@ -11,8 +11,8 @@
 
 namespace colonnade::cost {
 
-/// Tensors of a sublayer that delayed weight gradients of a mixer hold.
-struct HeldForWgrad {
+/// Tensors that all mixers of a sublayer share.
+struct SharedForWgrad {
   bool input = true, output_gradient = true;
 };
 
@@ -32,9 +32,9 @@ class MixerCost {
   /// Inputs and output gradients of the linear layers, saved after kBackwardInput until the weight gradients
   /// are computed.
   [[nodiscard]] virtual std::int64_t wgrad_saved() const = 0;
-  /// What wgrad_saved() contains of the sublayer's own tensors if linears read these without gathering.
-  /// Mixers of one sublayer hold each of them once.
-  [[nodiscard]] virtual HeldForWgrad held_for_wgrad() const { return {}; }
+  /// Which shared tensors wgrad_saved() counts, unless linears gather them. A sublayer saves one copy of
+  /// each.
+  [[nodiscard]] virtual SharedForWgrad shared_for_wgrad() const { return {}; }
   /// Largest weight gradient before its accumulation.
   [[nodiscard]] virtual std::int64_t largest_weight_gradient() const = 0;
   /// Peak of a forward pass that saves nothing, with the layer's hidden states.

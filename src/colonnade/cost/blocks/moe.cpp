@@ -140,8 +140,8 @@ std::int64_t MoeCost::wgrad_saved() const {
   return router_wgrad_saved() + 2 * row_bytes_ + fc1_output_ + fc2_input_ + shared;
 }
 
-/// Without shared experts only a router that need not convert its input holds it.
-HeldForWgrad MoeCost::held_for_wgrad() const {
+/// Without shared experts only the router reads the input; it saves a copy if it converts it.
+SharedForWgrad MoeCost::shared_for_wgrad() const {
   const bool shared = shared_ffn_ > 0;
   return {.input = shared || (z_.in_fp32() && moe_.input_jitter_eps == 0),
           .output_gradient = shared && !moe_.shared_expert_gate};

@@ -28,7 +28,7 @@ class MoeCost final : public MixerCost {
   void backward(LayerTracker& tracker) const override;
   [[nodiscard]] std::int64_t output_workspace() const override;
   [[nodiscard]] std::int64_t wgrad_saved() const override;
-  [[nodiscard]] HeldForWgrad held_for_wgrad() const override;
+  [[nodiscard]] SharedForWgrad shared_for_wgrad() const override;
   [[nodiscard]] std::int64_t largest_weight_gradient() const override;
   [[nodiscard]] std::int64_t evaluation() const override;
   [[nodiscard]] BlockCompute compute(AttentionKernel kernel) const override;
