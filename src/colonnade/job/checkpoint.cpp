@@ -201,7 +201,7 @@ void restore(Job& job, const checkpoint::CheckpointReader& source, Restore what)
   const at::NoGradGuard no_grad;
   const bool with_optimizer = what == Restore::kResume && !job.run.checkpoint.no_load_optim;
   require_same_builder(source, job.model.from_settings);
-  require_model_tensors(source, job.run.model, /*reports=*/job.ranks.world().rank() == 0);
+  require_model_tensors(source, job.run.model, /*logs_unread=*/job.ranks.world().rank() == 0);
   if (with_optimizer) require_same_kind(job, source);
   for (const Slice& slice : model_slices(job)) source.read_into(slice);
   if (with_optimizer) {
