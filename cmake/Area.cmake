@@ -17,8 +17,9 @@ endfunction()
 
 # col_area(<name> [TORCH] [ALONE] [COST <seconds>] DEPS <areas> SOURCES <files> TESTS <stems> [LINK <libraries>] [TEST_LINK <libraries>])
 # adds the library col_<name> from src/colonnade/<name>/ and one test binary <name>_test from
-# tests/<name>/<stem>_test.cpp. DEPS must match tools/layers.txt. TORCH areas share one precompiled header and, unless
-# COLONNADE_UNITY is off, compile eight sources as one, since headers take half of the compile time. Names in
+# tests/<name>/<stem>_test.cpp. DEPS must match tools/layers.txt. Areas share a precompiled header, TORCH areas another
+# one; unless COLONNADE_UNITY is off, TORCH areas compile eight sources as one, since headers take half of the compile
+# time. Names in
 # anonymous namespaces must therefore be unique in their area (tools/check_unity.py). Each test is registered with
 # ctest under the label <name>. ALONE: no other test runs in parallel, because it measures times or starts processes.
 # COST <seconds>: longer tests start first. GPU <filter>: with COLONNADE_CUDA the binary is also registered as
@@ -45,6 +46,7 @@ function(col_area name)
     set_target_properties(${lib} PROPERTIES UNITY_BUILD ${COLONNADE_UNITY})
   else()
     target_link_libraries(${lib} PUBLIC col_fmt)
+    target_precompile_headers(${lib} REUSE_FROM col_plain_pch)
   endif()
   if(A_TESTS AND COLONNADE_TESTS)
     list(TRANSFORM A_TESTS REPLACE "(.+)" "${PROJECT_SOURCE_DIR}/tests/${name}/\\1_test.cpp" OUTPUT_VARIABLE tests)
