@@ -265,6 +265,7 @@ void Loop::one_step() {
   const double rate = learning_rate(lr_, lr_samples_);
   job::StepReport report =
       job_.train_step(stream_->next(), {.learning_rate = rate,
+                                        .decoupled_learning_rate = decoupled_learning_rate(lr_, lr_samples_),
                                         .weight_decay = weight_decay(lr_, lr_samples_),
                                         .count_zeros = job_.run.logging.log_num_zeros_in_grad});
   if (!report.optimizer.skipped) lr_samples_ += job_.run.training.global_batch_size;
