@@ -3,15 +3,14 @@
 #include "colonnade/optim/muon.h"
 
 #include <ATen/ops/cat.h>
-#include <ATen/ops/linalg_svd.h>
 #include <ATen/ops/zeros_like.h>
 #include <gmock/gmock.h>
 
 #include <fstream>
 #include <nlohmann/json.hpp>
 
-#include "colonnade/optim/newton_schulz.h"
 #include "colonnade/optim/optimizer.h"
+#include "optim/singular_values.h"
 #include "optim/toys.h"
 #include "support/vectors.h"
 
@@ -25,42 +24,6 @@ config::Optimizer muon() {
   config::Optimizer settings = adam();
   settings.optimizer = config::OptimizerKind::kMuon;
   return settings;
-}
-
-/// Newton-Schulz steps change singular values only: s -> a s + b s^3 + c s^5.
-Tensor by_singular_values(const Tensor& matrix, MuonCoefficients coefficients, int steps) {
-  const auto [u, s, vh] = at::linalg_svd(matrix, /*full_matrices=*/false);
-  Tensor values = s / std::sqrt(s.square().sum().item<double>());
-  const NewtonSchulzSteps sequence = newton_schulz_steps(coefficients);
-  for (int i = 0; i < steps; ++i) {
-    const auto [a, b, c] = sequence.at(static_cast<std::size_t>(i));
-    values = a * values + b * values.pow(3) + c * values.pow(5);
-  }
-  return at::matmul(u * values, vh);
-}
-
-TEST(Muon, NewtonSchulzStepsChangeTheSingularValuesOnly) {
-  const std::pair<MuonCoefficients, int> kCases[] = {
-      {MuonCoefficients::kSimple, 7}, {MuonCoefficients::kQuintic, 5}, {MuonCoefficients::kPolarExpress, 9},
-      {MuonCoefficients::kCans, 6},   {MuonCoefficients::kAol, 5},     {MuonCoefficients::kDeepSeekV4, 11},
-      {MuonCoefficients::kCubic5, 5}};
-  for (const auto& [coefficients, steps] : kCases)
-    for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{6, 9}, {9, 6}, {5, 5}, {1, 7}}) {
-      const Tensor matrix = test::named_random("matrix", shape) * 1e-3;
-      const Tensor expected = by_singular_values(matrix, coefficients, steps);
-      EXPECT_LT(test::distance(newton_schulz(matrix, coefficients, steps, false), expected), 1e-10)
-          << static_cast<int>(coefficients) << " " << shape[0] << " x " << shape[1];
-      EXPECT_LT(test::distance(newton_schulz(matrix, coefficients, steps, true), expected), 0.1);
-    }
-}
-
-TEST(Muon, NewtonSchulzStepsOrthogonalize) {
-  for (const MuonCoefficients coefficients :
-       {MuonCoefficients::kPolarExpress, MuonCoefficients::kDeepSeekV4, MuonCoefficients::kCans}) {
-    const Tensor q = newton_schulz(test::named_random("matrix", {6, 9}), coefficients, 20, false);
-    EXPECT_LT(test::distance(at::matmul(q, q.t()), at::eye(6, at::kDouble)), 1e-2)
-        << static_cast<int>(coefficients);
-  }
 }
 
 TEST(Muon, ScalesFollowTheirFormulas) {

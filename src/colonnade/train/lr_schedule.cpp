@@ -142,4 +142,10 @@ double weight_decay(const LrPlan& plan, std::int64_t samples) {
   return plan.start_weight_decay + coefficient * (plan.end_weight_decay - plan.start_weight_decay);
 }
 
+optim::StepOptions step_options(const LrPlan& plan, std::int64_t samples) {
+  return {.learning_rate = learning_rate(plan, samples),
+          .decoupled_learning_rate = decoupled_learning_rate(plan, samples),
+          .weight_decay = weight_decay(plan, samples)};
+}
+
 }  // namespace colonnade::train

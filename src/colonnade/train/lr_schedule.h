@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "colonnade/config/training.h"
+#include "colonnade/optim/optimizer.h"
 
 namespace colonnade::train {
 
@@ -54,5 +55,8 @@ double decoupled_learning_rate(const LrPlan& plan, std::int64_t samples);
 /// Weight decay of the step after `samples` samples.
 ///   constant: end; linear: start + (end - start) r; cosine: start + (end - start) (cos(pi (1 - r)) + 1) / 2
 double weight_decay(const LrPlan& plan, std::int64_t samples);
+
+/// Rates and weight decay of the step after `samples` samples.
+optim::StepOptions step_options(const LrPlan& plan, std::int64_t samples);
 
 }  // namespace colonnade::train
