@@ -292,10 +292,15 @@ TEST(Checkpoint, KeepsSgdMomentum) {
   check_every_layout(kTp2Pp2, std::string(kLlamaRun) + "--optimizer sgd ");
 }
 
+TEST(Checkpoint, KeepsMuonsMomentum) {
+  check_every_layout(kTp2Pp2, std::string(kLlamaRun) + "--optimizer muon --muon-nesterov ");
+}
+
 TEST(Checkpoint, StatesHaveTheNamesOfTheirOptimizer) {
   const std::pair<const char*, std::set<std::string>> kCases[] = {
       {"--bf16 ", {"exp_avg", "exp_avg_sq", "fp32_param"}},
       {"--optimizer sgd ", {"exp_avg"}},
+      {"--optimizer muon --bf16 ", {"exp_avg", "exp_avg_sq", "momentum_buffer", "fp32_param"}},
       {"--optimizer sgd --sgd-momentum 0 --bf16 ", {"fp32_param"}}};
   for (const auto& [flags, expected] : kCases) {
     const TempFolder folder;

@@ -46,6 +46,11 @@ void expect_losses_agree(const std::string& model, const std::vector<test::Layou
 
 TEST(Layouts, LlamaAgrees) { expect_losses_agree(fmt::format("{}{}", kLlama, kUntied)); }
 
+TEST(Layouts, LlamaWithMuonAgrees) {
+  expect_losses_agree(
+      fmt::format("{}{}--optimizer muon --decoupled-lr 0.002 --muon-nesterov ", kLlama, kUntied));
+}
+
 TEST(Layouts, ContextParallelLlamaAgrees) {
   expect_losses_agree(fmt::format("{}{}", kLlama, kUntied),
                       {{"Cp4", 4, "--context-parallel-size 4"},

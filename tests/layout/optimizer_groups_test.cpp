@@ -54,8 +54,44 @@ TEST(OptimizerGroups, FirstMatchWins) {
   EXPECT_EQ(first_match(groups, vector("decoder.a.bias")), 0U);
   EXPECT_EQ(first_match(groups, matrix("decoder.a.weight")), 1U);
   EXPECT_EQ(first_match(groups, vector("norm.weight")), 2U);
-  EXPECT_EQ(first_match(groups, matrix("embedding.weight")), 3U);
+  EXPECT_EQ(first_match(groups, matrix("embedding.word_embeddings.weight")), 3U);
   EXPECT_EQ(groups[3], optimizer_groups({}).front());
+}
+
+TEST(OptimizerGroups, WordEmbeddingsAndOutputLayerHaveTheDecoupledSchedule) {
+  const auto groups = optimizer_groups({});
+  const auto schedule = [&](const ParamSpec& spec) { return groups[first_match(groups, spec)].schedule; };
+  for (const char* name :
+       {"embedding.word_embeddings.weight", "output_layer.weight", "lm_head.output_layer.weight"})
+    EXPECT_EQ(schedule(matrix(name)), LrSchedule::kDecoupled) << name;
+  for (const char* name : {"embedding.position_embeddings.weight", "decoder.layers.0.mlp.linear_fc1.weight"})
+    EXPECT_EQ(schedule(matrix(name)), LrSchedule::kMain) << name;
+  EXPECT_EQ(schedule(vector("output_layer.bias")), LrSchedule::kMain);
+}
+
+TEST(OptimizerGroups, FrozenPatternsOfTheSettingsComeFirst) {
+  const auto groups = optimizer_groups({.freeze_parameters = {"embedding.*", "*.router.weight"}});
+  const auto frozen = [&](const ParamSpec& spec) { return groups[first_match(groups, spec)].frozen; };
+  EXPECT_TRUE(frozen(matrix("embedding.word_embeddings.weight")));
+  EXPECT_TRUE(frozen(matrix("decoder.layers.1.mlp.router.weight")));
+  EXPECT_FALSE(frozen(matrix("decoder.layers.1.mlp.linear_fc1.weight")));
+}
+
+// As in Megatron (core/optimizer/emerging_optimizers.py): matrices without word embeddings and output layer.
+TEST(OptimizerGroups, MuonUpdatesMatrices) {
+  const auto groups = optimizer_groups({.optimizer = config::OptimizerKind::kMuon});
+  const auto has_scalar = [&](const ParamSpec& spec) {
+    return groups[first_match(groups, spec)].optimizer == config::OptimizerKind::kAdam;
+  };
+  EXPECT_FALSE(has_scalar(matrix("decoder.layers.0.mlp.linear_fc1.weight")));
+  EXPECT_FALSE(has_scalar(matrix("decoder.layers.0.mlp.router.weight")));
+  EXPECT_FALSE(has_scalar(matrix("embedding.position_embeddings.weight")));
+  EXPECT_FALSE(has_scalar({.name = "experts", .shape = {8, 4, 2}, .param_group = ParamGroup::kExpert}));
+  EXPECT_TRUE(has_scalar({.name = "biases", .shape = {8, 4}, .param_group = ParamGroup::kExpert}));
+  EXPECT_TRUE(has_scalar(matrix("embedding.word_embeddings.weight")));
+  EXPECT_TRUE(has_scalar(matrix("output_layer.weight")));
+  EXPECT_TRUE(has_scalar(vector("decoder.layers.0.mlp.linear_fc1.bias")));
+  EXPECT_TRUE(has_scalar(vector("decoder.final_layernorm.weight")));
 }
 
 TEST(OptimizerGroups, ParameterWithoutAGroupIsAnError) {

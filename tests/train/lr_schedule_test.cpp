@@ -51,6 +51,41 @@ TEST(LearningRate, FollowsMegatronsCurves) {
   expect_curve(plan_with(LrDecayStyle::kConstant), {0, .0005, .001, .001, .001, .001, .001, .001, .001});
 }
 
+// Megatron's scheduler takes max_lr and min_lr of each parameter group; lengths and warm-up start are common.
+TEST(LearningRate, OfWordEmbeddingsFollowsTheSameCurveBetweenItsOwnRates) {
+  for (const LrDecayStyle style : {LrDecayStyle::kLinear, LrDecayStyle::kCosine, LrDecayStyle::kConstant,
+                                   LrDecayStyle::kInverseSquareRoot}) {
+    LrPlan plan = plan_with(style);
+    plan.init_lr = 1e-5;
+    plan.decoupled_max_lr = 3e-3;
+    plan.decoupled_min_lr = 5e-4;
+    LrPlan own = plan;
+    own.max_lr = 3e-3;
+    own.min_lr = 5e-4;
+    for (const std::int64_t samples : kSamples) {
+      EXPECT_EQ(decoupled_learning_rate(plan, samples), learning_rate(own, samples));
+      const optim::StepOptions options = step_options(plan, samples);
+      EXPECT_EQ(options.learning_rate, learning_rate(plan, samples));
+      EXPECT_EQ(options.decoupled_learning_rate, learning_rate(own, samples));
+    }
+  }
+}
+
+TEST(LearningRate, OfWordEmbeddingsIsThatOfAllWeightsUnlessGiven) {
+  config::Schedule schedule{.lr = 1e-3, .min_lr = 1e-4};
+  const config::Training training{.global_batch_size = 4, .train_iters = 100};
+  LrPlan plan = make_lr_plan(schedule, training, {});
+  EXPECT_EQ(decoupled_learning_rate(plan, 0), 1e-3);
+  EXPECT_EQ(decoupled_learning_rate(plan, 1000), 1e-4);
+  schedule.decoupled_lr = 1e-2;
+  plan = make_lr_plan(schedule, training, {});
+  EXPECT_EQ(decoupled_learning_rate(plan, 0), 1e-2);
+  EXPECT_EQ(decoupled_learning_rate(plan, 1000), 1e-4) << "--min-lr";
+  schedule.decoupled_min_lr = 1e-3;
+  plan = make_lr_plan(schedule, training, {});
+  EXPECT_EQ(decoupled_learning_rate(plan, 1000), 1e-3);
+}
+
 TEST(LearningRate, FollowsMegatronsWsdCurves) {
   expect_curve(wsd_plan(WsdDecayStyle::kLinear), {0, .0005, .001, .001, .001, .001, .00055, .0001, .0001});
   expect_curve(wsd_plan(WsdDecayStyle::kCosine), {0, .0005, .001, .001, .001, .001, .00055, .0001, .0001});

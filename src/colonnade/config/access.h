@@ -41,6 +41,14 @@ const std::vector<std::string>& enum_names<Dtype>();
 template <>
 const std::vector<std::string>& enum_names<OptimizerKind>();
 template <>
+const std::vector<std::string>& enum_names<MuonScale>();
+template <>
+const std::vector<std::string>& enum_names<MuonCoefficients>();
+template <>
+const std::vector<std::string>& enum_names<MuonTpMode>();
+template <>
+const std::vector<std::string>& enum_names<MatmulPrecision>();
+template <>
 const std::vector<std::string>& enum_names<LrDecayStyle>();
 template <>
 const std::vector<std::string>& enum_names<WsdDecayStyle>();

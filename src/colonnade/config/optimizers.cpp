@@ -13,10 +13,25 @@ constexpr OptimizerSetting kAdamSettings[] = {
 constexpr std::string_view kSgdStates[] = {"exp_avg"};
 constexpr OptimizerSetting kSgdSettings[] = {{"sgd_momentum", "the momentum"}};
 
+constexpr std::string_view kMuonStates[] = {"momentum_buffer"};
+constexpr OptimizerSetting kMuonSettings[] = {{"muon_momentum", "the momentum"},
+                                              {"muon_nesterov"},
+                                              {"muon_split_qkv"},
+                                              {"muon_split_gate_up"},
+                                              {"muon_scale_mode"},
+                                              {"muon_extra_scale_factor"},
+                                              {"muon_coefficient_type"},
+                                              {"muon_num_ns_steps"},
+                                              {"muon_fp32_matmul_prec"},
+                                              {"muon_tp_mode"},
+                                              {"muon_scalar_optimizer", "the states of other parameters"}};
+
 constexpr OptimizerTraits kOptimizers[] = {
     {OptimizerKind::kAdam, "adam", kAdamStates, kAdamSettings, [](const Optimizer&) { return false; }},
     {OptimizerKind::kSgd, "sgd", kSgdStates, kSgdSettings,
      [](const Optimizer& o) { return o.sgd_momentum == 0; }},
+    {OptimizerKind::kMuon, "muon", kMuonStates, kMuonSettings, [](const Optimizer&) { return false; },
+     /*updates_matrices=*/true},
 };
 
 constexpr bool are_in_order() {
@@ -46,9 +61,16 @@ std::vector<OptimizerSetting> optimizer_settings() {
   return all;
 }
 
-bool optimizer_reads(OptimizerKind kind, std::string_view key) {
-  const auto settings = traits_of(kind).settings;
-  return std::ranges::find(settings, key, &OptimizerSetting::key) != settings.end();
+std::vector<OptimizerKind> optimizer_kinds(const Optimizer& settings) {
+  if (!traits_of(settings.optimizer).updates_matrices) return {settings.optimizer};
+  return {settings.optimizer, settings.muon.scalar_optimizer};
+}
+
+bool optimizer_reads(const Optimizer& settings, std::string_view key) {
+  return std::ranges::any_of(optimizer_kinds(settings), [key](OptimizerKind kind) {
+    const auto read = traits_of(kind).settings;
+    return std::ranges::find(read, key, &OptimizerSetting::key) != read.end();
+  });
 }
 
 }  // namespace colonnade::config

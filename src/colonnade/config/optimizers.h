@@ -25,6 +25,8 @@ struct OptimizerTraits {
   std::span<const std::string_view> states;
   std::span<const OptimizerSetting> settings;
   bool (*is_stateless)(const Optimizer&);  ///< whether these settings need no states
+  bool updates_matrices = false;           ///< whole matrices, not single elements; other parameters have
+                                           ///< Muon::scalar_optimizer
 };
 
 /// By OptimizerKind, in the order of its enumerators.
@@ -37,7 +39,10 @@ std::span<const std::string_view> optimizer_states(OptimizerKind kind, const Opt
 /// Settings of all optimizers, each once.
 std::vector<OptimizerSetting> optimizer_settings();
 
-/// Whether `kind` reads the setting `key`, which is one of OptimizerTraits::settings.
-bool optimizer_reads(OptimizerKind kind, std::string_view key);
+/// Optimizers of a run: --optimizer, and with muon that of all parameters other than matrices.
+std::vector<OptimizerKind> optimizer_kinds(const Optimizer& settings);
+
+/// Whether an optimizer of the run reads the setting `key`, which is one of OptimizerTraits::settings.
+bool optimizer_reads(const Optimizer& settings, std::string_view key);
 
 }  // namespace colonnade::config

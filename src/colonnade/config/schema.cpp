@@ -132,6 +132,26 @@ const Names& enum_names<OptimizerKind>() {
   return names;
 }
 template <>
+const Names& enum_names<MuonScale>() {
+  static const Names names{"spectral", "unit_rms_norm", "shape_scaling"};
+  return names;
+}
+template <>
+const Names& enum_names<MuonCoefficients>() {
+  static const Names names{"simple", "quintic", "polar_express", "cans", "aol", "deepseekv4", "cubic5"};
+  return names;
+}
+template <>
+const Names& enum_names<MuonTpMode>() {
+  static const Names names{"blockwise", "duplicated", "distributed"};
+  return names;
+}
+template <>
+const Names& enum_names<MatmulPrecision>() {
+  static const Names names{"low", "medium", "high"};
+  return names;
+}
+template <>
 const Names& enum_names<LrDecayStyle>() {
   static const Names names{"constant", "linear", "cosine", "inverse-square-root", "WSD"};
   return names;

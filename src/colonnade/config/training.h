@@ -39,13 +39,43 @@ struct Training {
   friend bool operator==(const Training&, const Training&) = default;
 };
 
-enum class OptimizerKind { kAdam, kSgd };
+enum class OptimizerKind { kAdam, kSgd, kMuon };
 enum class LrDecayStyle { kConstant, kLinear, kCosine, kInverseSquareRoot, kWsd };
 enum class WsdDecayStyle { kExponential, kLinear, kCosine, kMinusSqrt };
 enum class WeightDecayIncrStyle { kConstant, kLinear, kCosine };
 
+/// Factor of an orthogonalized update of a matrix [out, in].
+enum class MuonScale {
+  kSpectral,     ///< sqrt(max(out, in))
+  kUnitRmsNorm,  ///< sqrt(out / in)
+  kShapeScaling  ///< sqrt(max(1, out / in))
+};
+/// Coefficients of the Newton-Schulz steps (optim/newton_schulz.h).
+enum class MuonCoefficients { kSimple, kQuintic, kPolarExpress, kCans, kAol, kDeepSeekV4, kCubic5 };
+/// Matrices that are sharded over tensor ranks: blockwise orthogonalizes each shard by itself, the others
+/// whole matrices.
+enum class MuonTpMode { kBlockwise, kDuplicated, kDistributed };
+enum class MatmulPrecision { kLow, kMedium, kHigh };
+
+/// Settings of --optimizer muon; formula in optim/muon.h.
+struct Muon {
+  double momentum = 0.9;                                        ///< --muon-momentum
+  bool nesterov = false;                                        ///< --muon-nesterov
+  bool split_qkv = true;                                        ///< off: --muon-no-split-qkv
+  bool split_gate_up = false;                                   ///< --muon-split-gate-up
+  MuonScale scale_mode = MuonScale::kSpectral;                  ///< --muon-scale-mode
+  double extra_scale_factor = 1;                                ///< --muon-extra-scale-factor
+  MuonCoefficients coefficients = MuonCoefficients::kQuintic;   ///< --muon-coefficient-type
+  int num_ns_steps = 5;                                         ///< --muon-num-ns-steps
+  MatmulPrecision matmul_precision = MatmulPrecision::kMedium;  ///< --muon-fp32-matmul-prec
+  MuonTpMode tp_mode = MuonTpMode::kDuplicated;                 ///< --muon-tp-mode
+  OptimizerKind scalar_optimizer = OptimizerKind::kAdam;        ///< --muon-scalar-optimizer
+
+  friend bool operator==(const Muon&, const Muon&) = default;
+};
+
 struct Optimizer {
-  OptimizerKind optimizer = OptimizerKind::kAdam;  ///< --optimizer adam|sgd
+  OptimizerKind optimizer = OptimizerKind::kAdam;  ///< --optimizer adam|sgd|muon
   double weight_decay = 0.01;                      ///< --weight-decay; not applied to biases and 1-D tensors
   bool apply_wd_to_qk_layernorm = false;           ///< --apply-wd-to-qk-layernorm
   double clip_grad = 1.0;                          ///< --clip-grad; 0: no clipping
@@ -53,11 +83,14 @@ struct Optimizer {
   double adam_beta2 = 0.999;                       ///< --adam-beta2
   double adam_eps = 1e-8;                          ///< --adam-eps
   double sgd_momentum = 0.9;                       ///< --sgd-momentum
-  std::optional<double> loss_scale;                ///< --loss-scale: constant; unset with fp16: dynamic
-  double initial_loss_scale = 4294967296.0;        ///< --initial-loss-scale
-  double min_loss_scale = 1.0;                     ///< --min-loss-scale
-  double loss_scale_window = 1000;                 ///< --loss-scale-window
-  int hysteresis = 2;                              ///< --hysteresis
+  Muon muon;
+  /// --freeze-parameters: globs over parameter names; these keep their values.
+  std::vector<std::string> freeze_parameters;
+  std::optional<double> loss_scale;          ///< --loss-scale: constant; unset with fp16: dynamic
+  double initial_loss_scale = 4294967296.0;  ///< --initial-loss-scale
+  double min_loss_scale = 1.0;               ///< --min-loss-scale
+  double loss_scale_window = 1000;           ///< --loss-scale-window
+  int hysteresis = 2;                        ///< --hysteresis
 
   friend bool operator==(const Optimizer&, const Optimizer&) = default;
 };
@@ -65,8 +98,10 @@ struct Optimizer {
 /// Schedules of learning rate and weight decay. Units are samples; iteration counts are multiplied by the
 /// global batch size. Source: Megatron's core/optimizer_param_scheduler.py.
 struct Schedule {
-  double lr = 0;                                                   ///< --lr
-  double min_lr = 0;                                               ///< --min-lr
+  double lr = 0;                           ///< --lr
+  double min_lr = 0;                       ///< --min-lr
+  std::optional<double> decoupled_lr;      ///< --decoupled-lr: of word embeddings and output layer
+  std::optional<double> decoupled_min_lr;  ///< --decoupled-min-lr; unset: min_lr
   LrDecayStyle lr_decay_style = LrDecayStyle::kLinear;             ///< --lr-decay-style
   WsdDecayStyle lr_wsd_decay_style = WsdDecayStyle::kExponential;  ///< --lr-wsd-decay-style
   std::optional<std::int64_t> lr_decay_iters, lr_decay_samples;    ///< unset: the whole run

@@ -10,6 +10,7 @@
 #include "colonnade/layout/buckets.h"
 #include "colonnade/layout/layer_kind.h"
 #include "colonnade/layout/mesh.h"
+#include "colonnade/layout/optimizer_groups.h"
 #include "colonnade/layout/params/gpt.h"
 #include "colonnade/layout/recompute.h"
 #include "colonnade/schedule/kinds.h"
@@ -23,11 +24,35 @@ int num_units(const ModelBlocks& model, const layout::StageBlocks& stage) {
   return for_each_stage_param(model, stage, {}, [](const layout::ParamSpec&, int) {});
 }
 
-/// Bytes of optimizer state per updated element.
-std::int64_t optimizer_bytes(const config::Run& run, const config::Dtypes& dtypes) {
-  const auto states = config::optimizer_states(run.optimizer.optimizer, run.optimizer);
+/// Bytes of main copy and optimizer states per element that `kind` updates.
+std::int64_t optimizer_bytes(const config::Run& run, const config::Dtypes& dtypes,
+                             config::OptimizerKind kind) {
+  const auto states = config::optimizer_states(kind, run.optimizer);
   return std::ssize(states) * config::bytes(dtypes.optimizer_state) +
          (dtypes.has_main_copy() ? config::bytes(dtypes.main_parameter) : 0);
+}
+
+/// Bytes of main copies and optimizer states of the rank that holds most of them.
+std::int64_t optimizer_bytes(const ModelBlocks& model, const config::Dtypes& dtypes,
+                             const std::vector<layout::StageBlocks>& stages, const layout::FlatLayout& layout,
+                             const layout::ReplicaCounts& shards) {
+  const config::Run& run = model.run();
+  if (config::optimizer_kinds(run.optimizer).size() == 1 && run.optimizer.freeze_parameters.empty())
+    return layout::largest_shard(layout, shards) * optimizer_bytes(run, dtypes, run.optimizer.optimizer);
+  const auto groups = layout::optimizer_groups(run.optimizer);
+  const layout::FirstReaders first = model.first_readers(stages);
+  std::vector<std::vector<std::int64_t>> bytes;  // by model chunk and trained parameter, as in flat_layout()
+  for (const layout::StageBlocks& stage : stages) {
+    auto& chunk = bytes.emplace_back();
+    for_each_stage_param(model, stage, first, [&](const layout::ParamSpec& spec, int) {
+      if (!spec.trained) return;
+      const layout::OptimizerGroup& group = groups[layout::first_match(groups, spec)];
+      const config::OptimizerKind kind = group.optimizer.value_or(run.optimizer.optimizer);
+      chunk.push_back(group.frozen ? 0 : optimizer_bytes(run, dtypes, kind));
+    });
+  }
+  return layout::largest_shard(
+      layout, shards, [&](const layout::PlacedParam& entry) { return bytes[entry.chunk][entry.index]; });
 }
 
 /// Cosines and sines of the rotary embeddings, for each base that a layer of these stages uses.
@@ -301,9 +326,8 @@ void count_resident(const ModelBlocks& model, const layout::Mesh& mesh, StageMem
   memory.parameters = layout::resident_elements(layout, param_shards) * parameter;
   memory.gradients =
       layout::resident_elements(layout, sharded_over(layout::Sharding::kGradients, levels.inner)) * gradient;
-  memory.optimizer =
-      layout::largest_shard(layout, sharded_over(layout::Sharding::kOptimizer, levels.shard_counts())) *
-      optimizer_bytes(run, dtypes);
+  memory.optimizer = optimizer_bytes(model, dtypes, memory.stages, layout,
+                                     sharded_over(layout::Sharding::kOptimizer, levels.shard_counts()));
   for (const layout::FlatBucket& bucket : layout.buckets) {
     const std::int64_t length = bucket.end - bucket.begin;
     const std::int64_t params = param_shards.of(bucket.param_group) > 1 ? length * parameter : 0;

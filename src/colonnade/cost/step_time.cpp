@@ -13,6 +13,7 @@
 #include "colonnade/cost/verdict.h"
 #include "colonnade/layout/buckets.h"
 #include "colonnade/layout/mesh.h"
+#include "colonnade/layout/optimizer_groups.h"
 #include "colonnade/layout/params/gpt.h"
 #include "colonnade/rules/rules.h"
 
@@ -55,7 +56,7 @@ class Estimator {
     t.bubble = std::max(0.0, pipeline_.makespan - busiest_.total());
     t.data = (shards_gradients() ? fsdp_seconds() : gradient_reduce_seconds() + param_gather_seconds()) +
              inter_instance_seconds();
-    t.optimizer = optimizer_seconds();
+    t.optimizer = optimizer_seconds() + matrix_update_seconds();
     t.other = hw_.step_seconds;
     t.step = busiest_.total() + t.bubble + t.data + t.optimizer + t.other;
     const double sequences = static_cast<double>(run_.training.micro_batch_size) * microbatches_ *
@@ -79,6 +80,7 @@ class Estimator {
     std::size_t first = 0;
     for (const layout::StageBlocks& stage : stages_) {
       const std::size_t last = first + stage.blocks.size();
+      first_block_.push_back(first);
       Elements sum = sizes_.before_block[last];
       elements_.push_back(sum -= sizes_.before_block[first]);
       first = last;
@@ -284,6 +286,32 @@ class Estimator {
     return (updated * per_element + zeroed) / (hw_.memory_bandwidth * hw_.memory_share);
   }
 
+  /// Muon: its matrices move to the ranks that orthogonalize them, which the ranks of a stage share, and
+  /// back.
+  [[nodiscard]] double matrix_update_seconds() const {
+    if (sizes_.newton_schulz_before_block.empty()) return 0;
+    const layout::AxisSet stage_axes{layout::Axis::kTp, layout::Axis::kCp, layout::Axis::kDp};
+    const auto hidden = static_cast<double>(run_.model.hidden_size);
+    const double speed = hw_.peak_flops * hw_.matmul_share(hidden, hidden, hidden) * hw_.sustained_share;
+    const layout::ReplicaCounts parts = levels_.shard_counts();
+    const AllToAll exchange = all_to_all_of(hw_, mesh_.peers(0, stage_axes));
+    double most = 0;
+    for (int rank = 0; rank < ranks_; ++rank) {
+      double flops = 0, elements = 0;
+      for (int chunk = 0; chunk < chunks_; ++chunk) {
+        const std::size_t first = first_block_[stage(rank, chunk)];
+        const std::size_t last = first + stages_[stage(rank, chunk)].blocks.size();
+        flops += sizes_.newton_schulz_before_block[last] - sizes_.newton_schulz_before_block[first];
+      }
+      const Elements held = elements_on(rank);
+      for (const layout::ParamGroup group : layout::kParamGroups)
+        elements += held.of(group) / parts.of(group);
+      const double bytes = elements * static_cast<double>(config::bytes(dtypes_.main_parameter));
+      most = std::max(most, flops / mesh_.size(stage_axes) / speed + 2 * exchange.seconds(bytes));
+    }
+    return most;
+  }
+
   const config::Run& run_;
   const Hardware& hw_;
   const LocalSizes& sizes_;
@@ -299,10 +327,36 @@ class Estimator {
   layout::ReplicaLevels levels_;
   layout::PerGroup<Rings> data_;  ///< replicas of each group's parameters
   config::Dtypes dtypes_;
-  double gradient_, parameter_;       ///< bytes per element on the wire: of a gradient, and of a parameter
-  std::vector<Elements> elements_;    ///< by virtual stage
-  std::vector<Elements> regathered_;  ///< by virtual stage: tied embeddings gathered once more
+  double gradient_, parameter_;     ///< bytes per element on the wire: of a gradient, and of a parameter
+  std::vector<Elements> elements_;  ///< by virtual stage
+  std::vector<std::size_t> first_block_;  ///< by virtual stage
+  std::vector<Elements> regathered_;      ///< by virtual stage: tied embeddings gathered once more
 };
+
+/// FLOPs of the Newton-Schulz steps of a parameter's matrices. A step on [m, n], m <= n, has two GEMMs of
+/// 2 m^2 n and one of 2 m^3.
+double newton_schulz_flops(const config::Muon& settings, const layout::ParamSpec& spec) {
+  const auto rows = static_cast<double>(spec.shape[spec.shape.size() - 2]);
+  const auto columns = static_cast<double>(spec.shape.back());
+  const double m = std::min(rows, columns), n = std::max(rows, columns);
+  const double matrices = static_cast<double>(spec.numel()) / (m * n);
+  return matrices * settings.num_ns_steps * (4 * m * m * n + 2 * m * m * m);
+}
+
+void add_newton_schulz(const ModelCost& model, LocalSizes& sizes) {
+  const config::Optimizer& settings = model.run().optimizer;
+  const auto groups = layout::optimizer_groups(settings);
+  double flops = 0;
+  sizes.newton_schulz_before_block.push_back(flops);
+  for (const layout::BlockId& block : model.blocks()) {
+    model.for_each_param(block, [&](const layout::ParamSpec& spec) {
+      const layout::OptimizerGroup& group = groups[layout::first_match(groups, spec)];
+      if (spec.trained && !group.frozen && !group.optimizer)
+        flops += newton_schulz_flops(settings.muon, spec);
+    });
+    sizes.newton_schulz_before_block.push_back(flops);
+  }
+}
 
 }  // namespace
 
@@ -335,6 +389,7 @@ LocalSizes local_sizes(const ModelCost& model) {
     sizes.before_block.push_back(sizes.before_block.back());
     model.for_each_param(block, count(sizes.before_block.back()));
   }
+  if (config::traits_of(run.optimizer.optimizer).updates_matrices) add_newton_schulz(model, sizes);
   return sizes;
 }
 

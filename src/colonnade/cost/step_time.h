@@ -28,6 +28,9 @@ struct LocalSizes {
   std::vector<Elements> before_block;  ///< [i]: sum of the model's blocks 0 .. i-1
   Elements word_embeddings;            ///< part of the first block; tied copies count separately
   ForwardFlops flops;                  ///< of one sample
+  /// FLOPs of Muon's Newton-Schulz steps over the matrices of blocks 0 .. i-1, of all ranks of a stage
+  /// together; empty for other optimizers.
+  std::vector<double> newton_schulz_before_block;
 };
 LocalSizes local_sizes(const ModelCost& model);
 
@@ -40,7 +43,7 @@ struct StepTime {
   double dispatch = 0;   ///< exposed token dispatch and combine of that rank
   double bubble = 0;     ///< pipeline bubble of that rank
   double data = 0;       ///< exposed gradient reductions and parameter all-gathers
-  double optimizer = 0;  ///< gradient norm, update, zeroing of gradients
+  double optimizer = 0;  ///< gradient norm, update with its communication, zeroing of gradients
   double other = 0;      ///< Hardware::step_seconds
   double tokens_per_second_per_device = 0;
   /// training_flops (causal half) of the step relative to the peak of all devices; the fp32 peak for fp32

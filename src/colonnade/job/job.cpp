@@ -11,6 +11,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/progress.h"
+#include "colonnade/config/optimizers.h"
 #include "colonnade/cost/memory.h"
 #include "colonnade/fault/inject.h"
 #include "colonnade/job/buffers.h"
@@ -40,6 +41,16 @@ class Stopwatch {
   std::int64_t begin_ns_ = monotonic_ns();
   std::int64_t communication_ns_ = progress().communication_ns();
 };
+
+/// Ranks of this rank's pipeline stage, for optimizers that update whole matrices.
+optim::StageRanks stage_ranks(const config::Optimizer& settings, comm::Communicators& ranks) {
+  if (!config::traits_of(settings.optimizer).updates_matrices) return {};
+  optim::StageRanks stage{ranks.group({Axis::kTp, Axis::kCp, Axis::kDp}), {}};
+  const auto& members = stage.group.ranks();
+  for (const int rank : members) stage.positions.push_back(ranks.mesh().position(rank));
+  if (members.empty()) stage.positions.push_back(ranks.mesh().position(ranks.rank()));
+  return stage;
+}
 
 /// Waits for the current stream: kernels run asynchronously, so a time without this ends too early.
 void synchronize(const at::Device& device) {
@@ -72,8 +83,9 @@ Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder&
   std::vector<tensor::Stage*> stages;
   for (const auto& stage : model.stages) stages.push_back(stage.get());
   buffers_ = make_buffers(run, ranks, stages, dtypes_, options_.device());
-  optimizer_ =
-      std::make_unique<optim::Optimizer>(run.optimizer, *buffers_, ranks.world(), dtypes_.needs_loss_scale());
+  optimizer_ = std::make_unique<optim::Optimizer>(
+      run.optimizer, *buffers_, ranks.world(), dtypes_.needs_loss_scale(),
+      std::vector<layout::OptimizerGroup>{}, stage_ranks(run.optimizer, ranks));
 
   executor_ = std::make_unique<pipeline::Executor>(cost::schedule_of(run), stages, ranks.group({Axis::kPp}),
                                                    activation_of(run, blocks, part), options_);

@@ -129,6 +129,7 @@ constexpr ChangeableSetting kChangeable[] = {
     {"eod_mask_loss", "losses are not comparable"},
     {"clip_grad", "steps differ"},
     {"apply_wd_to_qk_layernorm", "steps differ"},
+    {"freeze_parameters", "steps differ; parameters that were frozen have no optimizer states"},
     {.key = "micro_batch_size",
      .effect = "loss weights of tokens change: each micro-batch is averaged over its loss tokens",
      .applies = weighs_microbatches},

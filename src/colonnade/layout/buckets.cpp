@@ -59,11 +59,23 @@ class LayoutBuilder {
   bool open_ = false;
 };
 
-/// Elements of one parameter group that rank `rank` of `shards` owns.
-std::int64_t owned_by(const FlatLayout& layout, ParamGroup param_group, int rank, int shards) {
+/// Elements of `entry` in shard `part` of `parts` equal shards of its bucket.
+std::int64_t owned_elements(const PlacedParam& entry, const FlatBucket& bucket, int part, int parts) {
+  const std::int64_t length = (bucket.end - bucket.begin) / parts, begin = bucket.begin + length * part;
+  const std::int64_t from = std::max(entry.begin, begin);
+  const std::int64_t to = std::min(entry.begin + entry.numel, begin + length);
+  return std::max<std::int64_t>(0, to - from);
+}
+
+/// Sum of weight(entry) over the elements of one parameter group that rank `rank` of `shards` owns.
+std::int64_t owned_by(const FlatLayout& layout, ParamGroup param_group, int rank, int shards,
+                      const EntryWeight& weight) {
   std::int64_t owned = 0;
-  for (const FlatBucket& bucket : layout.buckets)
-    if (bucket.param_group == param_group) owned += elements_in_shard(layout, bucket, rank, shards);
+  for (const FlatBucket& bucket : layout.buckets) {
+    if (bucket.param_group != param_group) continue;
+    for (std::size_t i = bucket.first; i < bucket.last; ++i)
+      owned += owned_elements(layout.entries[i], bucket, rank, shards) * weight(layout.entries[i]);
+  }
   return owned;
 }
 
@@ -102,9 +114,7 @@ ExtraReduction extra_reduction(const ParamSpec& spec, const Shard& shard, int tp
   return spec.partial.has(Axis::kTp) ? ExtraReduction::kTensor : ExtraReduction::kNone;
 }
 
-bool can_defer_wgrad(const ParamSpec& spec) {
-  return spec.shape.size() == (spec.param_group == ParamGroup::kExpert ? 3U : 2U);
-}
+bool can_defer_wgrad(const ParamSpec& spec) { return is_matrix(spec); }
 
 FlatLayout lay_out(const std::vector<std::vector<FlatParam>>& chunks, std::int64_t bucket_elements,
                    const ReplicaCounts& parts, std::int64_t alignment) {
@@ -128,24 +138,20 @@ FlatLayout lay_out(const std::vector<std::vector<FlatParam>>& chunks, std::int64
 }
 
 std::int64_t elements_in_shard(const FlatLayout& layout, const FlatBucket& bucket, int part, int parts) {
-  const std::int64_t length = (bucket.end - bucket.begin) / parts, begin = bucket.begin + length * part;
   std::int64_t elements = 0;
-  for (std::size_t i = bucket.first; i < bucket.last; ++i) {
-    const PlacedParam& entry = layout.entries[i];
-    const std::int64_t from = std::max(entry.begin, begin);
-    const std::int64_t to = std::min(entry.begin + entry.numel, begin + length);
-    elements += std::max<std::int64_t>(0, to - from);
-  }
+  for (std::size_t i = bucket.first; i < bucket.last; ++i)
+    elements += owned_elements(layout.entries[i], bucket, part, parts);
   return elements;
 }
 
-std::int64_t largest_shard(const FlatLayout& layout, const ReplicaCounts& shards) {
+std::int64_t largest_shard(const FlatLayout& layout, const ReplicaCounts& shards, const EntryWeight& weight) {
   // One rank may own the largest shard of every group.
   std::int64_t most = 0;
   for (const ParamGroup param_group : kParamGroups) {
     std::int64_t most_of_group = 0;
     for (int rank = 0; rank < shards.of(param_group); ++rank)
-      most_of_group = std::max(most_of_group, owned_by(layout, param_group, rank, shards.of(param_group)));
+      most_of_group =
+          std::max(most_of_group, owned_by(layout, param_group, rank, shards.of(param_group), weight));
     most += most_of_group;
   }
   return most;

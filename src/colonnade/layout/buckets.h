@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "colonnade/config/parallel.h"
@@ -93,9 +94,14 @@ struct FlatLayout {
 FlatLayout lay_out(const std::vector<std::vector<FlatParam>>& chunks, std::int64_t bucket_elements,
                    const ReplicaCounts& parts, std::int64_t alignment = kBucketAlignment);
 
-/// Maximum over ranks of the owned parameter elements (without padding), with each bucket in `shards` equal
-/// shards per parameter group.
-std::int64_t largest_shard(const FlatLayout& layout, const ReplicaCounts& shards);
+/// Weight of each element of a parameter in a sum over shards.
+using EntryWeight = std::function<std::int64_t(const PlacedParam& entry)>;
+
+/// Maximum over ranks of the owned parameter elements (without padding), weighted, with each bucket in
+/// `shards` equal shards per parameter group.
+std::int64_t largest_shard(
+    const FlatLayout& layout, const ReplicaCounts& shards,
+    const EntryWeight& weight = [](const PlacedParam&) { return 1; });
 
 /// Parameter elements of a bucket in shard `part` of `parts` equal shards.
 std::int64_t elements_in_shard(const FlatLayout& layout, const FlatBucket& bucket, int part, int parts);

@@ -7,6 +7,7 @@
 #include <utility>
 
 #include "colonnade/base/error.h"
+#include "colonnade/config/optimizers.h"
 
 namespace colonnade::layout {
 namespace {
@@ -17,6 +18,8 @@ bool has(ParamProperty property, const ParamSpec& spec) {
       return spec.weight_decay;
     case ParamProperty::kOneDimensional:
       return spec.shape.size() == 1;
+    case ParamProperty::kMatrix:
+      return is_matrix(spec);
     case ParamProperty::kAny:
       break;
   }
@@ -32,11 +35,19 @@ bool matches(const OptimizerGroup& group, const ParamSpec& spec) {
 std::vector<OptimizerGroup> optimizer_groups(const config::Optimizer& settings,
                                              std::vector<OptimizerGroup> overrides) {
   std::vector<OptimizerGroup> groups = std::move(overrides);
-  groups.push_back({.property = ParamProperty::kWeightDecay});
+  for (const std::string& names : settings.freeze_parameters)
+    groups.push_back({.names = names, .frozen = true});
+  const auto kinds = config::optimizer_kinds(settings);
+  const bool has_two = kinds.size() > 1;  // for matrices, and for other parameters
+  const std::optional<config::OptimizerKind> scalar = has_two ? std::optional(kinds.back()) : std::nullopt;
+  for (const char* names : {"*word_embeddings.weight", "*output_layer.weight"})
+    groups.push_back({.names = names, .optimizer = scalar, .schedule = LrSchedule::kDecoupled});
+  if (has_two) groups.push_back({.property = ParamProperty::kMatrix});
+  groups.push_back({.property = ParamProperty::kWeightDecay, .optimizer = scalar});
   if (settings.apply_wd_to_qk_layernorm)
     for (const char* norm : {"*.q_layernorm.weight", "*.k_layernorm.weight"})
-      groups.push_back({.names = norm});
-  groups.push_back({.weight_decay_multiplier = 0});
+      groups.push_back({.names = norm, .optimizer = scalar});
+  groups.push_back({.optimizer = scalar, .weight_decay_multiplier = 0});
   return groups;
 }
 

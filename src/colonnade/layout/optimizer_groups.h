@@ -17,6 +17,13 @@ enum class ParamProperty : std::uint8_t {
   kAny,
   kWeightDecay,     ///< ParamSpec::weight_decay: neither a bias nor a norm
   kOneDimensional,  ///< of the global shape
+  kMatrix,          ///< layout::is_matrix()
+};
+
+/// Learning-rate schedules of a run.
+enum class LrSchedule : std::uint8_t {
+  kMain,
+  kDecoupled,  ///< --decoupled-lr
 };
 
 /// Parameters whose name matches `names` and which have `property`. The update of such a parameter uses
@@ -25,6 +32,7 @@ struct OptimizerGroup {
   std::string names = "*";  ///< glob over global names (fnmatch(3)): `*` matches any characters, also dots
   ParamProperty property = ParamProperty::kAny;
   std::optional<config::OptimizerKind> optimizer = {};  ///< unset: --optimizer
+  LrSchedule schedule = LrSchedule::kMain;
   double lr_multiplier = 1;
   double weight_decay_multiplier = 1;
   /// Its values stay: no main copy, no states, no update, and its gradient does not count in the norm.
@@ -37,8 +45,11 @@ struct OptimizerGroup {
 bool matches(const OptimizerGroup& group, const ParamSpec& spec);
 
 /// Groups in order: a parameter belongs to the first that matches it. The groups of the settings follow
-/// `overrides`; the last one matches every parameter. Weight decay applies to parameters with
-/// ParamSpec::weight_decay and, with --apply-wd-to-qk-layernorm, to query and key norms.
+/// `overrides`; the last one matches every parameter. First come those of --freeze-parameters, then word
+/// embeddings and output layer (LrSchedule::kDecoupled). Weight decay applies to parameters with
+/// ParamSpec::weight_decay and, with --apply-wd-to-qk-layernorm, to query and key norms. With muon all
+/// parameters but matrices, and word embeddings and output layer, have Muon::scalar_optimizer. Source:
+/// Megatron's core/optimizer/emerging_optimizers.py (_is_nonlinear_or_embedding).
 std::vector<OptimizerGroup> optimizer_groups(const config::Optimizer& settings,
                                              std::vector<OptimizerGroup> overrides = {});
 

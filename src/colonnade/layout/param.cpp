@@ -110,6 +110,10 @@ AxisSet data_axes(ParamGroup param_group) {
   return param_group == ParamGroup::kDense ? AxisSet{Axis::kDp, Axis::kCp} : AxisSet{Axis::kEdp};
 }
 
+bool is_matrix(const ParamSpec& spec) {
+  return spec.shape.size() == (spec.param_group == ParamGroup::kExpert ? 3U : 2U);
+}
+
 std::int64_t ParamSpec::numel() const { return product(shape); }
 std::int64_t Shard::numel() const { return product(shape); }
 

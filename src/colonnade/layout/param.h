@@ -95,6 +95,9 @@ struct ParamSpec {
   [[nodiscard]] const ShardedDim* sharded_dim(Axis axis) const;  ///< null: not sharded over the axis
 };
 
+/// Whether a parameter is a matrix [out, in], or a stack of them [experts, out, in].
+bool is_matrix(const ParamSpec& spec);
+
 /// Box of the global tensor that a rank holds: elements global[d] <= i[d] < global[d] + length[d] start at
 /// local[d] in the rank's tensor. A scalar has no dimensions.
 struct ShardBox {

@@ -17,40 +17,79 @@
 namespace colonnade::optim {
 
 Optimizer::Optimizer(const config::Optimizer& settings, data_parallel::GradBuffers& buffers,
-                     comm::Group world, bool fp16, std::vector<layout::OptimizerGroup> overrides)
+                     comm::Group world, bool fp16, std::vector<layout::OptimizerGroup> overrides,
+                     StageRanks stage)
     : settings_(settings),
       buffers_(&buffers),
       world_(std::move(world)),
       scale_(initial_loss_scale(settings, fp16)) {
-  const std::size_t num_overrides = overrides.size();
+  const std::size_t num_patterns = overrides.size() + settings.freeze_parameters.size();
   groups_ = layout::optimizer_groups(settings, std::move(overrides));
-  if (num_overrides > 0) require_matches(num_overrides);
+  if (num_patterns > 0) require_matches(num_patterns);
+  make_update_lists(stage);
   make_segments();
-  make_update_lists();
+  fill_update_lists();
 }
 
-/// Every rank holds some of the model's parameters, so all of them count the matches of a pattern.
-void Optimizer::require_matches(std::size_t num_overrides) {
+/// Every rank holds some of the model's parameters, so all of them count the matches of a pattern, and the
+/// trained parameters.
+void Optimizer::require_matches(std::size_t num_patterns) {
   if (buffers_->grads().is_meta()) return;  // a dry run has one rank
-  std::vector<double> counts(num_overrides);
-  for (const auto& [parameter, offset] : buffers_->entries())
-    for (std::size_t i = 0; i < num_overrides; ++i)
+  std::vector<double> counts(num_patterns + 1);
+  for (const auto& [parameter, offset] : buffers_->entries()) {
+    for (std::size_t i = 0; i < num_patterns; ++i)
       counts[i] += layout::matches(groups_[i], parameter->spec) ? 1 : 0;
+    counts.back() += groups_[layout::first_match(groups_, parameter->spec)].frozen ? 0 : 1;
+  }
   counts = sum_over_ranks(std::move(counts), "parameters of optimizer groups");
   std::vector<std::string> unmatched;
-  for (std::size_t i = 0; i < num_overrides; ++i)
+  for (std::size_t i = 0; i < num_patterns; ++i)
     if (counts[i] == 0) unmatched.push_back(groups_[i].names);
   if (!unmatched.empty())
     throw ConfigError(fmt::format(
         "pattern of optimizer group {} must match a parameter of the model; got no match; correct or remove it",
         fmt::join(unmatched, ", ")));
+  if (counts.back() == 0)
+    throw ConfigError(
+        "--freeze-parameters must leave a parameter to train; got patterns that match all; remove one");
 }
 
-const UpdateRule& Optimizer::rule_of(const layout::OptimizerGroup& group) {
-  const config::OptimizerKind kind = group.optimizer.value_or(settings_.optimizer);
-  std::unique_ptr<UpdateRule>& rule = rules_[kind];
-  if (rule == nullptr) rule = make_update_rule(kind, settings_);
-  return *rule;
+/// List of the segments of a group; null for frozen groups.
+Optimizer::UpdateList* Optimizer::list_of(const layout::OptimizerGroup& group) {
+  if (group.frozen) return nullptr;
+  const auto found = std::ranges::find_if(update_lists_, [&](const UpdateList& list) {
+    return list.kind == group.optimizer.value_or(settings_.optimizer) && list.schedule == group.schedule &&
+           list.lr_multiplier == group.lr_multiplier &&
+           list.weight_decay_multiplier == group.weight_decay_multiplier;
+  });
+  return found == update_lists_.end() ? nullptr : &*found;
+}
+
+/// Makes a list for all groups with the same optimizer, schedule and multipliers, in the order of the groups,
+/// which is the same on all ranks.
+void Optimizer::make_update_lists(const StageRanks& stage) {
+  for (const layout::OptimizerGroup& group : groups_) {
+    if (group.frozen || list_of(group) != nullptr) continue;
+    const config::OptimizerKind kind = group.optimizer.value_or(settings_.optimizer);
+    update_lists_.push_back(UpdateList{.kind = kind,
+                                       .schedule = group.schedule,
+                                       .lr_multiplier = group.lr_multiplier,
+                                       .weight_decay_multiplier = group.weight_decay_multiplier,
+                                       .rule = make_update_rule(kind, settings_, stage),
+                                       .scope = {}});
+  }
+}
+
+void Optimizer::fill_update_lists() {
+  const auto main = tensor::scalar_type(buffers_->dtypes().main_parameter);
+  for (const auto& [parameter, offset] : buffers_->entries())
+    if (UpdateList* list = list_of(groups_[layout::first_match(groups_, parameter->spec)]))
+      list->scope.parameters.push_back(parameter);
+  for (const Segment& s : segments_) list_of(*s.group)->scope.segments.push_back(&s);
+  for (UpdateList& list : update_lists_) {
+    list.scope.options = at::TensorOptions(main).device(buffers_->grads().device());
+    list.rule->prepare(list.scope);
+  }
 }
 
 void Optimizer::make_segments() {
@@ -63,13 +102,16 @@ void Optimizer::make_segments() {
       const std::int64_t from = std::max(offset, owned.begin);
       const std::int64_t to = std::min(end, owned.end);
       if (from >= to) continue;
-      Segment s{.parameter = parameter, .begin = from - offset, .group = &group};
+      Segment s{.parameter = parameter,
+                .begin = from - offset,
+                .group = &group,
+                .is_primary = buffers_->is_primary_replica(parameter->spec.param_group)};
       s.model = owned.params.narrow(0, from - owned.begin, to - from);
       s.grad = owned.grads.narrow(0, from - owned.begin, to - from);
       count_elements(s);
       if (group.frozen) continue;
       s.main = dtypes.has_main_copy() ? s.model.to(tensor::scalar_type(dtypes.main_parameter)) : s.model;
-      s.rule = &rule_of(group);
+      s.rule = list_of(group)->rule.get();
       s.states =
           s.rule->initial_states(s.model.numel(), tensor::options(dtypes.optimizer_state, s.model.device()));
       segments_.push_back(std::move(s));
@@ -77,28 +119,10 @@ void Optimizer::make_segments() {
   }
 }
 
-/// Groups with the same rule and multipliers share a list.
-Optimizer::UpdateList& Optimizer::list_of(const layout::OptimizerGroup& group) {
-  const UpdateRule& rule = rule_of(group);
-  const auto found = std::ranges::find_if(update_lists_, [&](const UpdateList& list) {
-    return list.rule == &rule && list.lr_multiplier == group.lr_multiplier &&
-           list.weight_decay_multiplier == group.weight_decay_multiplier;
-  });
-  if (found != update_lists_.end()) return *found;
-  return update_lists_.emplace_back(
-      UpdateList{&rule, group.lr_multiplier, group.weight_decay_multiplier, {}});
-}
-
-void Optimizer::make_update_lists() {
-  for (const layout::OptimizerGroup& group : groups_)  // lists in the order of the groups
-    if (!group.frozen) list_of(group);
-  for (const Segment& s : segments_) list_of(*s.group).segments.push_back(&s);
-}
-
 /// Adds the elements of a segment that this rank counts in norms, without padding.
 void Optimizer::count_elements(const Segment& s) {
   const tensor::Parameter& p = *s.parameter;
-  if (p.is_tied_copy || !buffers_->is_primary_replica(p.spec.param_group)) return;
+  if (p.is_tied_copy || !s.is_primary) return;
   for (const layout::LocalSpan& owned : layout::owned(p.spec, p.shard)) {
     const std::int64_t from = std::max(owned.begin, s.begin);
     const std::int64_t to = std::min(owned.end, s.begin + s.grad.numel());
@@ -143,11 +167,16 @@ StepResult Optimizer::step(const StepOptions& options) {
 
 void Optimizer::update(const StepOptions& options, double grad_scale) {
   ++steps_;
-  for (const UpdateList& list : update_lists_)
-    list.rule->update(list.segments, {.learning_rate = list.lr_multiplier * options.learning_rate,
-                                      .weight_decay = list.weight_decay_multiplier * options.weight_decay,
-                                      .grad_scale = grad_scale,
-                                      .number = steps_});
+  for (const UpdateList& list : update_lists_) {
+    const double rate = list.schedule == layout::LrSchedule::kDecoupled
+                            ? options.decoupled_learning_rate.value_or(options.learning_rate)
+                            : options.learning_rate;
+    list.rule->update(list.scope.segments,
+                      {.learning_rate = list.lr_multiplier * rate,
+                       .weight_decay = list.weight_decay_multiplier * options.weight_decay,
+                       .grad_scale = grad_scale,
+                       .number = steps_});
+  }
   buffers_->gather_params();
 }
 

@@ -5,8 +5,8 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <map>
 #include <memory>
+#include <optional>
 #include <string_view>
 #include <vector>
 
@@ -21,6 +21,8 @@ namespace colonnade::optim {
 
 struct StepOptions {
   double learning_rate = 0;
+  /// Of word embeddings and output layer (--decoupled-lr); unset: learning_rate.
+  std::optional<double> decoupled_learning_rate = {};
   double weight_decay = 0;
   double grad_multiplier = 1;  ///< applied to the gradient before norm and clipping (per-token loss)
   bool count_zeros = false;
@@ -36,10 +38,11 @@ struct StepResult {
 class Optimizer {
  public:
   /// `world`: all ranks of the model. `overrides` precede the groups of the settings
-  /// (layout::optimizer_groups). Throws ConfigError on all ranks if one of them matches no parameter of any
-  /// rank. Communication: with overrides one all-reduce of as many numbers.
+  /// (layout::optimizer_groups). Throws ConfigError on all ranks if one of them, or of --freeze-parameters,
+  /// matches no parameter of any rank, or if all parameters are frozen. Communication: with such patterns one
+  /// all-reduce of as many numbers, and that of UpdateRule::prepare.
   Optimizer(const config::Optimizer& settings, data_parallel::GradBuffers& buffers, comm::Group world,
-            bool fp16, std::vector<layout::OptimizerGroup> overrides = {});
+            bool fp16, std::vector<layout::OptimizerGroup> overrides = {}, StageRanks stage = {});
 
   /// Computes the norm, clips (factor clip / (norm + 1e-6) if below 1), updates and all-gathers parameters. A
   /// gradient that is not finite updates nothing (Megatron does the same with a loss scale; without one it
@@ -68,18 +71,20 @@ class Optimizer {
     at::Tensor grad;  ///< flat view of elements that this rank counts in norms; undefined if frozen
     at::Tensor model;
   };
-  /// Segments that are updated in one pass.
+  /// Segments that are updated in one pass, with equal numbers.
   struct UpdateList {
-    const UpdateRule* rule;
+    config::OptimizerKind kind;
+    layout::LrSchedule schedule;
     double lr_multiplier, weight_decay_multiplier;
-    std::vector<const Segment*> segments;
+    std::unique_ptr<UpdateRule> rule;
+    UpdateScope scope;
   };
-  void require_matches(std::size_t num_overrides);
+  void require_matches(std::size_t num_patterns);
   void make_segments();
-  void make_update_lists();
+  void make_update_lists(const StageRanks& stage);
+  void fill_update_lists();
   void count_elements(const Segment& segment);
-  const UpdateRule& rule_of(const layout::OptimizerGroup& group);
-  UpdateList& list_of(const layout::OptimizerGroup& group);
+  [[nodiscard]] UpdateList* list_of(const layout::OptimizerGroup& group);
   std::vector<double> sum_over_ranks(std::vector<double> values, std::string_view what);
   void update(const StepOptions& options, double grad_scale);
 
@@ -89,9 +94,8 @@ class Optimizer {
   LossScale scale_;
   std::int64_t steps_ = 0;
   std::vector<layout::OptimizerGroup> groups_;
-  std::map<config::OptimizerKind, std::unique_ptr<UpdateRule>> rules_;
-  std::vector<Segment> segments_;
   std::vector<UpdateList> update_lists_;
+  std::vector<Segment> segments_;
   std::vector<NormElements> counted_;
 };
 

@@ -5,6 +5,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/optim/adam.h"
+#include "colonnade/optim/muon.h"
 #include "colonnade/optim/sgd.h"
 
 namespace colonnade::optim {
@@ -16,12 +17,15 @@ std::vector<at::Tensor> UpdateRule::initial_states(std::int64_t numel,
   return states;
 }
 
-std::unique_ptr<UpdateRule> make_update_rule(config::OptimizerKind kind, const config::Optimizer& settings) {
+std::unique_ptr<UpdateRule> make_update_rule(config::OptimizerKind kind, const config::Optimizer& settings,
+                                             const StageRanks& stage) {
   switch (kind) {
     case config::OptimizerKind::kAdam:
       return std::make_unique<Adam>(settings);
     case config::OptimizerKind::kSgd:
       return std::make_unique<Sgd>(settings);
+    case config::OptimizerKind::kMuon:
+      return std::make_unique<Muon>(settings, stage);
   }
   COL_CHECK(false, "an optimizer must have an update rule; got {}", config::traits_of(kind).name);
 }

@@ -10,7 +10,9 @@
 #include <string_view>
 #include <vector>
 
+#include "colonnade/comm/group.h"
 #include "colonnade/config/optimizers.h"
+#include "colonnade/layout/mesh.h"
 #include "colonnade/layout/optimizer_groups.h"
 #include "colonnade/tensor/parameter.h"
 
@@ -27,12 +29,26 @@ struct Segment {
   at::Tensor model;    ///< parameter: its own elements
   at::Tensor grad;     ///< main_gradient
   const layout::OptimizerGroup* group;
+  bool is_primary = true;          ///< of the replicas that update the same shard, this is the first
   const UpdateRule* rule;          ///< of the group
   std::vector<at::Tensor> states;  ///< optimizer_state: one for each of rule->states()
 
   [[nodiscard]] bool has_main_copy() const { return !main.is_same(model); }
   /// Destination of the rounded new values: `model`, undefined if the main parameters are the model's.
   [[nodiscard]] at::Tensor rounded_copy() const { return has_main_copy() ? model : at::Tensor(); }
+};
+
+/// Ranks of this rank's pipeline stage, which together hold its parameters and optimizer states.
+struct StageRanks {
+  comm::Group group;                               ///< default: a group of one
+  std::vector<layout::Position> positions = {{}};  ///< of the members, in their order
+};
+
+/// Parameters of one update on this rank.
+struct UpdateScope {
+  std::vector<tensor::Parameter*> parameters;  ///< all, in the same order on all ranks of the stage
+  std::vector<const Segment*> segments;        ///< this rank's shards of them; none of some parameters
+  at::TensorOptions options;                   ///< dtype of main parameters, and device
 };
 
 /// Numbers of one update, the same for all elements of a list of segments.
@@ -57,14 +73,20 @@ class UpdateRule {
   [[nodiscard]] std::vector<at::Tensor> initial_states(std::int64_t numel,
                                                        const at::TensorOptions& options) const;
 
-  /// Writes new values into `main`, `states` and the rounded copies of segments with this rule, in one pass
-  /// over memory. No communication.
+  /// Called once, before the first update. Communication: that of the rule.
+  virtual void prepare(const UpdateScope& /*scope*/) {}
+
+  /// Writes new values into `main`, `states` and the rounded copies of the segments, all of which have this
+  /// rule. Communication: none for rules that update each element by itself; Muon exchanges matrices, so all
+  /// ranks of a stage call it, also with an empty list.
   virtual void update(const std::vector<const Segment*>& segments, const UpdateStep& step) const = 0;
 
  private:
   std::span<const std::string_view> states_;
 };
 
-std::unique_ptr<UpdateRule> make_update_rule(config::OptimizerKind kind, const config::Optimizer& settings);
+/// `stage`: for rules that exchange matrices.
+std::unique_ptr<UpdateRule> make_update_rule(config::OptimizerKind kind, const config::Optimizer& settings,
+                                             const StageRanks& stage = {});
 
 }  // namespace colonnade::optim

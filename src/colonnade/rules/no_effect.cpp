@@ -197,7 +197,8 @@ void add_without_prerequisite(const Run& run, std::span<const Prerequisite> tabl
 std::string readers_of(std::string_view key) {
   std::vector<std::string_view> names;
   for (const config::OptimizerTraits& traits : config::optimizers())
-    if (config::optimizer_reads(traits.kind, key)) names.push_back(traits.name);
+    if (std::ranges::find(traits.settings, key, &config::OptimizerSetting::key) != traits.settings.end())
+      names.push_back(traits.name);
   return fmt::format("{}", fmt::join(names, " or "));
 }
 
@@ -207,8 +208,7 @@ void add_other_optimizers(const Run& run, std::vector<NoEffect>& found) {
   if (run.invalid_keys.contains(kChoice)) return;
   for (const config::OptimizerSetting& read : config::optimizer_settings()) {
     const config::Setting& s = config::setting(read.key);
-    if (!config::optimizer_reads(run.optimizer.optimizer, read.key) &&
-        is_given_without_effect(run, s, kChoice))
+    if (!config::optimizer_reads(run.optimizer, read.key) && is_given_without_effect(run, s, kChoice))
       found.push_back({&s, fmt::format("has no effect without --{} {}", kChoice, readers_of(read.key))});
   }
 }

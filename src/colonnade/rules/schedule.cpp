@@ -136,6 +136,37 @@ Broken min_lr(const Run& r) {
                  ""};
 }
 
+Broken decoupled_min_lr(const Run& r) {
+  const auto& s = r.schedule;
+  const double min_lr = s.decoupled_min_lr.value_or(s.min_lr);
+  if (!s.decoupled_lr || min_lr <= *s.decoupled_lr) return std::nullopt;
+  return Finding{"--decoupled-min-lr",
+                 "must be at most --decoupled-lr",
+                 fmt::format("{} and {}", min_lr, *s.decoupled_lr),
+                 {{"decoupled_min_lr", "0"}},
+                 ""};
+}
+
+Broken decoupled_without_peak(const Run& r) {
+  const auto& s = r.schedule;
+  if (s.decoupled_lr || !s.decoupled_min_lr) return std::nullopt;
+  return Finding{"--decoupled-min-lr",
+                 "requires --decoupled-lr",
+                 text(*s.decoupled_min_lr),
+                 {{"decoupled_min_lr", "unset"}},
+                 "set --decoupled-lr, or remove the flag"};
+}
+
+Broken decoupled_warmup_init(const Run& r) {
+  const auto& s = r.schedule;
+  if (!s.decoupled_lr || s.lr_warmup_init <= *s.decoupled_lr || s.lr_warmup_init > s.lr) return std::nullopt;
+  return Finding{"--lr-warmup-init",
+                 "must be at most --decoupled-lr",
+                 fmt::format("{} and {}", s.lr_warmup_init, *s.decoupled_lr),
+                 {{"lr_warmup_init", "0"}},
+                 ""};
+}
+
 Broken warmup_init(const Run& r) {
   if (r.schedule.lr <= 0 || r.schedule.lr_warmup_init <= r.schedule.lr) return std::nullopt;
   return Finding{"--lr-warmup-init",
@@ -227,6 +258,13 @@ constexpr Rule kSchedule[] = {
      "lr_decay_iters lr_decay_samples train_iters train_samples"},
     {"lr", true, lr_required, "lr=0", "A learning rate of 0 trains nothing."},
     {"min-lr", true, min_lr, "min_lr=1", "The learning rate would rise during decay.", "lr"},
+    {"decoupled-min-lr", true, decoupled_min_lr, "decoupled_lr=0.001; decoupled_min_lr=0.002",
+     "The learning rate would rise during decay.", "min_lr"},
+    {"decoupled-lr", true, decoupled_without_peak, "decoupled_min_lr=0.0001",
+     "As in Megatron, --decoupled-lr selects a schedule of their own."},
+    {"decoupled-warmup-init", true, decoupled_warmup_init,
+     "decoupled_lr=0.0001; lr_warmup_init=0.0005; lr_warmup_iters=10",
+     "The learning rate would fall during warm-up.", "lr"},
     {"warmup-init", true, warmup_init, "lr_warmup_init=1; lr_warmup_iters=10",
      "The learning rate would fall during warm-up.", "lr"},
     {"wsd-length", true, wsd_length, "lr_decay_style=WSD",

@@ -262,11 +262,9 @@ void Loop::one_step() {
   const auto begin = Clock::now();
   progress().set_step(iteration() + 1);
   fault::point("step-begin");
-  const double rate = learning_rate(lr_, lr_samples_);
-  job::StepReport report =
-      job_.train_step(stream_->next(), {.learning_rate = rate,
-                                        .weight_decay = weight_decay(lr_, lr_samples_),
-                                        .count_zeros = job_.run.logging.log_num_zeros_in_grad});
+  optim::StepOptions options = step_options(lr_, lr_samples_);
+  options.count_zeros = job_.run.logging.log_num_zeros_in_grad;
+  job::StepReport report = job_.train_step(stream_->next(), options);
   if (!report.optimizer.skipped) lr_samples_ += job_.run.training.global_batch_size;
   const job::DataWait data = stream_->take_wait();
   const job::Peaks& peaks = report.peaks;
@@ -281,7 +279,7 @@ void Loop::one_step() {
   report.seconds.communication += static_cast<double>(progress().communication_ns() - before_ns) * 1e-9;
   fault::point("exchanged");
   stop_requested_ = stop_requested_ || all.stop;
-  emit(report, all, rate, data);
+  emit(report, all, options.learning_rate, data);
 }
 
 void Loop::emit(const job::StepReport& report, const StepExchange& all, double rate,

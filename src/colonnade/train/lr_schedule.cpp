@@ -90,6 +90,19 @@ std::vector<std::string> broken_rules(const LrPlan& plan, const config::Schedule
   return found;
 }
 
+double rate_between(const LrPlan& plan, double min_lr, double max_lr, std::int64_t samples) {
+  const auto n = static_cast<double>(samples);
+  if (plan.warmup_samples > 0 && n <= plan.warmup_samples)
+    return plan.init_lr + (max_lr - plan.init_lr) * n / plan.warmup_samples;
+  if (plan.style == config::LrDecayStyle::kConstant) return max_lr;
+  if (n > plan.decay_samples) return min_lr;
+  if (plan.style == config::LrDecayStyle::kInverseSquareRoot) {
+    const double warmup = std::max(plan.warmup_samples, 1.0);
+    return std::max(min_lr, max_lr * std::sqrt(warmup) / std::sqrt(std::max(n, 1.0)));
+  }
+  return min_lr + decay_coefficient(plan, n) * (max_lr - min_lr);
+}
+
 }  // namespace
 
 LrPlan make_lr_plan(const config::Schedule& schedule, const config::Training& training,
@@ -97,6 +110,9 @@ LrPlan make_lr_plan(const config::Schedule& schedule, const config::Training& tr
   LrPlan plan{.max_lr = schedule.lr,
               .min_lr = schedule.min_lr,
               .init_lr = schedule.lr_warmup_init,
+              .decoupled_max_lr = schedule.decoupled_lr.value_or(schedule.lr),
+              .decoupled_min_lr = schedule.decoupled_lr ? schedule.decoupled_min_lr.value_or(schedule.min_lr)
+                                                        : schedule.min_lr,
               .style = schedule.lr_decay_style,
               .wsd_style = schedule.lr_wsd_decay_style,
               .start_weight_decay = schedule.start_weight_decay.value_or(optimizer.weight_decay),
@@ -109,16 +125,11 @@ LrPlan make_lr_plan(const config::Schedule& schedule, const config::Training& tr
 }
 
 double learning_rate(const LrPlan& plan, std::int64_t samples) {
-  const auto n = static_cast<double>(samples);
-  if (plan.warmup_samples > 0 && n <= plan.warmup_samples)
-    return plan.init_lr + (plan.max_lr - plan.init_lr) * n / plan.warmup_samples;
-  if (plan.style == config::LrDecayStyle::kConstant) return plan.max_lr;
-  if (n > plan.decay_samples) return plan.min_lr;
-  if (plan.style == config::LrDecayStyle::kInverseSquareRoot) {
-    const double warmup = std::max(plan.warmup_samples, 1.0);
-    return std::max(plan.min_lr, plan.max_lr * std::sqrt(warmup) / std::sqrt(std::max(n, 1.0)));
-  }
-  return plan.min_lr + decay_coefficient(plan, n) * (plan.max_lr - plan.min_lr);
+  return rate_between(plan, plan.min_lr, plan.max_lr, samples);
+}
+
+double decoupled_learning_rate(const LrPlan& plan, std::int64_t samples) {
+  return rate_between(plan, plan.decoupled_min_lr, plan.decoupled_max_lr, samples);
 }
 
 double weight_decay(const LrPlan& plan, std::int64_t samples) {
@@ -129,6 +140,12 @@ double weight_decay(const LrPlan& plan, std::int64_t samples) {
   const bool cosine = plan.weight_decay_style == config::WeightDecayIncrStyle::kCosine;
   const double coefficient = cosine ? half_cosine(1.0 - ratio) : ratio;
   return plan.start_weight_decay + coefficient * (plan.end_weight_decay - plan.start_weight_decay);
+}
+
+optim::StepOptions step_options(const LrPlan& plan, std::int64_t samples) {
+  return {.learning_rate = learning_rate(plan, samples),
+          .decoupled_learning_rate = decoupled_learning_rate(plan, samples),
+          .weight_decay = weight_decay(plan, samples)};
 }
 
 }  // namespace colonnade::train

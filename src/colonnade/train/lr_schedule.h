@@ -5,6 +5,7 @@
 #include <cstdint>
 
 #include "colonnade/config/training.h"
+#include "colonnade/optim/optimizer.h"
 
 namespace colonnade::train {
 
@@ -25,7 +26,9 @@ struct LrPlan {
   double max_lr = 0;
   double min_lr = 0;
   double init_lr = 0;
-  double warmup_samples = 0;  ///< may be fractional, from a fraction of the decay length
+  double decoupled_max_lr = 0;  ///< max_lr without --decoupled-lr
+  double decoupled_min_lr = 0;  ///< min_lr without --decoupled-lr
+  double warmup_samples = 0;    ///< may be fractional, from a fraction of the decay length
   double decay_samples = 0;
   double wsd_decay_samples = 0;  ///< 0 unless the style is WSD
   config::LrDecayStyle style = config::LrDecayStyle::kLinear;
@@ -45,9 +48,15 @@ LrPlan make_lr_plan(const config::Schedule& schedule, const config::Training& tr
 
 /// Learning rate of the step after `samples` samples.
 double learning_rate(const LrPlan& plan, std::int64_t samples);
+/// Learning rate of word embeddings and output layer: the same schedule between other rates
+/// (LrPlan::decoupled_max_lr, decoupled_min_lr).
+double decoupled_learning_rate(const LrPlan& plan, std::int64_t samples);
 
 /// Weight decay of the step after `samples` samples.
 ///   constant: end; linear: start + (end - start) r; cosine: start + (end - start) (cos(pi (1 - r)) + 1) / 2
 double weight_decay(const LrPlan& plan, std::int64_t samples);
+
+/// Rates and weight decay of the step after `samples` samples.
+optim::StepOptions step_options(const LrPlan& plan, std::int64_t samples);
 
 }  // namespace colonnade::train

@@ -68,6 +68,11 @@ LrPlan plan_of(const nlohmann::json& s, const LrPlan& own) {
   LrPlan plan;
   plan.max_lr = number_of(s.at("max_lr"), "max_lr");
   plan.min_lr = number_of(s.at("min_lr"), "min_lr");
+  // Older files lack the schedule of --decoupled-lr.
+  plan.decoupled_max_lr =
+      s.contains("decoupled_max_lr") ? number_of(s["decoupled_max_lr"], "decoupled_max_lr") : plan.max_lr;
+  plan.decoupled_min_lr =
+      s.contains("decoupled_min_lr") ? number_of(s["decoupled_min_lr"], "decoupled_min_lr") : plan.min_lr;
   plan.init_lr = s.contains("init_lr") ? number_of(s["init_lr"], "init_lr") : own.init_lr;
   plan.warmup_samples = number_of(s.at("lr_warmup_steps"), "lr_warmup_steps");
   plan.decay_samples = number_of(s.at("lr_decay_steps"), "lr_decay_steps");
@@ -86,9 +91,11 @@ LrPlan plan_of(const nlohmann::json& s, const LrPlan& own) {
 
 /// The flags that set a value, for the message about a difference.
 std::string_view flags_of(std::string_view key) {
-  constexpr std::array<std::pair<std::string_view, std::string_view>, 12> kFlags{{
+  constexpr std::array<std::pair<std::string_view, std::string_view>, 14> kFlags{{
       {"max_lr", "--lr"},
       {"min_lr", "--min-lr"},
+      {"decoupled_max_lr", "--decoupled-lr or --lr"},
+      {"decoupled_min_lr", "--decoupled-min-lr or --min-lr"},
       {"init_lr", "--lr-warmup-init"},
       {"lr_warmup_steps", "--lr-warmup-samples, -iters or -fraction"},
       {"lr_decay_steps", "--lr-decay-samples, --lr-decay-iters or --train-iters"},
@@ -155,6 +162,8 @@ void reject_differences(const nlohmann::json& own, const nlohmann::json& loaded)
 nlohmann::json lr_state(const LrPlan& plan, std::int64_t samples) {
   return {{"max_lr", plan.max_lr},
           {"min_lr", plan.min_lr},
+          {"decoupled_max_lr", plan.decoupled_max_lr},
+          {"decoupled_min_lr", plan.decoupled_min_lr},
           {"init_lr", plan.init_lr},
           {"lr_warmup_steps", plan.warmup_samples},
           {"lr_decay_steps", plan.decay_samples},

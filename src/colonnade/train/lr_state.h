@@ -9,9 +9,9 @@
 namespace colonnade::train {
 
 /// The schedule under Megatron's keys: max_lr, lr_warmup_steps, num_steps, lr_decay_style, lr_decay_steps,
-/// min_lr, start_wd, end_wd, wd_incr_style, wd_incr_steps ("steps" are samples), and three more that decide
-/// the curve: init_lr, wsd_decay_steps, wsd_decay_style. `samples`: samples of all steps that were not
-/// skipped.
+/// min_lr, start_wd, end_wd, wd_incr_style, wd_incr_steps ("steps" are samples), and five more that decide
+/// the curve: decoupled_max_lr, decoupled_min_lr, init_lr, wsd_decay_steps, wsd_decay_style. `samples`:
+/// samples of all steps that were not skipped.
 nlohmann::json lr_state(const LrPlan& plan, std::int64_t samples);
 
 /// A schedule and its progress in samples.

@@ -53,6 +53,10 @@ constexpr Flag kFormats[] = {
     {"--ckpt-drop-redundant-extra-state"},
 };
 
+constexpr Flag kSymmetricMatmuls[] = {
+    {"--muon-use-syrk"},
+};
+
 constexpr Flag kSavePlans[] = {
     {"--ckpt-assume-constant-structure"},
     {"--ckpt-pg-tensors-cache-path", "text"},
@@ -287,6 +291,7 @@ void logging_flags(Table& t) {
       "logs it per step, and nsys or perf can run the program",
       kProfiles);
   t.group("logging");
+  t.no_effect("Newton-Schulz steps use LibTorch's matmuls", kSymmetricMatmuls);
   t.no_effect("nothing is uploaded: metrics.jsonl, TensorBoard files and report.html record the run",
               kTrackers);
   t.no_effect("metrics.jsonl, TensorBoard files and report.html record step times, memory and losses", kLogs);

@@ -85,10 +85,24 @@ std::string set_decay_condition(Run& run, const Words& /*the only choice*/) {
   return "";
 }
 
+/// dist_muon is Megatron's older name of muon with sharded states.
+std::string set_optimizer(Run& run, const Words& words) {
+  const bool shards = words.size() == 1 && words[0] == "dist_muon";
+  if (shards) run.parallel.use_distributed_optimizer = true;
+  return set_field<kOptimizer, &Optimizer::optimizer>(run, shards ? Words{"muon"} : words);
+}
+
 void optimizer(Table& t) {
   t.group("optimizer");
-  t.add<kOptimizer, &Optimizer::optimizer>("--optimizer", "adam (AdamW) or sgd with momentum")
-      .unsupported({"muon", "dist_muon", "adaptive_muon"}, "Muon optimizer")
+  std::vector<std::string> optimizers = enum_names<OptimizerKind>();
+  optimizers.emplace_back("dist_muon");
+  t.add<kOptimizer, &Optimizer::optimizer>(
+       "--optimizer",
+       "adam (AdamW), sgd with momentum, or muon for matrices with --muon-scalar-optimizer for the rest; "
+       "dist_muon: muon with --use-distributed-optimizer")
+      .accessors(Kind::kChoice, &set_optimizer, &get_field<kOptimizer, &Optimizer::optimizer>)
+      .choices(optimizers)
+      .unsupported({"adaptive_muon"}, "AdaMuon and NorMuon optimizers")
       .unsupported({"lion"}, "Lion optimizer")
       .unsupported({"soap"}, "SOAP optimizer");
   t.add<kOptimizer, &Optimizer::weight_decay>("--weight-decay",
@@ -109,12 +123,55 @@ void optimizer(Table& t) {
       .range(0, 1);
   t.add<kOptimizer, &Optimizer::adam_eps>("--adam-eps", "Adam epsilon").at_least(0);
   t.add<kOptimizer, &Optimizer::sgd_momentum>("--sgd-momentum", "SGD momentum").range(0, 1);
+  t.add<kOptimizer, &Optimizer::freeze_parameters>(
+       "--freeze-parameters",
+       "parameters that keep their initial or loaded values: patterns over names, such as 'embedding.*' "
+       "'*.router.weight'")
+      .colonnade_only();
+}
+
+void muon(Table& t) {
+  t.group("Muon optimizer");
+  constexpr auto kMuon = &Optimizer::muon;
+  t.add<kOptimizer, kMuon, &Muon::momentum>("--muon-momentum", "decay rate of the momentum").range(0, 1);
+  t.add<kOptimizer, kMuon, &Muon::nesterov>("--muon-nesterov", "Nesterov momentum");
+  t.add<kOptimizer, kMuon, &Muon::split_qkv>(
+       "--muon-split-qkv", "orthogonalize the query, key and value rows of a fused weight separately")
+      .off_alias("--muon-no-split-qkv");
+  t.add<kOptimizer, kMuon, &Muon::split_gate_up>(
+       "--muon-split-gate-up", "orthogonalize the gate and up rows of a fused weight separately")
+      .colonnade_only();
+  t.add<kOptimizer, kMuon, &Muon::scale_mode>(
+      "--muon-scale-mode",
+      "factor of the update of a matrix [out, in]: spectral sqrt(max(out, in)), unit_rms_norm sqrt(out / in), "
+      "shape_scaling sqrt(max(1, out / in))");
+  t.add<kOptimizer, kMuon, &Muon::extra_scale_factor>("--muon-extra-scale-factor", "factor of all updates");
+  t.add<kOptimizer, kMuon, &Muon::coefficients>("--muon-coefficient-type",
+                                                "coefficients of the Newton-Schulz steps");
+  t.add<kOptimizer, kMuon, &Muon::num_ns_steps>("--muon-num-ns-steps", "number of Newton-Schulz steps")
+      .unit("steps")
+      .range(1, 1000);
+  t.add<kOptimizer, kMuon, &Muon::matmul_precision>(
+      "--muon-fp32-matmul-prec",
+      "precision of the Newton-Schulz matmuls on CUDA: low and medium bf16, high fp32; on the CPU always fp32");
+  t.add<kOptimizer, kMuon, &Muon::tp_mode>(
+      "--muon-tp-mode",
+      "weights sharded over tensor ranks: blockwise orthogonalizes each shard by itself, the others the whole "
+      "matrix");
+  t.add<kOptimizer, kMuon, &Muon::scalar_optimizer>(
+      "--muon-scalar-optimizer", "optimizer of embeddings, output layer, biases and norms with muon");
 }
 
 void learning_rate(Table& t) {
   t.group("learning rate and weight decay");
   t.add<kSchedule, &Schedule::lr>("--lr", "peak learning rate").at_least(0).common();
   t.add<kSchedule, &Schedule::min_lr>("--min-lr", "minimum learning rate after warm-up").at_least(0).common();
+  t.add<kSchedule, &Schedule::decoupled_lr>(
+       "--decoupled-lr", "peak learning rate of word embeddings and output layer; unset: --lr")
+      .at_least(0);
+  t.add<kSchedule, &Schedule::decoupled_min_lr>(
+       "--decoupled-min-lr", "minimum learning rate of word embeddings and output layer; unset: --min-lr")
+      .at_least(0);
   t.add<kSchedule, &Schedule::lr_decay_style>("--lr-decay-style", "learning-rate schedule after warm-up")
       .common();
   t.add<kSchedule, &Schedule::lr_wsd_decay_style>("--lr-wsd-decay-style",
@@ -167,6 +224,7 @@ void add_training(Table& t) {
   batches(t);
   validation(t);
   optimizer(t);
+  muon(t);
   learning_rate(t);
 }
 

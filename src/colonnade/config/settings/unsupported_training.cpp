@@ -5,20 +5,6 @@ namespace colonnade::config {
 
 namespace {
 
-constexpr Flag kMuon[] = {
-    {"--muon-momentum", "number", "0.9"},
-    {"--muon-no-split-qkv", "off", "", "muon_split_qkv"},
-    {"--muon-nesterov"},
-    {"--muon-scale-mode", "text", "spectral"},
-    {"--muon-fp32-matmul-prec", "text", "medium"},
-    {"--muon-coefficient-type", "text", "quintic"},
-    {"--muon-num-ns-steps", "integer", "5"},
-    {"--muon-tp-mode", "text", "duplicated"},
-    {"--muon-use-syrk"},
-    {"--muon-extra-scale-factor", "number", "1.0"},
-    {"--muon-scalar-optimizer", "text", "adam"},
-};
-
 constexpr Flag kLion[] = {
     {"--lion-beta1", "number", "0.95"},
     {"--lion-beta2", "number", "0.98"},
@@ -42,11 +28,6 @@ constexpr Flag kLogitDtype[] = {
 
 constexpr Flag kOldWarmupFlags[] = {
     {"--warmup", "integer"},
-};
-
-constexpr Flag kDecoupledLearningRate[] = {
-    {"--decoupled-lr", "number"},
-    {"--decoupled-min-lr", "number"},
 };
 
 constexpr Flag kFrozen[] = {
@@ -175,7 +156,6 @@ constexpr Flag kDataSources[] = {
 void add_unsupported_training(Table& t) {
   const std::string choose =
       fmt::format("remove it; --optimizer is {}", fmt::join(enum_names<OptimizerKind>(), " or "));
-  t.unsupported("Muon optimizer", choose, kMuon);
   t.unsupported("Lion optimizer", choose, kLion);
   t.unsupported("low-precision optimizer states or gradients",
                 "remove it; gradients, main parameters and states are fp32", kStateDtypes);
@@ -184,9 +164,9 @@ void add_unsupported_training(Table& t) {
   t.unsupported("16-bit loss or logits", "remove it; the loss is computed in fp32", kLogitDtype);
   t.unsupported("old warm-up flag", "use --lr-warmup-fraction, --lr-warmup-iters or --lr-warmup-samples",
                 kOldWarmupFlags);
-  t.unsupported("separate learning rates for the embedding and the output layer",
-                "remove it; --lr and --min-lr apply to all weights", kDecoupledLearningRate);
-  t.unsupported("frozen layers", "remove it; all weights are trained", kFrozen);
+  t.unsupported("runs without trained parameters",
+                "remove it; --freeze-parameters freezes some of them, and `colonnade evaluate` trains none",
+                kFrozen);
   t.unsupported("batch-size schedule", "remove it; --global-batch-size applies to every step", kRampUp);
   t.unsupported("separate evaluation batch sizes",
                 "remove it; evaluation uses --global-batch-size and --micro-batch-size", kEvaluationBatches);
