@@ -1,6 +1,6 @@
-# `make install`: the program, recipes, libcolonnade (one shared library of all areas), headers, and a package for
-# find_package(Colonnade) or find_package(colonnade) in other projects. `cmake --install` omits the library if it was not
-# built, as after `make demo`.
+# `make install`: the program, recipes and their scripts, libcolonnade (one shared library of all areas), headers, and a
+# package for find_package(Colonnade) or find_package(colonnade) in other projects. `cmake --install` omits the library if it
+# was not built, as after `make demo`.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
@@ -23,6 +23,8 @@ set(package_dir "${CMAKE_INSTALL_LIBDIR}/cmake/colonnade")
 install(TARGETS libcolonnade LIBRARY DESTINATION "${CMAKE_INSTALL_LIBDIR}" OPTIONAL)
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/recipes" DESTINATION "${CMAKE_INSTALL_DATADIR}/colonnade"
   FILES_MATCHING PATTERN "*.yaml" PATTERN test EXCLUDE)
+install(DIRECTORY "${PROJECT_SOURCE_DIR}/examples/scripts" DESTINATION "${CMAKE_INSTALL_DATADIR}/colonnade/examples"
+  USE_SOURCE_PERMISSIONS)
 # Exclude headers that include Arrow, which users of the library need not have.
 install(DIRECTORY "${PROJECT_SOURCE_DIR}/src/colonnade" DESTINATION "${CMAKE_INSTALL_INCLUDEDIR}" FILES_MATCHING PATTERN "*.h"
   PATTERN parquet/columns.h EXCLUDE)

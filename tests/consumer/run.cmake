@@ -50,6 +50,7 @@ set(colonnade "${prefix}/bin/colonnade")
 run("${colonnade}" --version)
 run("${colonnade}" plan --config "${prefix}/share/colonnade/recipes/llama3-8b.yaml" --world-size 8
   --hardware "${prefix}/share/colonnade/hardware/h100.yaml")
+run("${CMAKE_COMMAND}" -E env "PATH=${prefix}/bin:$ENV{PATH}" PLAN=1 "${prefix}/share/colonnade/examples/scripts/llama3-8b.sh")
 run("${CMAKE_COMMAND}" -E env OMP_NUM_THREADS=1 "${colonnade}" launch --nproc-per-node 2 -- pretrain gpt --num-layers 2
   --hidden-size 32 --num-attention-heads 4 --seq-length 16 --max-position-embeddings 16 --micro-batch-size 1 --train-iters 1
   --lr 1e-3 --mock-data --tokenizer-type NullTokenizer --vocab-size 128)

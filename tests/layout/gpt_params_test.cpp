@@ -44,6 +44,8 @@ config::Model recipe_model(const std::string& name) {
 
 // Element counts of the checkpoints on Hugging Face.
 TEST(GptParams, CountsOfRecipesMatchPublishedModels) {
+  EXPECT_EQ(count(recipe_model("llama2-7b")), 6'738'415'616);
+  EXPECT_EQ(count(recipe_model("llama2-13b")), 13'015'864'320);
   EXPECT_EQ(count(recipe_model("llama3-8b")), 8'030'261'248);
   EXPECT_EQ(count(recipe_model("llama3-70b")), 70'553'706'496);
   EXPECT_EQ(count(recipe_model("llama3-405b")), 405'853'388'800);

@@ -48,10 +48,12 @@ struct LaunchLine {
   }
 };
 
-/// All lines, with `--vocab-size 50304` in place of their tokenizers, whose files are not available.
-inline std::vector<LaunchLine> launch_lines() {
+/// All lines of a file, with `--vocab-size 50304` in place of their tokenizers, whose files are not
+/// available.
+inline std::vector<LaunchLine> launch_lines(const std::string& path = vectors() +
+                                                                      "/launch_lines/lines.jsonl") {
   std::vector<LaunchLine> lines;
-  std::ifstream in(vectors() + "/launch_lines/lines.jsonl");
+  std::ifstream in(path);
   for (std::string text; std::getline(in, text);) {
     const nlohmann::json json = nlohmann::json::parse(text);
     LaunchLine& line = lines.emplace_back(LaunchLine{json["name"], json["model"], json["args"]});
