@@ -33,6 +33,7 @@ TEST(Optimizers, StatesHaveTheNamesOfCheckpoints) {
   settings.sgd_momentum = 0;
   EXPECT_THAT(optimizer_states(OptimizerKind::kAdam, settings), ElementsAre("exp_avg", "exp_avg_sq"));
   EXPECT_THAT(optimizer_states(OptimizerKind::kSgd, settings), IsEmpty());
+  EXPECT_THAT(optimizer_states(OptimizerKind::kLion, settings), ElementsAre("exp_avg"));
 }
 
 TEST(Optimizers, ReadTheirSettings) {
@@ -41,9 +42,11 @@ TEST(Optimizers, ReadTheirSettings) {
     EXPECT_EQ(setting(s.key).key, s.key);
     keys.push_back(s.key);
   }
-  EXPECT_THAT(keys, ElementsAre("adam_beta1", "adam_beta2", "adam_eps", "sgd_momentum"));
+  EXPECT_THAT(
+      keys, ElementsAre("adam_beta1", "adam_beta2", "adam_eps", "sgd_momentum", "lion_beta1", "lion_beta2"));
   EXPECT_TRUE(optimizer_reads(OptimizerKind::kAdam, "adam_eps"));
   EXPECT_TRUE(optimizer_reads(OptimizerKind::kSgd, "sgd_momentum"));
+  EXPECT_TRUE(optimizer_reads(OptimizerKind::kLion, "lion_beta2"));
   EXPECT_FALSE(optimizer_reads(OptimizerKind::kAdam, "sgd_momentum"));
   EXPECT_FALSE(optimizer_reads(OptimizerKind::kSgd, "adam_eps"));
 }

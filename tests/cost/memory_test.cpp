@@ -52,6 +52,9 @@ TEST(Memory, OptimizerStatesDependOnTheSettings) {
   EXPECT_EQ(bytes(), 8);
   run.optimizer.optimizer = config::OptimizerKind::kSgd;
   EXPECT_EQ(bytes(), 4);
+  run.optimizer.optimizer = config::OptimizerKind::kLion;
+  EXPECT_EQ(bytes(), 4);
+  run.optimizer.optimizer = config::OptimizerKind::kSgd;
   run.optimizer.sgd_momentum = 0;
   EXPECT_EQ(bytes(), 0);
   run.model.params_dtype = config::Dtype::kBfloat16;

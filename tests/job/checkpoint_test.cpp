@@ -288,14 +288,16 @@ TEST(Checkpoint, SixteenBitWeightsDoNotReplaceMissingMainValues) {
   });
 }
 
-TEST(Checkpoint, KeepsSgdMomentum) {
-  check_every_layout(kTp2Pp2, std::string(kLlamaRun) + "--optimizer sgd ");
+TEST(Checkpoint, KeepsTheMomentumOfSgdAndLion) {
+  for (const char* flags : {"--optimizer sgd ", "--optimizer lion "})
+    check_every_layout(kTp2Pp2, std::string(kLlamaRun) + flags);
 }
 
 TEST(Checkpoint, StatesHaveTheNamesOfTheirOptimizer) {
   const std::pair<const char*, std::set<std::string>> kCases[] = {
       {"--bf16 ", {"exp_avg", "exp_avg_sq", "fp32_param"}},
       {"--optimizer sgd ", {"exp_avg"}},
+      {"--optimizer lion --bf16 ", {"exp_avg", "fp32_param"}},
       {"--optimizer sgd --sgd-momentum 0 --bf16 ", {"fp32_param"}}};
   for (const auto& [flags, expected] : kCases) {
     const TempFolder folder;

@@ -111,8 +111,8 @@ TEST(ResumePolicy, ConflictsAreReportedWithBothValuesAndAFix) {
   for (const char* flags :
        {"--seed 8", "--seq-length 32", "--split 9,1,1", "--dataloader-type cyclic",
         "--calculate-per-token-loss", "--optimizer sgd", "--adam-beta1 0.8", "--adam-beta2 0.95",
-        "--sgd-momentum 0.5", "--mid-level-dataset-surplus 3", "--mask-prob 0.3", "--short-seq-prob 0.5",
-        "--vocab-extra-ids 20", "--decoder-seq-length 12"}) {
+        "--sgd-momentum 0.5", "--lion-beta2 0.9", "--mid-level-dataset-surplus 3", "--mask-prob 0.3",
+        "--short-seq-prob 0.5", "--vocab-extra-ids 20", "--decoder-seq-length 12"}) {
     config::Run run = run_of(flags);
     const auto faults = faults_of(run, state);
     ASSERT_EQ(faults.size(), 1U) << flags;

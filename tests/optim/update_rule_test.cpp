@@ -35,7 +35,8 @@ TEST(UpdateRule, UpdatesMainModelAndStates) {
     std::vector<double> states;
   };
   const Case kCases[] = {{config::OptimizerKind::kAdam, 1 - 0.1 * (1 + 0.5), {0.1 * 2, 0.001 * 4}},
-                         {config::OptimizerKind::kSgd, 1 - 0.1 * (2 + 0.5), {2 + 0.5}}};
+                         {config::OptimizerKind::kSgd, 1 - 0.1 * (2 + 0.5), {2 + 0.5}},
+                         {config::OptimizerKind::kLion, 1 - 0.1 * (1 + 0.5), {0.02 * 2}}};
   for (const Case& c : kCases) {
     const auto rule = make_update_rule(c.kind, {});
     const auto fp32 = test::options(at::kFloat);

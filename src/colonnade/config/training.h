@@ -39,13 +39,13 @@ struct Training {
   friend bool operator==(const Training&, const Training&) = default;
 };
 
-enum class OptimizerKind { kAdam, kSgd };
+enum class OptimizerKind { kAdam, kSgd, kLion };
 enum class LrDecayStyle { kConstant, kLinear, kCosine, kInverseSquareRoot, kWsd };
 enum class WsdDecayStyle { kExponential, kLinear, kCosine, kMinusSqrt };
 enum class WeightDecayIncrStyle { kConstant, kLinear, kCosine };
 
 struct Optimizer {
-  OptimizerKind optimizer = OptimizerKind::kAdam;  ///< --optimizer adam|sgd
+  OptimizerKind optimizer = OptimizerKind::kAdam;  ///< --optimizer adam|sgd|lion
   double weight_decay = 0.01;                      ///< --weight-decay; not applied to biases and 1-D tensors
   bool apply_wd_to_qk_layernorm = false;           ///< --apply-wd-to-qk-layernorm
   double clip_grad = 1.0;                          ///< --clip-grad; 0: no clipping
@@ -53,6 +53,8 @@ struct Optimizer {
   double adam_beta2 = 0.999;                       ///< --adam-beta2
   double adam_eps = 1e-8;                          ///< --adam-eps
   double sgd_momentum = 0.9;                       ///< --sgd-momentum
+  double lion_beta1 = 0.95;                        ///< --lion-beta1
+  double lion_beta2 = 0.98;                        ///< --lion-beta2
   std::optional<double> loss_scale;                ///< --loss-scale: constant; unset with fp16: dynamic
   double initial_loss_scale = 4294967296.0;        ///< --initial-loss-scale
   double min_loss_scale = 1.0;                     ///< --min-loss-scale

@@ -35,6 +35,16 @@ struct SgdStep {
   double grad_scale = 1;
 };
 
+/// g = grad * grad_scale;  p -= lr (sign(beta1 m + (1 - beta1) g) + weight_decay p);  m = beta2 m + (1 -
+/// beta2) g, where sign(0) is 0. Source: Chen et al. 2023, Algorithm 2.
+struct LionStep {
+  double lr = 0;
+  double beta1 = 0.95;
+  double beta2 = 0.98;
+  double weight_decay = 0;
+  double grad_scale = 1;
+};
+
 /// Dtype of the low-precision copy of a parameter.
 enum class CopyType : std::uint8_t { kNone, kFloat32, kBFloat16, kHalf };
 
@@ -59,15 +69,28 @@ struct SgdSpan {
   CopyType copy_type = CopyType::kNone;
 };
 template <typename T>
+struct LionSpan {
+  T* param;
+  const T* grad;
+  T* m;
+  std::int64_t n;
+  void* copy = nullptr;
+  CopyType copy_type = CopyType::kNone;
+};
+template <typename T>
 using AdamSpans = std::vector<AdamSpan<T>>;
 template <typename T>
 using SgdSpans = std::vector<SgdSpan<T>>;
+template <typename T>
+using LionSpans = std::vector<LionSpan<T>>;
 
 namespace cpu {
 template <typename T>
 void adam(const AdamSpans<T>& spans, const AdamStep& step);
 template <typename T>
 void sgd(const SgdSpans<T>& spans, const SgdStep& step);
+template <typename T>
+void lion(const LionSpans<T>& spans, const LionStep& step);
 /// float64 sum over blocks of fixed length, added in order.
 template <typename T>
 double sum_squares(const T* x, std::int64_t n);
@@ -82,6 +105,8 @@ template <typename T>
 void adam(const AdamSpans<T>& spans, const AdamStep& step, CUstream_st* stream);
 template <typename T>
 void sgd(const SgdSpans<T>& spans, const SgdStep& step, CUstream_st* stream);
+template <typename T>
+void lion(const LionSpans<T>& spans, const LionStep& step, CUstream_st* stream);
 /// Writes partial sums [sum_squares_blocks(n)], float64 on the device, for the caller to add in order.
 template <typename T>
 void sum_squares(const T* x, std::int64_t n, double* partial, CUstream_st* stream);
@@ -94,6 +119,7 @@ inline std::int64_t sum_squares_blocks(std::int64_t n) { return (n + (1 << 16) -
 #define COL_INSTANTIATE_CUDA_OPTIMIZER(T)                                 \
   template void adam(const AdamSpans<T>&, const AdamStep&, CUstream_st*); \
   template void sgd(const SgdSpans<T>&, const SgdStep&, CUstream_st*);    \
+  template void lion(const LionSpans<T>&, const LionStep&, CUstream_st*); \
   template void sum_squares(const T*, std::int64_t, double*, CUstream_st*);
 
 }  // namespace colonnade::kernels

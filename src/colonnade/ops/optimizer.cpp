@@ -97,6 +97,27 @@ void sgd_update(const std::vector<SgdTensors>& tensors, const kernels::SgdStep& 
   });
 }
 
+void lion_update(const std::vector<LionTensors>& tensors, const kernels::LionStep& step) {
+  if (tensors.empty() || tensors.front().param.is_meta()) return;
+  const at::Tensor& first = tensors.front().param;
+  with_main_type(first, [&]<typename T>() {
+    std::vector<kernels::LionSpan<T>> spans;
+    spans.reserve(tensors.size());
+    for (const LionTensors& t : tensors) {
+      COL_CHECK(t.param.scalar_type() == first.scalar_type() && t.m.defined(),
+                "parameters of one list must have one dtype and a momentum; got {} and {}",
+                c10::toString(first.scalar_type()), c10::toString(t.param.scalar_type()));
+      check_states(t.param, {t.grad, t.m}, t.copy_out);
+      spans.push_back({out<T>(t.param), in<T>(t.grad), out<T>(t.m), t.param.numel(), out<void>(t.copy_out),
+                       copy_type(t.copy_out)});
+    }
+    if (first.is_cpu())
+      kernels::cpu::lion(spans, step);
+    else
+      kernels::cuda::lion(spans, step, cuda_stream(first.device()));
+  });
+}
+
 double sum_squares(const std::vector<at::Tensor>& tensors) {
   if (tensors.empty() || tensors.front().is_meta()) return 0;
   for (const at::Tensor& x : tensors)

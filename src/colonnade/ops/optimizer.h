@@ -26,9 +26,17 @@ struct SgdTensors {
   at::Tensor copy_out;  ///< may be undefined
 };
 
+struct LionTensors {
+  at::Tensor param;
+  at::Tensor grad;
+  at::Tensor m;
+  at::Tensor copy_out;  ///< may be undefined
+};
+
 /// Formulas in kernels/optimizer.h. One pass over memory for all tensors of the list.
 void adam_update(const std::vector<AdamTensors>& tensors, const kernels::AdamStep& step);
 void sgd_update(const std::vector<SgdTensors>& tensors, const kernels::SgdStep& step);
+void lion_update(const std::vector<LionTensors>& tensors, const kernels::LionStep& step);
 
 /// Sum of squares of contiguous tensors on one device, as float64 sums over fixed blocks, added tensor by
 /// tensor; independent of the number of threads. One device synchronization on CUDA. 0 on meta.

@@ -5,6 +5,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/optim/adam.h"
+#include "colonnade/optim/lion.h"
 #include "colonnade/optim/sgd.h"
 
 namespace colonnade::optim {
@@ -22,6 +23,8 @@ std::unique_ptr<UpdateRule> make_update_rule(config::OptimizerKind kind, const c
       return std::make_unique<Adam>(settings);
     case config::OptimizerKind::kSgd:
       return std::make_unique<Sgd>(settings);
+    case config::OptimizerKind::kLion:
+      return std::make_unique<Lion>(settings);
   }
   COL_CHECK(false, "an optimizer must have an update rule; got {}", config::traits_of(kind).name);
 }

@@ -26,6 +26,17 @@ Broken adam_eps(const Run& r) {
   return Finding{"--adam-eps", "must be above 0", text(o.adam_eps), {{"adam_eps", "1e-08"}}, ""};
 }
 
+Broken lion_betas(const Run& r) {
+  const auto& o = r.optimizer;
+  if (!config::optimizer_reads(o.optimizer, "lion_beta1") || (o.lion_beta1 < 1 && o.lion_beta2 < 1))
+    return std::nullopt;
+  return Finding{"--lion-beta1",
+                 "and --lion-beta2 must be below 1",
+                 fmt::format("{} and {}", o.lion_beta1, o.lion_beta2),
+                 {{"lion_beta1", "0.95"}, {"lion_beta2", "0.98"}},
+                 ""};
+}
+
 Broken loss_scale(const Run& r) {
   const auto& o = r.optimizer;
   if (o.min_loss_scale <= o.initial_loss_scale && o.loss_scale.value_or(1) > 0) return std::nullopt;
@@ -42,6 +53,8 @@ constexpr Rule kOptimizer[] = {
      "A moment with beta 1 ignores all gradients, and its bias correction divides by 0."},
     {"adam-eps", true, adam_eps, "adam_eps=0",
      "The update of a weight that has had no gradient yet, such as an unseen token's row, would be 0 / 0."},
+    {"lion-betas", true, lion_betas, "optimizer=lion; lion_beta2=1",
+     "With --lion-beta2 1 the momentum stays 0; with --lion-beta1 1 an update ignores its own gradient."},
     {"loss-scale", true, loss_scale, "loss_scale=0", "Gradients are divided by the loss scale."},
 };
 

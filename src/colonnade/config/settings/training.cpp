@@ -87,9 +87,8 @@ std::string set_decay_condition(Run& run, const Words& /*the only choice*/) {
 
 void optimizer(Table& t) {
   t.group("optimizer");
-  t.add<kOptimizer, &Optimizer::optimizer>("--optimizer", "adam (AdamW) or sgd with momentum")
+  t.add<kOptimizer, &Optimizer::optimizer>("--optimizer", "adam (AdamW), sgd with momentum, or lion")
       .unsupported({"muon", "dist_muon", "adaptive_muon"}, "Muon optimizer")
-      .unsupported({"lion"}, "Lion optimizer")
       .unsupported({"soap"}, "SOAP optimizer");
   t.add<kOptimizer, &Optimizer::weight_decay>("--weight-decay",
                                               "weight decay; not applied to biases and norms")
@@ -109,6 +108,9 @@ void optimizer(Table& t) {
       .range(0, 1);
   t.add<kOptimizer, &Optimizer::adam_eps>("--adam-eps", "Adam epsilon").at_least(0);
   t.add<kOptimizer, &Optimizer::sgd_momentum>("--sgd-momentum", "SGD momentum").range(0, 1);
+  t.add<kOptimizer, &Optimizer::lion_beta1>("--lion-beta1", "Lion weight of the momentum in the update")
+      .range(0, 1);
+  t.add<kOptimizer, &Optimizer::lion_beta2>("--lion-beta2", "Lion decay rate of the momentum").range(0, 1);
 }
 
 void learning_rate(Table& t) {

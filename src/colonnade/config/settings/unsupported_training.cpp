@@ -19,11 +19,6 @@ constexpr Flag kMuon[] = {
     {"--muon-scalar-optimizer", "text", "adam"},
 };
 
-constexpr Flag kLion[] = {
-    {"--lion-beta1", "number", "0.95"},
-    {"--lion-beta2", "number", "0.98"},
-};
-
 constexpr Flag kStateDtypes[] = {
     {"--main-grads-dtype", "text", "fp32"},
     {"--main-params-dtype", "text", "fp32"},
@@ -174,9 +169,8 @@ constexpr Flag kDataSources[] = {
 
 void add_unsupported_training(Table& t) {
   const std::string choose =
-      fmt::format("remove it; --optimizer is {}", fmt::join(enum_names<OptimizerKind>(), " or "));
+      fmt::format("remove it; --optimizer is one of {}", fmt::join(enum_names<OptimizerKind>(), ", "));
   t.unsupported("Muon optimizer", choose, kMuon);
-  t.unsupported("Lion optimizer", choose, kLion);
   t.unsupported("low-precision optimizer states or gradients",
                 "remove it; gradients, main parameters and states are fp32", kStateDtypes);
   t.unsupported("dump of the parameter groups", "remove it; biases and norms have no weight decay",

@@ -72,6 +72,25 @@ COL_CLONES void sgd_range(const SgdSpan<T>& s, const SgdStep& step, std::int64_t
   }
 }
 
+template <typename T>
+COL_CLONES void lion_range(const LionSpan<T>& s, const LionStep& step, std::int64_t begin, std::int64_t end) {
+  const T grad_scale = T(step.grad_scale);
+  const T keep = T(1.0 - step.lr * step.weight_decay);
+  const T lr = T(step.lr);
+  const T beta1 = T(step.beta1);
+  const T beta2 = T(step.beta2);
+  const T one_minus_beta1 = T(1.0 - step.beta1);
+  const T one_minus_beta2 = T(1.0 - step.beta2);
+#pragma omp simd
+  for (std::int64_t i = begin; i < end; ++i) {
+    const T g = s.grad[i] * grad_scale;
+    const T update = beta1 * s.m[i] + one_minus_beta1 * g;
+    const T sign = T(update > T(0)) - T(update < T(0));
+    s.m[i] = beta2 * s.m[i] + one_minus_beta2 * g;
+    s.param[i] = s.param[i] * keep - lr * sign;
+  }
+}
+
 /// Calls f(span, begin, end) for blocks of all spans, distributed over threads as if concatenated.
 template <typename Span, typename F>
 void for_each_block(const std::vector<Span>& spans, const F& f) {
@@ -142,6 +161,14 @@ void sgd(const SgdSpans<T>& spans, const SgdStep& step) {
 }
 
 template <typename T>
+void lion(const LionSpans<T>& spans, const LionStep& step) {
+  for_each_block(spans, [&](const LionSpan<T>& s, std::int64_t begin, std::int64_t end) {
+    lion_range(s, step, begin, end);
+    copy_out(s.param + begin, s.copy, s.copy_type, begin, end - begin);
+  });
+}
+
+template <typename T>
 double sum_squares(const T* x, std::int64_t n) {
   double sum = 0;
   for (const double block_result :
@@ -169,6 +196,7 @@ bool has_nonfinite(const T* x, std::int64_t n) {
 #define COL_INSTANTIATE(T)                                   \
   template void adam(const AdamSpans<T>&, const AdamStep&);  \
   template void sgd(const SgdSpans<T>&, const SgdStep&);     \
+  template void lion(const LionSpans<T>&, const LionStep&);  \
   template double sum_squares(const T*, std::int64_t);       \
   template std::int64_t count_zeros(const T*, std::int64_t); \
   template bool has_nonfinite(const T*, std::int64_t);

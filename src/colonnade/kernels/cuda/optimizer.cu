@@ -63,6 +63,18 @@ __device__ void update(const SgdSpan<T>& s, const SgdStep& step, std::int64_t i)
   copy_out(s.copy, s.copy_type, i, p);
 }
 
+template <typename T>
+__device__ void update(const LionSpan<T>& s, const LionStep& step, std::int64_t i) {
+  const T g = s.grad[i] * T(step.grad_scale);
+  const T m = s.m[i];
+  const T sum = T(step.beta1) * m + T(1.0 - step.beta1) * g;
+  const T sign = T(sum > T(0)) - T(sum < T(0));
+  const T p = s.param[i] * T(1.0 - step.lr * step.weight_decay) - T(step.lr) * sign;
+  s.m[i] = T(step.beta2) * m + T(1.0 - step.beta2) * g;
+  s.param[i] = p;
+  copy_out(s.copy, s.copy_type, i, p);
+}
+
 template <typename Span, typename Step>
 __global__ void update_spans(Batch<Span> batch, Step step) {
   int at = 0;
@@ -107,6 +119,11 @@ void adam(const AdamSpans<T>& spans, const AdamStep& step, CUstream_st* stream) 
 
 template <typename T>
 void sgd(const SgdSpans<T>& spans, const SgdStep& step, CUstream_st* stream) {
+  run(spans, step, stream);
+}
+
+template <typename T>
+void lion(const LionSpans<T>& spans, const LionStep& step, CUstream_st* stream) {
   run(spans, step, stream);
 }
 

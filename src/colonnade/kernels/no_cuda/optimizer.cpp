@@ -14,6 +14,10 @@ void sgd(const SgdSpans<T>&, const SgdStep&, CUstream_st*) {
   unavailable("sgd");
 }
 template <typename T>
+void lion(const LionSpans<T>&, const LionStep&, CUstream_st*) {
+  unavailable("lion");
+}
+template <typename T>
 void sum_squares(const T*, std::int64_t, double*, CUstream_st*) {
   unavailable("sum_squares");
 }
