@@ -59,6 +59,16 @@ TEST(Adam, FollowsTheFormulaForTensorLists) {
     }
 }
 
+TEST(Adam, RejectsTensorsThatTheirDtypeNeedsAScaleFor) {
+  const auto zeros = [](at::ScalarType type) { return at::zeros({4}, test::options(type)); };
+  for (const auto type : {at::kHalf, at::kFloat8_e4m3fn}) {
+    AdamTensors t{zeros(at::kFloat), zeros(at::kFloat), zeros(type), zeros(at::kFloat), {}};
+    EXPECT_THROW(adam_update({t}, {}), Error);
+    t.m_scale = at::ones({2}, test::options(at::kFloat));
+    EXPECT_NO_THROW(adam_update({t}, {}));
+  }
+}
+
 TEST(Sgd, FollowsTheFormulaWithAndWithoutMomentum) {
   at::manual_seed(2);
   for (const double momentum : {0.0, 0.9}) {
@@ -134,6 +144,18 @@ TEST(SumSquares, OfAListAddsUpItsTensors) {
   EXPECT_EQ(count_zeros({a, none, at::zeros_like(b), c}), 3 + count_zeros({a}) + count_zeros({c}));
   EXPECT_EQ(sum_squares({}), 0.0);
   EXPECT_EQ(sum_squares({none}), 0.0);
+}
+
+TEST(GradientStatistics, OfBfloat16Gradients) {
+  at::manual_seed(6);
+  const Tensor x = test::random({70001}, at::kBFloat16);
+  x[7] = 0;
+  const double expected = x.to(at::kDouble).square().sum().item<double>();
+  EXPECT_NEAR(sum_squares({x}), expected, 1e-12 * expected);
+  EXPECT_EQ(count_zeros({x}), (x == 0).sum().item<std::int64_t>());
+  EXPECT_FALSE(has_nonfinite(x));
+  x[70000] = std::numeric_limits<double>::infinity();
+  EXPECT_TRUE(has_nonfinite(x));
 }
 
 TEST(GradientStatistics, CountZerosAndDetectNonFiniteValues) {

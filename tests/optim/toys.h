@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,14 +27,15 @@ struct Toy {
   std::unique_ptr<data_parallel::GradBuffers> buffers;
 
   Toy(const std::vector<layout::ParamSpec>& specs, const comm::Group& tp, const comm::Group& data,
-      data_parallel::Options options = {}, at::ScalarType type = at::kDouble) {
+      data_parallel::Options options = {}, at::ScalarType type = at::kDouble,
+      std::optional<config::Dtypes> dtypes = std::nullopt) {
     for (const auto& spec : specs) {
       all.push_back(std::make_unique<Parameter>(
           spec, layout::Position::on(layout::Axis::kTp, tp.rank(), tp.size()), test::options(type)));
       list.push_back(all.back().get());
     }
     test::randomize(list);
-    options.dtypes = test::dtypes(type);
+    options.dtypes = dtypes.value_or(test::dtypes(type));
     buffers = std::make_unique<data_parallel::GradBuffers>(std::vector<std::vector<Parameter*>>{list},
                                                            data_parallel::Groups{.data = data, .tensor = tp},
                                                            options);

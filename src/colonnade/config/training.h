@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "colonnade/config/dtypes.h"
 #include "colonnade/config/fill_in_the_middle.h"
 
 namespace colonnade::config {
@@ -55,6 +56,11 @@ struct Optimizer {
   double sgd_momentum = 0.9;                       ///< --sgd-momentum
   double lion_beta1 = 0.95;                        ///< --lion-beta1
   double lion_beta2 = 0.98;                        ///< --lion-beta2
+  bool use_precision_aware_optimizer = false;      ///< --use-precision-aware-optimizer, for the dtypes below
+  Dtype main_grads_dtype = Dtype::kFloat32;        ///< --main-grads-dtype fp32|bf16
+  Dtype main_params_dtype = Dtype::kFloat32;       ///< --main-params-dtype fp32|fp16
+  Dtype exp_avg_dtype = Dtype::kFloat32;           ///< --exp-avg-dtype fp32|fp16|bf16|fp8
+  Dtype exp_avg_sq_dtype = Dtype::kFloat32;        ///< --exp-avg-sq-dtype fp32|fp16|bf16|fp8
   std::optional<double> loss_scale;                ///< --loss-scale: constant; unset with fp16: dynamic
   double initial_loss_scale = 4294967296.0;        ///< --initial-loss-scale
   double min_loss_scale = 1.0;                     ///< --min-loss-scale

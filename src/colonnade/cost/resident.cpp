@@ -23,11 +23,12 @@ int num_units(const ModelBlocks& model, const layout::StageBlocks& stage) {
   return for_each_stage_param(model, stage, {}, [](const layout::ParamSpec&, int) {});
 }
 
-/// Bytes of optimizer state per updated element.
+/// Bytes of optimizer state per updated element, without the scales, two numbers per tensor.
 std::int64_t optimizer_bytes(const config::Run& run, const config::Dtypes& dtypes) {
-  const auto states = config::optimizer_states(run.optimizer.optimizer, run.optimizer);
-  return std::ssize(states) * config::bytes(dtypes.optimizer_state) +
-         (dtypes.has_main_copy() ? config::bytes(dtypes.main_parameter) : 0);
+  std::int64_t bytes = dtypes.has_main_copy() ? config::bytes(dtypes.main_parameter) : 0;
+  for (const std::string_view state : config::optimizer_states(run.optimizer.optimizer, run.optimizer))
+    bytes += config::bytes(dtypes.state(state));
+  return bytes;
 }
 
 /// Cosines and sines of the rotary embeddings, for each base that a layer of these stages uses.

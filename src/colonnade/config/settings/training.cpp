@@ -113,6 +113,25 @@ void optimizer(Table& t) {
   t.add<kOptimizer, &Optimizer::lion_beta2>("--lion-beta2", "Lion decay rate of the momentum").range(0, 1);
 }
 
+void optimizer_dtypes(Table& t) {
+  t.add<kOptimizer, &Optimizer::use_precision_aware_optimizer>(
+      "--use-precision-aware-optimizer",
+      "allow dtypes below fp32 for main gradients, main parameters and Adam's states");
+  t.add<kOptimizer, &Optimizer::main_grads_dtype>("--main-grads-dtype",
+                                                  "dtype in which gradients are accumulated and reduced")
+      .choices({"fp32", "bf16"});
+  t.add<kOptimizer, &Optimizer::main_params_dtype>(
+       "--main-params-dtype", "dtype of main parameters; fp16: with a scale per parameter shard")
+      .choices({"fp32", "fp16"});
+  t.add<kOptimizer, &Optimizer::exp_avg_dtype>(
+       "--exp-avg-dtype", "dtype of Adam's first moment; fp16, fp8 (e4m3): with a scale per parameter shard")
+      .choices({"fp32", "fp16", "bf16", "fp8"});
+  t.add<kOptimizer, &Optimizer::exp_avg_sq_dtype>(
+       "--exp-avg-sq-dtype",
+       "dtype of Adam's second moment; in fp8 elements below 2^-18 of the largest become 0")
+      .choices({"fp32", "fp16", "bf16", "fp8"});
+}
+
 void learning_rate(Table& t) {
   t.group("learning rate and weight decay");
   t.add<kSchedule, &Schedule::lr>("--lr", "peak learning rate").at_least(0).common();
@@ -169,6 +188,7 @@ void add_training(Table& t) {
   batches(t);
   validation(t);
   optimizer(t);
+  optimizer_dtypes(t);
   learning_rate(t);
 }
 

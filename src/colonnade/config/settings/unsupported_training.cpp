@@ -19,13 +19,6 @@ constexpr Flag kMuon[] = {
     {"--muon-scalar-optimizer", "text", "adam"},
 };
 
-constexpr Flag kStateDtypes[] = {
-    {"--main-grads-dtype", "text", "fp32"},
-    {"--main-params-dtype", "text", "fp32"},
-    {"--exp-avg-dtype", "text", "fp32"},
-    {"--exp-avg-sq-dtype", "text", "fp32"},
-};
-
 constexpr Flag kParameterGroupDump[] = {
     {"--dump-param-to-param-group-map", "text"},
 };
@@ -171,8 +164,6 @@ void add_unsupported_training(Table& t) {
   const std::string choose =
       fmt::format("remove it; --optimizer is one of {}", fmt::join(enum_names<OptimizerKind>(), ", "));
   t.unsupported("Muon optimizer", choose, kMuon);
-  t.unsupported("low-precision optimizer states or gradients",
-                "remove it; gradients, main parameters and states are fp32", kStateDtypes);
   t.unsupported("dump of the parameter groups", "remove it; biases and norms have no weight decay",
                 kParameterGroupDump);
   t.unsupported("16-bit loss or logits", "remove it; the loss is computed in fp32", kLogitDtype);
