@@ -279,7 +279,7 @@ class Estimator {
     const auto main = static_cast<double>(config::bytes(dtypes_.main_parameter));
     double states = 0;
     bool scaled = dtypes_.has_main_copy() && config::has_scale(dtypes_.main_parameter);
-    for (const std::string_view name : config::traits_of(run_.optimizer.optimizer).states) {
+    for (const std::string_view name : config::optimizer_states(run_.optimizer.optimizer, run_.optimizer)) {
       states += static_cast<double>(config::bytes(dtypes_.state(name)));
       scaled = scaled || config::has_scale(dtypes_.state(name));
     }
