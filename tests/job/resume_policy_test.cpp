@@ -161,6 +161,10 @@ TEST(ResumePolicy, PermittedChangesAreReported) {
       ElementsAre("--clip-grad: was 1 in the checkpoint and is 0.5 now: steps differ",
                   "--adam-eps: was 1e-08 in the checkpoint and is 1e-06 now: steps differ",
                   "--apply-wd-to-qk-layernorm: was false in the checkpoint and is true now: steps differ"));
+  EXPECT_THAT(
+      changed_settings(run_of("--use-precision-aware-optimizer --exp-avg-dtype bf16"), state_of("")),
+      ElementsAre("--exp-avg-dtype: was fp32 in the checkpoint and is bf16 now: the optimizer states are "
+                  "converted"));
   EXPECT_THAT(changed_settings(run_of("--apply-query-key-layer-scaling"), state_of("")),
               ElementsAre(HasSubstr("true now: scores are rounded differently")));
   EXPECT_THAT(
