@@ -212,6 +212,26 @@ void adam(benchmark::State& state) {
 }
 BENCHMARK(adam);
 
+// The same with moments in bf16.
+void adam_bf16_states(benchmark::State& state) {
+  constexpr std::int64_t kParams = 1 << 24;
+  const Floats grad = random(kParams);
+  Floats param = random(kParams);
+  std::vector<BFloat16> m(kParams), v(kParams);
+  const StoredAdamSpans spans{{.param = {param.data()},
+                               .m = {m.data(), nullptr, StoredType::kBFloat16},
+                               .v = {v.data(), nullptr, StoredType::kBFloat16},
+                               .grad = grad.data(),
+                               .grad_type = StoredType::kFloat32,
+                               .n = kParams}};
+  for (auto _ : state) {
+    cpu::stored_adam(spans, AdamStep{.lr = 1e-3, .weight_decay = 0.1, .bias1 = 0.1, .bias2 = 0.001});
+    benchmark::ClobberMemory();
+  }
+  set_bytes(state, 5 * kParams);
+}
+BENCHMARK(adam_bf16_states);
+
 void sum_squares(benchmark::State& state) {
   const Floats x = random(kSize);
   for (auto _ : state) benchmark::DoNotOptimize(cpu::sum_squares(x.data(), kSize));

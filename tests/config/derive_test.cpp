@@ -114,10 +114,13 @@ TEST(Derive, DeterministicModeIsOffIfResultsDependOnTheLayout) {
   };
   EXPECT_TRUE(derived({}).parallel.deterministic_mode);
   EXPECT_TRUE(derived({"--context-parallel-size", "2"}).parallel.deterministic_mode);
+  EXPECT_TRUE(derived({"--exp-avg-dtype", "bf16"}).parallel.deterministic_mode);
   for (const std::vector<std::string>& apart :
        {std::vector<std::string>{"--context-parallel-size", "3"},
         {"--num-distributed-optimizer-instances", "2"},
         {"--bf16", "--grad-reduce-in-bf16"},
+        {"--main-grads-dtype", "bf16"},
+        {"--exp-avg-dtype", "fp8"},
         {"--num-experts", "4", "--tensor-model-parallel-size", "3"},
         {"--num-experts", "4", "--moe-router-load-balancing-type", "global_aux_loss"}}) {
     const config::Run r = derived(apart);

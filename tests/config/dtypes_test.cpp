@@ -20,10 +20,12 @@ TEST(Dtypes, HaveNamesAndBytes) {
   EXPECT_EQ(bytes(Dtype::kFloat32), 4);
   EXPECT_EQ(bytes(Dtype::kBfloat16), 2);
   EXPECT_EQ(bytes(Dtype::kFloat16), 2);
+  EXPECT_EQ(bytes(Dtype::kFloat8), 1);
   EXPECT_EQ(name(Dtype::kFloat64), "fp64");
   EXPECT_EQ(name(Dtype::kFloat32), "fp32");
   EXPECT_EQ(name(Dtype::kBfloat16), "bf16");
   EXPECT_EQ(name(Dtype::kFloat16), "fp16");
+  EXPECT_EQ(name(Dtype::kFloat8), "fp8");
 }
 
 TEST(Dtypes, AreAllFp32ByDefault) {
@@ -50,9 +52,30 @@ TEST(Dtypes, GradReduceInBf16ChangesTheWireAlone) {
   EXPECT_TRUE(expected.rounds_gradients());
 }
 
+TEST(Dtypes, OfThePrecisionAwareOptimizerAreThoseOfItsSettings) {
+  config::Run run;
+  run.model.params_dtype = Dtype::kBfloat16;
+  run.optimizer.main_grads_dtype = Dtype::kBfloat16;
+  run.optimizer.main_params_dtype = Dtype::kFloat16;
+  run.optimizer.exp_avg_dtype = Dtype::kFloat8;
+  run.optimizer.exp_avg_sq_dtype = Dtype::kBfloat16;
+  const Dtypes d = dtypes_of(run);
+  EXPECT_EQ(d.main_gradient, Dtype::kBfloat16);
+  EXPECT_EQ(d.gradient_wire, Dtype::kBfloat16);
+  EXPECT_FALSE(d.rounds_gradients());
+  EXPECT_EQ(d.main_parameter, Dtype::kFloat16);
+  EXPECT_EQ(d.state("exp_avg"), Dtype::kFloat8);
+  EXPECT_EQ(d.state("exp_avg_sq"), Dtype::kBfloat16);
+  EXPECT_TRUE(has_scale(d.exp_avg) && has_scale(d.main_parameter) && !has_scale(d.exp_avg_sq));
+  EXPECT_TRUE(d.has_main_copy());
+  run.model.params_dtype = Dtype::kFloat16;  // the main parameters have a scale, the parameters none
+  EXPECT_TRUE(dtypes_of(run).has_main_copy());
+  EXPECT_EQ(d.in_float64(), Dtypes().in_float64());
+}
+
 TEST(Dtypes, InFloat64KeepOnlyARoundedWire) {
   constexpr Dtype wide = Dtype::kFloat64;
-  const Dtypes all{wide, wide, wide, wide, wide, wide, wide};
+  const Dtypes all{wide, wide, wide, wide, wide, wide, wide, wide};
   for (const Dtype dtype : {Dtype::kFloat32, Dtype::kBfloat16, Dtype::kFloat16})
     EXPECT_EQ(dtypes_of_params(dtype).in_float64(), all);
   Dtypes rounded = all;

@@ -43,6 +43,7 @@ TEST(Optimizers, StatesHaveTheNamesOfCheckpoints) {
   settings.sgd_momentum = 0;
   EXPECT_THAT(optimizer_states(OptimizerKind::kAdam, settings), ElementsAre("exp_avg", "exp_avg_sq"));
   EXPECT_THAT(optimizer_states(OptimizerKind::kSgd, settings), IsEmpty());
+  EXPECT_THAT(optimizer_states(OptimizerKind::kLion, settings), ElementsAre("exp_avg"));
 }
 
 TEST(Optimizers, ReadTheirSettings) {
@@ -51,7 +52,7 @@ TEST(Optimizers, ReadTheirSettings) {
     EXPECT_EQ(setting(s.key).key, s.key);
     keys.push_back(s.key);
   }
-  EXPECT_THAT(keys, ElementsAre("adam_beta1", "adam_beta2", "adam_eps", "sgd_momentum", "muon_momentum",
+  EXPECT_THAT(keys, ElementsAre("adam_beta1", "adam_beta2", "adam_eps", "sgd_momentum", "lion_beta1", "lion_beta2", "muon_momentum",
                                 "muon_nesterov", "muon_split_qkv", "muon_split_gate_up", "muon_scale_mode",
                                 "muon_extra_scale_factor", "muon_coefficient_type", "muon_num_ns_steps",
                                 "muon_fp32_matmul_prec", "muon_tp_mode", "muon_scalar_optimizer"));
@@ -60,6 +61,7 @@ TEST(Optimizers, ReadTheirSettings) {
   EXPECT_TRUE(optimizer_reads(sgd, "sgd_momentum"));
   EXPECT_FALSE(optimizer_reads(adam, "sgd_momentum"));
   EXPECT_FALSE(optimizer_reads(sgd, "adam_eps"));
+  EXPECT_TRUE(optimizer_reads(Optimizer{.optimizer = OptimizerKind::kLion}, "lion_beta2"));
   EXPECT_FALSE(optimizer_reads(adam, "muon_momentum"));
   EXPECT_TRUE(optimizer_reads(muon, "muon_momentum"));
   EXPECT_TRUE(optimizer_reads(muon, "adam_eps")) << "of the scalar optimizer";

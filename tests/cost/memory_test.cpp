@@ -52,10 +52,32 @@ TEST(Memory, OptimizerStatesDependOnTheSettings) {
   EXPECT_EQ(bytes(), 8);
   run.optimizer.optimizer = config::OptimizerKind::kSgd;
   EXPECT_EQ(bytes(), 4);
+  run.optimizer.optimizer = config::OptimizerKind::kLion;
+  EXPECT_EQ(bytes(), 4);
+  run.optimizer.optimizer = config::OptimizerKind::kSgd;
   run.optimizer.sgd_momentum = 0;
   EXPECT_EQ(bytes(), 0);
   run.model.params_dtype = config::Dtype::kBfloat16;
   EXPECT_EQ(bytes(), 4);
+}
+
+TEST(Memory, OptimizerStatesHaveTheBytesOfTheirDtypes) {
+  config::Run run = run_of(test::gpt2_124m(), test::layout(1, 1, 1), 64, 1, 1);
+  run.model.params_dtype = config::Dtype::kBfloat16;
+  const auto bytes = [&] { return plan_memory(run)[0].optimizer / plan_memory(run)[0].num_parameters; };
+  EXPECT_EQ(bytes(), 4 + 4 + 4);
+  run.optimizer.exp_avg_dtype = config::Dtype::kBfloat16;
+  EXPECT_EQ(bytes(), 4 + 2 + 4);
+  run.optimizer.exp_avg_sq_dtype = config::Dtype::kFloat8;
+  EXPECT_EQ(bytes(), 4 + 2 + 1);
+  run.optimizer.main_params_dtype = config::Dtype::kFloat16;
+  EXPECT_EQ(bytes(), 2 + 2 + 1);
+  run.model.params_dtype = config::Dtype::kFloat16;
+  EXPECT_EQ(bytes(), 2 + 2 + 1);
+  run.model.params_dtype = config::Dtype::kBfloat16;
+  const std::int64_t fp32_gradients = plan_memory(run)[0].gradients;
+  run.optimizer.main_grads_dtype = config::Dtype::kBfloat16;
+  EXPECT_EQ(2 * plan_memory(run)[0].gradients, fp32_gradients);
 }
 
 TEST(Memory, TiedEmbeddingIsOnBothEnds) {

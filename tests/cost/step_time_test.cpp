@@ -144,6 +144,24 @@ TEST(StepTime, OptimizerIsShardedOverDataRanks) {
   EXPECT_NEAR(estimate_step(run, h).optimizer, 8.03e9 * (34.0 / 8 + 4) / 1e12, 0.001);
 }
 
+TEST(StepTime, OptimizerMovesTheBytesOfItsDtypes) {
+  config::Run run = run_of(test::llama3_8b(), test::layout(1, 1, 1), 2048, 1, 1);
+  Hardware h = ideal();
+  h.memory_bandwidth = 1e12;
+  const auto bytes = [&] { return estimate_step(run, h).optimizer * 1e12 / 8.03e9; };
+  EXPECT_NEAR(bytes(), 8 + 8 + 16 + 2 + 4, 0.05);
+  run.optimizer.exp_avg_dtype = run.optimizer.exp_avg_sq_dtype = config::Dtype::kBfloat16;
+  EXPECT_NEAR(bytes(), 8 + 8 + 8 + 2 + 4, 0.05);
+  run.optimizer.main_grads_dtype = config::Dtype::kBfloat16;
+  EXPECT_NEAR(bytes(), 4 + 8 + 8 + 2 + 2, 0.05);
+  run.optimizer.exp_avg_dtype = config::Dtype::kFloat8;  // has a scale: gradient, parameter and states twice
+  EXPECT_NEAR(bytes(), 4 + 8 + 6 + 2 + 2 + (2 + 4 + 3), 0.05);
+  run.optimizer = {.optimizer = config::OptimizerKind::kSgd};
+  EXPECT_NEAR(bytes(), 8 + 8 + 8 + 2 + 4, 0.05);
+  run.optimizer.sgd_momentum = 0;
+  EXPECT_NEAR(bytes(), 8 + 8 + 2 + 4, 0.05);
+}
+
 // torchtitan: 1.28 with 405B on 512 GPUs in 8 stages.
 TEST(PublishedGains, InterleavingIsFaster) {
   EXPECT_LT(step_of(llama_70b(256, 8, 4, 5)), 0.97 * step_of(llama_70b(256, 8, 4, 0)));

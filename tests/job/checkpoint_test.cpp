@@ -13,6 +13,7 @@
 #include "colonnade/checkpoint/folders.h"
 #include "colonnade/checkpoint/safetensors.h"
 #include "colonnade/models/hf/names.h"
+#include "colonnade/optim/scaled.h"
 #include "job/runs.h"
 #include "job/saved_runs.h"
 
@@ -37,8 +38,9 @@ class State {
       EXPECT_FALSE(s.states.empty());
       for (std::size_t i = 0; i < s.states.size(); ++i)
         put_flat(fmt::format("{}.{}", s.rule->states()[i], s.parameter->spec.name), *s.parameter, s.begin,
-                 s.states[i]);
-      put_flat("main." + s.parameter->spec.name, *s.parameter, s.begin, s.main);
+                 optim::unscaled(s.states[i], s.scales[i]));
+      put_flat("main." + s.parameter->spec.name, *s.parameter, s.begin,
+               optim::unscaled(s.main, s.main_scale));
     }
     const std::lock_guard lock(mutex_);
     counters_ = {job.counters.iteration, job.counters.consumed_samples, job.optimizer().steps()};
@@ -288,8 +290,48 @@ TEST(Checkpoint, SixteenBitWeightsDoNotReplaceMissingMainValues) {
   });
 }
 
-TEST(Checkpoint, KeepsSgdMomentum) {
-  check_every_layout(kTp2Pp2, std::string(kLlamaRun) + "--optimizer sgd ");
+constexpr const char* kBf16States =
+    "--bf16 --use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16 ";
+constexpr const char* kScaledStates =
+    "--bf16 --use-precision-aware-optimizer --main-params-dtype fp16 --exp-avg-dtype fp8 "
+    "--exp-avg-sq-dtype fp16 ";
+
+TEST(Checkpoint, KeepsStatesBelowFp32) {
+  check_every_layout(kDp2Distributed, std::string(kLlamaRun) + kBf16States + "--main-grads-dtype bf16 ");
+  for (const Saved& layout : {kOne, kTp2Pp2, kDp2Distributed})  // scales belong to the shards of a layout
+    check_layouts(layout, std::string(kLlamaRun) + kScaledStates, std::array{layout});
+}
+
+TEST(Checkpoint, StatesLoadInOtherDtypes) {
+  const std::array layouts{kOne, kTp2Pp2, kDp2Distributed};
+  check_change_of_precision(kLlamaRun, "--bf16 ", kBf16States, layouts);
+  check_change_of_precision(kLlamaRun, kBf16States, "--bf16 ", layouts);
+  check_change_of_precision(kLlamaRun, kScaledStates, "--bf16 ", layouts);
+}
+
+// fp8 has 4 significant bits, fp16 11; numbers far below the largest of a shard have fewer.
+TEST(Checkpoint, Fp32StatesLoadInDtypesWithScales) {
+  const TempFolder folder;
+  State saved;
+  save_after_two_steps(kOne, std::string(kLlamaRun) + "--bf16 ", folder, saved);
+  State loaded;
+  test::on_jobs(saved_run(kDp2Distributed, std::string(kLlamaRun) + kScaledStates), [&](Job& job) {
+    restore(job, checkpoint::CheckpointReader::open(folder), Restore::kResume);
+    loaded.add(job);
+  });
+  for (const auto& [kind, unit] :
+       {std::pair{"main.", 0x1p-11}, {"exp_avg.", 0x1p-4}, {"exp_avg_sq.", 0x1p-11}}) {
+    const std::string name = kind + std::string("decoder.layers.0.mlp.linear_fc2.weight");
+    const Tensor expected = saved.full(name), got = loaded.full(name);
+    const Tensor bound = expected.abs() * unit + expected.abs().max() * 0x1p-17;
+    EXPECT_TRUE(((got - expected).abs() <= bound).all().item<bool>()) << name;
+    EXPECT_FALSE(at::equal(got, expected)) << name;
+  }
+}
+
+TEST(Checkpoint, KeepsTheMomentumOfSgdAndLion) {
+  for (const char* flags : {"--optimizer sgd ", "--optimizer lion "})
+    check_every_layout(kTp2Pp2, std::string(kLlamaRun) + flags);
 }
 
 TEST(Checkpoint, KeepsMuonsMomentum) {
@@ -300,6 +342,7 @@ TEST(Checkpoint, StatesHaveTheNamesOfTheirOptimizer) {
   const std::pair<const char*, std::set<std::string>> kCases[] = {
       {"--bf16 ", {"exp_avg", "exp_avg_sq", "fp32_param"}},
       {"--optimizer sgd ", {"exp_avg"}},
+      {"--optimizer lion --bf16 ", {"exp_avg", "fp32_param"}},
       {"--optimizer muon --bf16 ", {"exp_avg", "exp_avg_sq", "momentum_buffer", "fp32_param"}},
       {"--optimizer sgd --sgd-momentum 0 --bf16 ", {"fp32_param"}}};
   for (const auto& [flags, expected] : kCases) {
@@ -313,7 +356,8 @@ TEST(Checkpoint, StatesHaveTheNamesOfTheirOptimizer) {
 }
 
 TEST(Checkpoint, ResumedRunEqualsUninterruptedRunBitwise) {
-  for (const char* flags : {kGpt2, kLlamaRun})
+  const std::string scaled = std::string(kLlamaRun) + kScaledStates;
+  for (const std::string& flags : {std::string(kGpt2), std::string(kLlamaRun), scaled})
     for (const Saved& layout : kSaved) {
       SCOPED_TRACE(fmt::format("{} {}", flags, layout.flags));
       const TempFolder folder;

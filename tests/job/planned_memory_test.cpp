@@ -123,6 +123,13 @@ constexpr const char* kMoreModels[] = {
     "--attn-logit-softcapping 30 --attention-dropout 0.1 ",
     "--untie-embeddings-and-output-weights --swiglu ",
     "--optimizer sgd --bf16 ",
+    "--bf16 --use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16 ",
+};
+
+constexpr const char* kOptimizerDtypes[] = {
+    "--bf16 --use-precision-aware-optimizer --exp-avg-dtype fp8 --exp-avg-sq-dtype fp16 ",
+    "--bf16 --use-precision-aware-optimizer --main-params-dtype fp16 --main-grads-dtype bf16 ",
+    "--fp16 --use-precision-aware-optimizer --main-params-dtype fp16 --exp-avg-sq-dtype bf16 ",
 };
 
 void on_every_setting(const std::string& device, const std::function<void(const config::Run&)>& body) {
@@ -188,6 +195,14 @@ void on_every_mla_and_mtp_setting(const std::string& device,
     }
   }
   for (const char* more : kMtpModels) on_mtp_before_the_head(more, device, body);
+}
+
+TEST(PlannedMemory, OptimizerDtypesBetweenSteps) {
+  for (const Planned& layout : test::kLayouts)
+    for (const char* more : kOptimizerDtypes) {
+      SCOPED_TRACE(fmt::format("{}: {}", layout.name, more));
+      expect_resident(test::planned_run(layout, test::odd(more), "meta"));
+    }
 }
 
 TEST(PlannedMemory, LatentAttentionAndMtpBetweenSteps) {

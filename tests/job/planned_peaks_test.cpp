@@ -53,6 +53,15 @@ TEST(PlannedPeaks, ShardedUnits) {
     }
 }
 
+// Weight gradients of bf16 layers need no copies, and that of the table is summed in fp32.
+TEST(PlannedPeaks, MainGradientsInBf16) {
+  const std::string dtypes = "--use-precision-aware-optimizer --main-grads-dtype bf16 --exp-avg-dtype bf16 ";
+  for (const Planned& layout : {test::kLayouts[0], test::kLayouts[3], test::kLayouts[5], test::kSharded[1]}) {
+    SCOPED_TRACE(layout.name);
+    expect_peak(test::planned_run(layout, test::llama(dtypes), "meta"), 0.97, 1.03);
+  }
+}
+
 // Activations are as large as in-flight gradients, and a block's gradients are in one bucket.
 TEST(PlannedPeaks, ShardedUnitsOfSmallModels) {
   const std::string model =

@@ -111,8 +111,8 @@ TEST(ResumePolicy, ConflictsAreReportedWithBothValuesAndAFix) {
   for (const char* flags :
        {"--seed 8", "--seq-length 32", "--split 9,1,1", "--dataloader-type cyclic",
         "--calculate-per-token-loss", "--optimizer sgd", "--adam-beta1 0.8", "--adam-beta2 0.95",
-        "--sgd-momentum 0.5", "--mid-level-dataset-surplus 3", "--mask-prob 0.3", "--short-seq-prob 0.5",
-        "--vocab-extra-ids 20", "--decoder-seq-length 12"}) {
+        "--sgd-momentum 0.5", "--lion-beta2 0.9", "--mid-level-dataset-surplus 3", "--mask-prob 0.3",
+        "--short-seq-prob 0.5", "--vocab-extra-ids 20", "--decoder-seq-length 12"}) {
     config::Run run = run_of(flags);
     const auto faults = faults_of(run, state);
     ASSERT_EQ(faults.size(), 1U) << flags;
@@ -161,6 +161,10 @@ TEST(ResumePolicy, PermittedChangesAreReported) {
       ElementsAre("--clip-grad: was 1 in the checkpoint and is 0.5 now: steps differ",
                   "--adam-eps: was 1e-08 in the checkpoint and is 1e-06 now: steps differ",
                   "--apply-wd-to-qk-layernorm: was false in the checkpoint and is true now: steps differ"));
+  EXPECT_THAT(
+      changed_settings(run_of("--use-precision-aware-optimizer --exp-avg-dtype bf16"), state_of("")),
+      ElementsAre("--exp-avg-dtype: was fp32 in the checkpoint and is bf16 now: the optimizer states are "
+                  "converted"));
   EXPECT_THAT(changed_settings(run_of("--apply-query-key-layer-scaling"), state_of("")),
               ElementsAre(HasSubstr("true now: scores are rounded differently")));
   EXPECT_THAT(

@@ -27,6 +27,22 @@ TEST(Embedding, EqualsIndexSelectAndAccumulatesGradients) {
   }
 }
 
+// Each pass adds one rounded sum to a main gradient that is narrower than fp32.
+TEST(Embedding, AddsARoundedSumToABf16MainGradient) {
+  at::manual_seed(4);
+  const Tensor tokens = at::randint(0, 5, {3, 40}, test::options(at::kLong));
+  const auto table = test::parameter(test::random({5, 8}, at::kBFloat16));
+  table->main_grad = at::empty({5, 8}, test::options(at::kBFloat16));
+  const Tensor probe = test::random({40, 3, 8}, at::kBFloat16);
+  const Tensor one_hot = (tokens.t().reshape({-1, 1}) == at::arange(5, tokens.options())).to(at::kDouble);
+  const Tensor sum = one_hot.t().matmul(probe.to(at::kDouble).view({-1, 8})).to(at::kFloat).to(at::kBFloat16);
+  test::gradients(embedding(tokens, *table, 0, 5), probe, {table->value});
+  EXPECT_LT(distance(table->main_grad, sum), 0x1p-8);
+  EXPECT_GE((table->main_grad == sum).sum().item<std::int64_t>(), 39);
+  test::gradients(embedding(tokens, *table, 0, 5), probe, {table->value});
+  EXPECT_LT(distance(table->main_grad, 2 * sum), 0x1p-8);
+}
+
 TEST(Embedding, ReturnsZerosForRowsOfOtherRanks) {
   at::manual_seed(2);
   const Tensor tokens = at::randint(0, 11, {2, 9}, test::options(at::kLong));

@@ -1,4 +1,4 @@
-// Adam and SGD against their formulas step by step; gradient statistics independent of threads.
+// Adam, SGD and Lion against their formulas step by step; gradient statistics independent of threads.
 #include "colonnade/ops/optimizer.h"
 
 #include <cmath>
@@ -59,6 +59,16 @@ TEST(Adam, FollowsTheFormulaForTensorLists) {
     }
 }
 
+TEST(Adam, RejectsTensorsThatTheirDtypeNeedsAScaleFor) {
+  const auto zeros = [](at::ScalarType type) { return at::zeros({4}, test::options(type)); };
+  for (const auto type : {at::kHalf, at::kFloat8_e4m3fn}) {
+    AdamTensors t{zeros(at::kFloat), zeros(at::kFloat), zeros(type), zeros(at::kFloat), {}};
+    EXPECT_THROW(adam_update({t}, {}), Error);
+    t.m_scale = at::ones({2}, test::options(at::kFloat));
+    EXPECT_NO_THROW(adam_update({t}, {}));
+  }
+}
+
 TEST(Sgd, FollowsTheFormulaWithAndWithoutMomentum) {
   at::manual_seed(2);
   for (const double momentum : {0.0, 0.9}) {
@@ -82,6 +92,42 @@ TEST(Sgd, FollowsTheFormulaWithAndWithoutMomentum) {
   }
 }
 
+// In fp32 the sign of an update that nearly vanishes may differ: such elements are not compared.
+TEST(Lion, FollowsTheFormulaForTensorLists) {
+  at::manual_seed(5);
+  for (const auto type : {at::kDouble, at::kFloat}) {
+    const bool wide = type == at::kDouble;
+    for (const std::int64_t n : {1, 0, 40001}) {
+      const Tensor p = test::random({n}, type), m = at::zeros({n}, test::options(type));
+      const Tensor copy = wide ? Tensor() : at::empty({n}, test::options(at::kBFloat16));
+      Tensor p_ref = p.to(at::kDouble, false, true), m_ref = at::zeros_like(p_ref);
+      Tensor sure = at::ones_like(p_ref, at::kBool);
+      for (int t = 1; t <= 4; ++t) {
+        const Tensor grad = test::random({n}, type);
+        const Tensor g = grad.to(at::kDouble) * 0.5;
+        const Tensor update = 0.8 * m_ref + 0.2 * g;
+        sure = sure.logical_and(update.abs() > (wide ? 1e-14 : 1e-6));
+        p_ref = p_ref - 0.01 * (update.sign() + 0.1 * p_ref);
+        m_ref = 0.7 * m_ref + 0.3 * g;
+        lion_update({{p, grad, m, copy}},
+                    {.lr = 0.01, .beta1 = 0.8, .beta2 = 0.7, .weight_decay = 0.1, .grad_scale = 0.5});
+      }
+      EXPECT_GE(sure.sum().item<std::int64_t>(), n - n / 1000);
+      EXPECT_LT(distance(p.masked_select(sure), p_ref.masked_select(sure)), wide ? 1e-13 : 1e-6);
+      EXPECT_LT(distance(m, m_ref), wide ? 1e-13 : 1e-6);
+      if (!wide) {
+        EXPECT_TRUE(at::equal(copy, p.to(at::kBFloat16)));
+      }
+    }
+  }
+}
+
+TEST(Lion, LeavesWeightsWithoutGradientInPlace) {
+  const Tensor p = at::ones({3}, test::options(at::kFloat)), m = at::zeros_like(p);
+  lion_update({{p, at::zeros_like(p), m, {}}}, {.lr = 0.5});
+  EXPECT_TRUE(at::equal(p, at::ones_like(p)));
+}
+
 TEST(SumSquares, IsAccurateAndEqualForEveryNumberOfThreads) {
   at::manual_seed(3);
   const Tensor x = test::random({123457}, at::kFloat);
@@ -98,6 +144,18 @@ TEST(SumSquares, OfAListAddsUpItsTensors) {
   EXPECT_EQ(count_zeros({a, none, at::zeros_like(b), c}), 3 + count_zeros({a}) + count_zeros({c}));
   EXPECT_EQ(sum_squares({}), 0.0);
   EXPECT_EQ(sum_squares({none}), 0.0);
+}
+
+TEST(GradientStatistics, OfBfloat16Gradients) {
+  at::manual_seed(6);
+  const Tensor x = test::random({70001}, at::kBFloat16);
+  x[7] = 0;
+  const double expected = x.to(at::kDouble).square().sum().item<double>();
+  EXPECT_NEAR(sum_squares({x}), expected, 1e-12 * expected);
+  EXPECT_EQ(count_zeros({x}), (x == 0).sum().item<std::int64_t>());
+  EXPECT_FALSE(has_nonfinite(x));
+  x[70000] = std::numeric_limits<double>::infinity();
+  EXPECT_TRUE(has_nonfinite(x));
 }
 
 TEST(GradientStatistics, CountZerosAndDetectNonFiniteValues) {

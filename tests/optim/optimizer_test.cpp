@@ -1,4 +1,5 @@
-// Adam and SGD against torch's formulas in float64, and equality of steps in every layout.
+// Adam and SGD against torch's formulas and Lion against its own in float64, and equality of steps in every
+// layout.
 #include "colonnade/optim/optimizer.h"
 
 #include "optim/toys.h"
@@ -39,6 +40,8 @@ TEST(Optimizer, AdamEqualsTorchsFormula) { check_formula(adam()); }
 TEST(Optimizer, SgdEqualsTorchsFormula) {
   for (const double momentum : {0.0, 0.9}) check_formula(sgd(momentum));
 }
+
+TEST(Optimizer, LionEqualsItsFormula) { check_formula(lion()); }
 
 TEST(Optimizer, ClipsByTheGlobalNorm) {
   for (const double clip : {1.0, 5.0, 100.0}) {
@@ -102,8 +105,7 @@ struct Layout {
   bool sequence_parallel, distributed;
 };
 
-TEST(Optimizer, EveryLayoutTakesTheSameStepAndCountsElementsOnce) {
-  auto settings = adam();
+void check_layouts(config::Optimizer settings) {
   settings.clip_grad = 3.0;
   for (const Layout& layout :
        {Layout{1, 1, false, false}, Layout{2, 1, false, false}, Layout{2, 1, true, false},
@@ -142,6 +144,11 @@ TEST(Optimizer, EveryLayoutTakesTheSameStepAndCountsElementsOnce) {
       }
     });
   }
+}
+
+TEST(Optimizer, EveryLayoutTakesTheSameStepAndCountsElementsOnce) {
+  check_layouts(adam());
+  check_layouts(lion());
 }
 
 TEST(Optimizer, TiedTablesCountOnce) {

@@ -5,6 +5,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -26,14 +27,15 @@ struct Toy {
   std::unique_ptr<data_parallel::GradBuffers> buffers;
 
   Toy(const std::vector<layout::ParamSpec>& specs, const comm::Group& tp, const comm::Group& data,
-      data_parallel::Options options = {}, at::ScalarType type = at::kDouble) {
+      data_parallel::Options options = {}, at::ScalarType type = at::kDouble,
+      std::optional<config::Dtypes> dtypes = std::nullopt) {
     for (const auto& spec : specs) {
       all.push_back(std::make_unique<Parameter>(
           spec, layout::Position::on(layout::Axis::kTp, tp.rank(), tp.size()), test::options(type)));
       list.push_back(all.back().get());
     }
     test::randomize(list);
-    options.dtypes = test::dtypes(type);
+    options.dtypes = dtypes.value_or(test::dtypes(type));
     buffers = std::make_unique<data_parallel::GradBuffers>(std::vector<std::vector<Parameter*>>{list},
                                                            data_parallel::Groups{.data = data, .tensor = tp},
                                                            options);
@@ -62,7 +64,7 @@ inline layout::OptimizerGroup decay_of(const layout::ParamSpec& spec) {
   return {.weight_decay_multiplier = spec.weight_decay ? 1.0 : 0.0};
 }
 
-/// torch.optim.AdamW (decoupled decay) or torch.optim.SGD on whole tensors.
+/// torch.optim.AdamW (decoupled decay), torch.optim.SGD or Lion on whole tensors.
 class Reference {
  public:
   Reference(config::Optimizer settings, const std::vector<layout::ParamSpec>& specs,
@@ -77,10 +79,17 @@ class Reference {
       if (s.group.frozen) continue;
       const Tensor g = gradient(s.spec, number) * grad_factor;
       const double rate = s.group.lr_multiplier * lr, wd = s.group.weight_decay_multiplier * decay;
-      if (s.group.optimizer.value_or(o_.optimizer) == config::OptimizerKind::kAdam)
-        adam(s, g, number, rate, wd);
-      else
-        sgd(s, g, number, rate, wd);
+      switch (s.group.optimizer.value_or(o_.optimizer)) {
+        case config::OptimizerKind::kAdam:
+          adam(s, g, number, rate, wd);
+          break;
+        case config::OptimizerKind::kSgd:
+          sgd(s, g, number, rate, wd);
+          break;
+        case config::OptimizerKind::kLion:
+          lion(s, g, number, rate, wd);
+          break;
+      }
     }
   }
   [[nodiscard]] const Tensor& value(const std::string& name) const { return states_.at(name).value; }
@@ -103,6 +112,12 @@ class Reference {
     s.m = t == 1 ? d : o_.sgd_momentum * s.m + d;
     s.value = s.value - lr * s.m;
   }
+  void lion(State& s, const Tensor& g, int t, double lr, double wd) const {
+    if (t == 1) s.m = at::zeros_like(g);
+    const Tensor sign = (o_.lion_beta1 * s.m + (1 - o_.lion_beta1) * g).sign();
+    s.value = s.value - lr * (sign + wd * s.value);
+    s.m = o_.lion_beta2 * s.m + (1 - o_.lion_beta2) * g;
+  }
 
   config::Optimizer o_;
   std::map<std::string, State> states_;
@@ -111,6 +126,9 @@ class Reference {
 inline config::Optimizer adam() { return {.clip_grad = 0, .adam_beta2 = 0.95}; }
 inline config::Optimizer sgd(double momentum) {
   return {.optimizer = config::OptimizerKind::kSgd, .clip_grad = 0, .sgd_momentum = momentum};
+}
+inline config::Optimizer lion() {
+  return {.optimizer = config::OptimizerKind::kLion, .clip_grad = 0, .lion_beta1 = 0.8, .lion_beta2 = 0.7};
 }
 
 /// Parameters of all kinds: fused rows with shared key-value heads, columns, replicated, partial, padded.

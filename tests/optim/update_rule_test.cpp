@@ -4,6 +4,7 @@
 #include <gmock/gmock.h>
 
 #include "support/device.h"
+#include "support/dtypes.h"
 
 namespace colonnade::optim {
 namespace {
@@ -17,7 +18,8 @@ TEST(UpdateRule, EveryOptimizerHasOneWithItsStates) {
       const auto names = config::optimizer_states(traits.kind, settings);
       EXPECT_THAT(rule->states(), testing::ElementsAreArray(names));
       const at::Tensor grad = at::ones({5}, test::options(at::kDouble));
-      const std::vector<at::Tensor> states = rule->initial_states(grad.numel(), grad.options());
+      const std::vector<at::Tensor> states =
+          rule->initial_states(grad.numel(), test::kFloat64, test::device());
       ASSERT_EQ(states.size(), names.size());
       for (const at::Tensor& state : states) {
         EXPECT_TRUE(at::equal(state, at::zeros_like(grad)));
@@ -35,7 +37,8 @@ TEST(UpdateRule, UpdatesMainModelAndStates) {
     std::vector<double> states;
   };
   const Case kCases[] = {{config::OptimizerKind::kAdam, 1 - 0.1 * (1 + 0.5), {0.1 * 2, 0.001 * 4}},
-                         {config::OptimizerKind::kSgd, 1 - 0.1 * (2 + 0.5), {2 + 0.5}}};
+                         {config::OptimizerKind::kSgd, 1 - 0.1 * (2 + 0.5), {2 + 0.5}},
+                         {config::OptimizerKind::kLion, 1 - 0.1 * (1 + 0.5), {0.02 * 2}}};
   for (const Case& c : kCases) {
     const auto rule = make_update_rule(c.kind, {});
     const auto fp32 = test::options(at::kFloat);
@@ -47,7 +50,8 @@ TEST(UpdateRule, UpdatesMainModelAndStates) {
               .group = nullptr,
               .rule = rule.get(),
               .states = {}};
-    s.states = rule->initial_states(s.grad.numel(), s.grad.options());
+    s.states = rule->initial_states(s.grad.numel(), {}, test::device());
+    s.scales.resize(s.states.size());
     rule->update({&s}, {.learning_rate = 0.1, .weight_decay = 0.5, .grad_scale = 0.5, .number = 1});
     EXPECT_NEAR(s.main.item<double>(), c.main, 1e-6);
     EXPECT_TRUE(at::equal(s.model, s.main.to(at::kBFloat16)));

@@ -63,6 +63,10 @@ TEST(NoEffectNotes, SettingsWithoutPrerequisite) {
       {{"--optimizer", "sgd", "--adam-beta2", "0.95"},
        "--adam-beta2 has no effect without --optimizer adam; got 0.95"},
       {{"--sgd-momentum", "0.5"}, "--sgd-momentum has no effect without --optimizer sgd; got 0.5"},
+      {{"--use-precision-aware-optimizer"},
+       "--use-precision-aware-optimizer has no effect while --main-grads-dtype, --main-params-dtype, "
+       "--exp-avg-dtype and --exp-avg-sq-dtype are fp32; got true"},
+      {{"--lion-beta1", "0.9"}, "--lion-beta1 has no effect without --optimizer lion; got 0.9"},
       {{"--lr-wsd-decay-style", "minus_sqrt"},
        "--lr-wsd-decay-style has no effect without --lr-decay-style WSD; got minus_sqrt"},
       {{"--apply-wd-to-qk-layernorm"},

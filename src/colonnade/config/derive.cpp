@@ -77,6 +77,17 @@ void derive_backend(Run& run) {
 
 bool is_power_of_two(int n) { return std::has_single_bit(static_cast<unsigned>(std::max(n, 1))); }
 
+/// Flag and value of a dtype of the optimizer with which results depend on the layout: sums in bf16 are
+/// rounded in another order, and each shard of a tensor has a scale of its own. "" if there is none.
+std::string layout_dependent_dtype(const Optimizer& o) {
+  if (o.main_grads_dtype != Dtype::kFloat32) return "--main-grads-dtype bf16";
+  for (const auto& [flag, dtype] :
+       {std::pair{"--main-params-dtype", o.main_params_dtype}, std::pair{"--exp-avg-dtype", o.exp_avg_dtype},
+        std::pair{"--exp-avg-sq-dtype", o.exp_avg_sq_dtype}})
+    if (has_scale(dtype)) return fmt::format("{} {}", flag, name(dtype));
+  return "";
+}
+
 /// Settings with which the order of gradient sums depends on the layout, so that --deterministic-mode cannot
 /// make layouts bitwise identical; "" if there are none.
 std::string layout_dependence(const Run& run) {
@@ -89,6 +100,7 @@ std::string layout_dependence(const Run& run) {
                        p.tensor_model_parallel_size);
   if (p.num_distributed_optimizer_instances > 1) return "--num-distributed-optimizer-instances";
   if (p.grad_reduce_in_bf16) return "--grad-reduce-in-bf16";
+  if (const std::string dtype = layout_dependent_dtype(run.optimizer); !dtype.empty()) return dtype;
   const auto& kinds = moe.router_load_balancing_type;
   const bool has_global_loss = std::ranges::find(kinds, "global_aux_loss") != kinds.end();
   return moe.num_experts > 0 && has_global_loss ? "--moe-router-load-balancing-type global_aux_loss" : "";

@@ -11,6 +11,8 @@ std::string_view name(Dtype dtype) {
       return "bf16";
     case Dtype::kFloat16:
       return "fp16";
+    case Dtype::kFloat8:
+      return "fp8";
     case Dtype::kFloat64:
       return "fp64";
     case Dtype::kFloat32:
@@ -22,6 +24,11 @@ std::string_view name(Dtype dtype) {
 Dtypes dtypes_of(const Run& run) {
   Dtypes dtypes;
   dtypes.parameter = dtypes.activation = dtypes.parameter_wire = run.model.params_dtype;
+  const Optimizer& o = run.optimizer;
+  dtypes.main_parameter = o.main_params_dtype;
+  dtypes.main_gradient = dtypes.gradient_wire = o.main_grads_dtype;
+  dtypes.exp_avg = o.exp_avg_dtype;
+  dtypes.exp_avg_sq = o.exp_avg_sq_dtype;
   if (run.parallel.grad_reduce_in_bf16) dtypes.gradient_wire = Dtype::kBfloat16;
   return dtypes;
 }

@@ -13,6 +13,8 @@ constexpr OptimizerSetting kAdamSettings[] = {
 constexpr std::string_view kSgdStates[] = {"exp_avg"};
 constexpr OptimizerSetting kSgdSettings[] = {{"sgd_momentum", "the momentum"}};
 
+constexpr std::string_view kLionStates[] = {"exp_avg"};
+constexpr OptimizerSetting kLionSettings[] = {{"lion_beta1"}, {"lion_beta2", "the momentum"}};
 constexpr std::string_view kMuonStates[] = {"momentum_buffer"};
 constexpr OptimizerSetting kMuonSettings[] = {{"muon_momentum", "the momentum"},
                                               {"muon_nesterov"},
@@ -30,6 +32,7 @@ constexpr OptimizerTraits kOptimizers[] = {
     {OptimizerKind::kAdam, "adam", kAdamStates, kAdamSettings, [](const Optimizer&) { return false; }},
     {OptimizerKind::kSgd, "sgd", kSgdStates, kSgdSettings,
      [](const Optimizer& o) { return o.sgd_momentum == 0; }},
+    {OptimizerKind::kLion, "lion", kLionStates, kLionSettings, [](const Optimizer&) { return false; }},
     {OptimizerKind::kMuon, "muon", kMuonStates, kMuonSettings, [](const Optimizer&) { return false; },
      /*updates_matrices=*/true},
 };

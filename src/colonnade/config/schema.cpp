@@ -119,7 +119,7 @@ const Names& enum_names<TokenDropPolicy>() {
 template <>
 const Names& enum_names<Dtype>() {
   static const Names names{std::string(name(Dtype::kFloat32)), std::string(name(Dtype::kBfloat16)),
-                           std::string(name(Dtype::kFloat16))};
+                           std::string(name(Dtype::kFloat16)), std::string(name(Dtype::kFloat8))};
   return names;
 }
 template <>

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "colonnade/config/dtypes.h"
 #include "colonnade/config/fill_in_the_middle.h"
 
 namespace colonnade::config {
@@ -39,7 +40,7 @@ struct Training {
   friend bool operator==(const Training&, const Training&) = default;
 };
 
-enum class OptimizerKind { kAdam, kSgd, kMuon };
+enum class OptimizerKind { kAdam, kSgd, kLion, kMuon };
 enum class LrDecayStyle { kConstant, kLinear, kCosine, kInverseSquareRoot, kWsd };
 enum class WsdDecayStyle { kExponential, kLinear, kCosine, kMinusSqrt };
 enum class WeightDecayIncrStyle { kConstant, kLinear, kCosine };
@@ -75,7 +76,7 @@ struct Muon {
 };
 
 struct Optimizer {
-  OptimizerKind optimizer = OptimizerKind::kAdam;  ///< --optimizer adam|sgd|muon
+  OptimizerKind optimizer = OptimizerKind::kAdam;  ///< --optimizer adam|sgd|lion|muon
   double weight_decay = 0.01;                      ///< --weight-decay; not applied to biases and 1-D tensors
   bool apply_wd_to_qk_layernorm = false;           ///< --apply-wd-to-qk-layernorm
   double clip_grad = 1.0;                          ///< --clip-grad; 0: no clipping
@@ -86,11 +87,18 @@ struct Optimizer {
   Muon muon;
   /// --freeze-parameters: globs over parameter names; these keep their values.
   std::vector<std::string> freeze_parameters;
-  std::optional<double> loss_scale;          ///< --loss-scale: constant; unset with fp16: dynamic
-  double initial_loss_scale = 4294967296.0;  ///< --initial-loss-scale
-  double min_loss_scale = 1.0;               ///< --min-loss-scale
-  double loss_scale_window = 1000;           ///< --loss-scale-window
-  int hysteresis = 2;                        ///< --hysteresis
+  double lion_beta1 = 0.95;                        ///< --lion-beta1
+  double lion_beta2 = 0.98;                        ///< --lion-beta2
+  bool use_precision_aware_optimizer = false;      ///< --use-precision-aware-optimizer, for the dtypes below
+  Dtype main_grads_dtype = Dtype::kFloat32;        ///< --main-grads-dtype fp32|bf16
+  Dtype main_params_dtype = Dtype::kFloat32;       ///< --main-params-dtype fp32|fp16
+  Dtype exp_avg_dtype = Dtype::kFloat32;           ///< --exp-avg-dtype fp32|fp16|bf16|fp8
+  Dtype exp_avg_sq_dtype = Dtype::kFloat32;        ///< --exp-avg-sq-dtype fp32|fp16|bf16|fp8
+  std::optional<double> loss_scale;                ///< --loss-scale: constant; unset with fp16: dynamic
+  double initial_loss_scale = 4294967296.0;        ///< --initial-loss-scale
+  double min_loss_scale = 1.0;                     ///< --min-loss-scale
+  double loss_scale_window = 1000;                 ///< --loss-scale-window
+  int hysteresis = 2;                              ///< --hysteresis
 
   friend bool operator==(const Optimizer&, const Optimizer&) = default;
 };

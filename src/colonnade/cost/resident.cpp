@@ -24,12 +24,14 @@ int num_units(const ModelBlocks& model, const layout::StageBlocks& stage) {
   return for_each_stage_param(model, stage, {}, [](const layout::ParamSpec&, int) {});
 }
 
-/// Bytes of main copy and optimizer states per element that `kind` updates.
+/// Bytes of main copy and optimizer states per element that `kind` updates, without the scales, two numbers per
+/// tensor.
 std::int64_t optimizer_bytes(const config::Run& run, const config::Dtypes& dtypes,
                              config::OptimizerKind kind) {
-  const auto states = config::optimizer_states(kind, run.optimizer);
-  return std::ssize(states) * config::bytes(dtypes.optimizer_state) +
-         (dtypes.has_main_copy() ? config::bytes(dtypes.main_parameter) : 0);
+  std::int64_t bytes = dtypes.has_main_copy() ? config::bytes(dtypes.main_parameter) : 0;
+  for (const std::string_view state : config::optimizer_states(kind, run.optimizer))
+    bytes += config::bytes(dtypes.state(state));
+  return bytes;
 }
 
 /// Bytes of main copies and optimizer states of the rank that holds most of them.

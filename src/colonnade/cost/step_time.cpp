@@ -264,7 +264,8 @@ class Estimator {
   }
 
   /// Optimizer step of the rank with most elements: gradients read for the norm and for the update and
-  /// zeroed, main parameters and states read and written, parameters written.
+  /// zeroed, main parameters and states read and written, parameters written. With a scale, all inputs of the
+  /// update are read a second time.
   [[nodiscard]] double optimizer_seconds() const {
     const bool sharded = sharding_ >= layout::Sharding::kOptimizer;
     double most = 0, updated = 0;
@@ -276,12 +277,17 @@ class Estimator {
       for (const layout::ParamGroup group : layout::kParamGroups) part += held.of(group) / parts.of(group);
       updated = std::max(updated, sharded ? part : held.all());
     }
-    const auto states = static_cast<double>(config::traits_of(run_.optimizer.optimizer).states.size());
     const auto gradient = static_cast<double>(config::bytes(dtypes_.main_gradient));
     const auto main = static_cast<double>(config::bytes(dtypes_.main_parameter));
-    const auto state = static_cast<double>(config::bytes(dtypes_.optimizer_state));
+    double states = 0;
+    bool scaled = dtypes_.has_main_copy() && config::has_scale(dtypes_.main_parameter);
+    for (const std::string_view name : config::optimizer_states(run_.optimizer.optimizer, run_.optimizer)) {
+      states += static_cast<double>(config::bytes(dtypes_.state(name)));
+      scaled = scaled || config::has_scale(dtypes_.state(name));
+    }
     const double copied = dtypes_.has_main_copy() ? static_cast<double>(config::bytes(dtypes_.parameter)) : 0;
-    const double per_element = 2 * gradient + 2 * main + 2 * states * state + copied;
+    const double again = scaled ? gradient + main + states : 0;
+    const double per_element = 2 * gradient + 2 * main + 2 * states + copied + again;
     const double zeroed = (shards_gradients() ? updated : most) * gradient;
     return (updated * per_element + zeroed) / (hw_.memory_bandwidth * hw_.memory_share);
   }

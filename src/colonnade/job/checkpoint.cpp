@@ -13,6 +13,7 @@
 #include "colonnade/job/resume_policy.h"
 #include "colonnade/models/hf/config.h"
 #include "colonnade/models/hf/names.h"
+#include "colonnade/optim/scaled.h"
 
 namespace colonnade::job {
 namespace {
@@ -37,22 +38,27 @@ void append(std::vector<Slice>& all, std::vector<Slice> more) {
 /// Name of main parameters in a checkpoint, which has them if they are not the parameters themselves.
 std::string main_name(const optim::Segment& s) { return "optimizer.fp32_param." + s.parameter->spec.name; }
 
-/// The optimizer's tensors of one segment, by their names in a checkpoint. Each is stored in the dtype of its
-/// role: states in Dtypes::optimizer_state, main values in main_parameter.
-std::vector<std::pair<std::string, at::Tensor>> states_of(const optim::Segment& s) {
-  std::vector<std::pair<std::string, at::Tensor>> states;
+/// A tensor of the optimizer, under its name in a checkpoint.
+struct NamedState {
+  std::string name;
+  at::Tensor stored, scale;  ///< optim/scaled.h
+};
+
+std::vector<NamedState> states_of(const optim::Segment& s) {
+  std::vector<NamedState> states;
   const std::string& name = s.parameter->spec.name;
   for (std::size_t i = 0; i < s.states.size(); ++i)
-    states.emplace_back(fmt::format("optimizer.{}.{}", s.rule->states()[i], name), s.states[i]);
-  if (s.has_main_copy()) states.emplace_back(main_name(s), s.main);
+    states.push_back({fmt::format("optimizer.{}.{}", s.rule->states()[i], name), s.states[i], s.scales[i]});
+  if (s.has_main_copy()) states.push_back({main_name(s), s.main, s.main_scale});
   return states;
 }
 
 std::vector<Slice> optimizer_slices(Job& job) {
   std::vector<Slice> slices;
   for (const optim::Segment& s : job.optimizer().segments())
-    for (const auto& [name, state] : states_of(s))
-      append(slices, convert::state_slices(name, *s.parameter, s.begin, state,
+    for (const NamedState& state : states_of(s))
+      append(slices, convert::state_slices(state.name, *s.parameter, s.begin,
+                                           optim::unscaled(state.stored, state.scale),
                                            job.buffers().is_primary_replica(s.parameter->spec.param_group)));
   return slices;
 }
@@ -110,40 +116,50 @@ void require_same_kind(const Job& job, const checkpoint::CheckpointReader& sourc
       kind_of(job), kind, source.folder().string(), kind));
 }
 
-void read_state(const checkpoint::CheckpointReader& source, const std::string& name, const optim::Segment& s,
-                const at::Tensor& state) {
-  for (const Slice& slice : convert::state_slices(name, *s.parameter, s.begin, state, /*owner=*/true))
+/// Values of `stored` to be read: the tensor itself, or with a scale fp32 zeros, to be passed to
+/// optim::store.
+at::Tensor values_to_read(const at::Tensor& stored, const at::Tensor& scale) {
+  return scale.defined() ? at::zeros(stored.sizes(), stored.options().dtype(at::kFloat)) : stored;
+}
+
+void read_state(const checkpoint::CheckpointReader& source, const optim::Segment& s,
+                const NamedState& state) {
+  const at::Tensor values = values_to_read(state.stored, state.scale);
+  for (const Slice& slice : convert::state_slices(state.name, *s.parameter, s.begin, values, /*owner=*/true))
     source.read_into(slice);
+  if (state.scale.defined()) optim::store(values, state.stored, state.scale);
 }
 
 /// Reads main values from the weights of a checkpoint that stores no separate ones, such as that of an fp32
-/// run. False when its weights are narrower than main values.
+/// run. False when its weights are narrower than fp32.
 bool read_main_from_weights(const checkpoint::CheckpointReader& source, const Job& job,
                             const optim::Segment& s) {
   const auto naming = naming_of(job);
-  for (const Slice& slice : convert::model_slices(*s.parameter, s.begin, s.main, naming, /*owner=*/true)) {
+  const at::Tensor values = values_to_read(s.main, s.main_scale);
+  for (const Slice& slice : convert::model_slices(*s.parameter, s.begin, values, naming, /*owner=*/true)) {
     if (c10::elementSize(source.info(slice.name).dtype) < c10::elementSize(slice.data.scalar_type()))
       return false;
     source.read_into(slice);
   }
+  if (s.main_scale.defined()) optim::store(values, s.main, s.main_scale);
   return true;
 }
 
 /// Reads states and main values, whatever the precision of the checkpoint's run.
 void read_optimizer_tensors(Job& job, const checkpoint::CheckpointReader& source) {
   for (const optim::Segment& s : job.optimizer().segments()) {
-    for (const auto& [name, state] : states_of(s)) {
-      if (source.has(name)) {
-        read_state(source, name, s, state);
-      } else if (name != main_name(s) || !read_main_from_weights(source, job, s)) {
+    for (const NamedState& state : states_of(s)) {
+      if (source.has(state.name)) {
+        read_state(source, s, state);
+      } else if (state.name != main_name(s) || !read_main_from_weights(source, job, s)) {
         throw ConfigError(fmt::format(
             "{}: a checkpoint to resume from must hold the optimizer state {}; got none; add --no-load-optim, or "
             "--finetune to start a new run with its weights",
-            source.folder().string(), name));
+            source.folder().string(), state.name));
       }
     }
     // 16-bit weights are rounded copies; the checkpoint's fp32 main values become this run's weights.
-    if (!s.has_main_copy() && source.has(main_name(s))) read_state(source, main_name(s), s, s.main);
+    if (!s.has_main_copy() && source.has(main_name(s))) read_state(source, s, {main_name(s), s.main, {}});
   }
   job.optimizer().adopt_main();
 }

@@ -13,9 +13,11 @@
 namespace colonnade::job {
 
 /// This rank's share of a checkpoint of the job. Tensors are views of live memory: save before the next step.
+/// Values stored with a scale (optim/scaled.h) are fp32 copies.
 /// Model tensors have Hugging Face names where the family has some; optimizer state is named
 /// optimizer.{<state of its update rule>, fp32_param}.<our name>. Model tensors are stored in
-/// Dtypes::parameter, states in optimizer_state, fp32_param in main_parameter. `more` is merged into the
+/// Dtypes::parameter, states in Dtypes::state(), fp32_param in main_parameter, both in fp32 if their dtype
+/// has a scale. `more` is merged into the
 /// state: the training loop adds "lr_schedule", "tokenizer" (tokenizer_state) and "data" (data_state). The
 /// tokenizer's bos and eos ids also go into config.json, unless `files` has others. `files` are written to
 /// the step folder; the map of copied tokenizer files is stored in the state as "tokenizer_files".
@@ -35,11 +37,11 @@ enum class Restore {
 /// Reads this rank's shards from a native checkpoint or a Hugging Face folder, whatever layout wrote it. With
 /// --no-load-optim, kResume reads weights and counters only: optimizer states, their step count (bias
 /// correction), the loss scale and the schedule (train/loop.cpp) start from scratch, as in Megatron. A
-/// dynamic loss scale resumes only from a dynamic one. The precision may differ: with optimizer states the
-/// fp32 values are loaded, the fp32_param of a 16-bit run or the weights of an fp32 run; without them, and
-/// for kWeights, weights are converted. Throws DataError for a tensor that is missing, has another shape or
-/// is unknown to the model (require_model_tensors), ConfigError where kResume meets a folder without
-/// optimizer state or with that of another optimizer.
+/// dynamic loss scale resumes only from a dynamic one. The precision, also of states, may differ: with
+/// optimizer states the fp32 values are loaded, the fp32_param of a 16-bit run or the weights of an fp32 run;
+/// without them, and for kWeights, weights are converted. Throws DataError for a tensor that is missing, has
+/// another shape or is unknown to the model (require_model_tensors), ConfigError where kResume meets a folder
+/// without optimizer state or with that of another optimizer.
 void restore(Job& job, const checkpoint::CheckpointReader& source, Restore what);
 
 /// Progress of the run that saved a checkpoint, from CheckpointReader::state().

@@ -10,6 +10,8 @@
 
 /// M(T) for each dtype of optimizer state and router scores.
 #define COL_FOR_EACH_WIDE_DTYPE(M) M(float) M(double)
+/// M(T) for each dtype of main gradients.
+#define COL_FOR_EACH_GRADIENT_DTYPE(M) M(float) M(double) M(BFloat16)
 
 #define COL_INSTANTIATE_CPU_WIDE(kernel, Args) \
   template void kernel(const Args<float>&);    \

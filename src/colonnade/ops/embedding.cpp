@@ -15,19 +15,22 @@ struct EmbeddingArgs {
   Tensor tokens_bs;
 };
 
-/// Adds grad_y [n, h] to main_grad. On CUDA entries are stably sorted by token, so that one thread block sums
-/// each token.
+/// Adds grad_y [n, h] to main_grad, if that is narrower than the accumulation dtype as one rounded sum. On
+/// CUDA entries are stably sorted by token, so that one thread block sums each token.
 void scatter(const Tensor& grad_y, const EmbeddingArgs& args) {
   Tensor tokens = args.tokens_bs.t().contiguous().view(-1);  // in the order (s, b) of grad_y
   Tensor order;
   const Tensor& grad = args.table->main_grad_for_add();
+  const bool is_narrow = grad.scalar_type() != acc_type(grad_y.scalar_type());
+  const Tensor sum = is_narrow ? at::zeros_like(grad, acc_type(grad_y.scalar_type())) : grad;
   if (grad_y.is_cuda()) std::tie(tokens, order) = tokens.sort(/*stable=*/true, 0, false);
   with_float_type(grad_y.scalar_type(), [&]<typename T>() {
     launch(grad_y, kernels::cpu::embedding_grad<T>, kernels::cuda::embedding_grad<T>,
            kernels::EmbeddingGrad<T>{in<std::int64_t>(tokens), in<std::int64_t>(order), in<T>(grad_y),
-                                     out<kernels::Acc<T>>(grad), tokens.numel(), grad_y.size(-1),
+                                     out<kernels::Acc<T>>(sum), tokens.numel(), grad_y.size(-1),
                                      args.first_row, args.rows});
   });
+  if (is_narrow) grad.add_(sum);
 }
 
 struct EmbeddingFunction : torch::autograd::Function<EmbeddingFunction> {

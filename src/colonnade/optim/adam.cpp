@@ -17,7 +17,14 @@ void Adam::update(const std::vector<const Segment*>& segments, const UpdateStep&
   std::vector<ops::AdamTensors> tensors;
   tensors.reserve(segments.size());
   for (const Segment* s : segments)
-    tensors.push_back({s->main, s->grad, s->states[0], s->states[1], s->rounded_copy()});
+    tensors.push_back({.param = s->main,
+                       .grad = s->grad,
+                       .m = s->states[0],
+                       .v = s->states[1],
+                       .copy_out = s->rounded_copy(),
+                       .param_scale = s->main_scale,
+                       .m_scale = s->scales[0],
+                       .v_scale = s->scales[1]});
   const auto t = static_cast<double>(step.number);
   ops::adam_update(tensors, {.lr = step.learning_rate,
                              .beta1 = beta1_,

@@ -2,6 +2,7 @@
 #include "colonnade/optim/optimizer.h"
 
 #include <ATen/core/grad_mode.h>
+#include <ATen/ops/empty.h>
 #include <ATen/ops/tensor.h>
 #include <fmt/ranges.h>
 
@@ -11,10 +12,27 @@
 #include "colonnade/base/error.h"
 #include "colonnade/ops/optimizer.h"
 #include "colonnade/optim/exact_squares.h"
+#include "colonnade/optim/scaled.h"
 #include "colonnade/tensor/dtypes.h"
 #include "colonnade/tensor/metric_sum.h"
 
 namespace colonnade::optim {
+namespace {
+
+/// Adds main values and states.
+void add_values(Segment& s, const config::Dtypes& dtypes) {
+  const at::Device device = s.model.device();
+  s.main = s.model;
+  if (dtypes.has_main_copy()) {
+    s.main = at::empty({s.model.numel()}, tensor::options(dtypes.main_parameter, device));
+    s.main_scale = make_scale(s.main.scalar_type(), device);
+    store(s.model, s.main, s.main_scale);
+  }
+  s.states = s.rule->initial_states(s.model.numel(), dtypes, device);
+  for (const at::Tensor& state : s.states) s.scales.push_back(make_scale(state.scalar_type(), device));
+}
+
+}  // namespace
 
 Optimizer::Optimizer(const config::Optimizer& settings, data_parallel::GradBuffers& buffers,
                      comm::Group world, bool fp16, std::vector<layout::OptimizerGroup> overrides,
@@ -110,10 +128,8 @@ void Optimizer::make_segments() {
       s.grad = owned.grads.narrow(0, from - owned.begin, to - from);
       count_elements(s);
       if (group.frozen) continue;
-      s.main = dtypes.has_main_copy() ? s.model.to(tensor::scalar_type(dtypes.main_parameter)) : s.model;
       s.rule = list_of(group)->rule.get();
-      s.states =
-          s.rule->initial_states(s.model.numel(), tensor::options(dtypes.optimizer_state, s.model.device()));
+      add_values(s, dtypes);
       segments_.push_back(std::move(s));
     }
   }
@@ -184,21 +200,21 @@ double Optimizer::params_norm() {
   const at::NoGradGuard no_grad;
   double squares = 0;
   for (const NormElements& c : counted_)  // casts one at a time: slow, but only for logging
-    squares += ops::sum_squares({c.model.to(tensor::scalar_type(buffers_->dtypes().main_parameter))});
+    squares += ops::sum_squares({c.model.to(tensor::acc_type(c.model.scalar_type()))});
   return std::sqrt(sum_over_ranks({squares}, "gradient norm")[0]);
 }
 
 void Optimizer::adopt_main() {
   const at::NoGradGuard no_grad;
   for (const Segment& s : segments_)
-    if (s.has_main_copy()) s.model.copy_(s.main);
+    if (s.has_main_copy()) s.model.copy_(unscaled(s.main, s.main_scale));
   buffers_->gather_params();
 }
 
 void Optimizer::adopt_parameters() {
   const at::NoGradGuard no_grad;
   for (const Segment& s : segments_)
-    if (s.has_main_copy()) s.main.copy_(s.model);
+    if (s.has_main_copy()) store(s.model, s.main, s.main_scale);
 }
 
 }  // namespace colonnade::optim

@@ -5,15 +5,18 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/optim/adam.h"
+#include "colonnade/optim/lion.h"
 #include "colonnade/optim/muon.h"
 #include "colonnade/optim/sgd.h"
+#include "colonnade/tensor/dtypes.h"
 
 namespace colonnade::optim {
 
-std::vector<at::Tensor> UpdateRule::initial_states(std::int64_t numel,
-                                                   const at::TensorOptions& options) const {
+std::vector<at::Tensor> UpdateRule::initial_states(std::int64_t numel, const config::Dtypes& dtypes,
+                                                   const at::Device& device) const {
   std::vector<at::Tensor> states;
-  for (std::size_t i = 0; i < states_.size(); ++i) states.push_back(at::zeros({numel}, options));
+  for (const std::string_view name : states_)
+    states.push_back(at::zeros({numel}, tensor::options(dtypes.state(name), device)));
   return states;
 }
 
@@ -24,6 +27,8 @@ std::unique_ptr<UpdateRule> make_update_rule(config::OptimizerKind kind, const c
       return std::make_unique<Adam>(settings);
     case config::OptimizerKind::kSgd:
       return std::make_unique<Sgd>(settings);
+    case config::OptimizerKind::kLion:
+      return std::make_unique<Lion>(settings);
     case config::OptimizerKind::kMuon:
       return std::make_unique<Muon>(settings, stage);
   }

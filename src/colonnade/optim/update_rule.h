@@ -26,12 +26,14 @@ struct Segment {
   tensor::Parameter* parameter;
   std::int64_t begin;  ///< first element within the parameter's local part
   at::Tensor main;     ///< main_parameter, which is updated; `model` itself without Dtypes::has_main_copy()
-  at::Tensor model;    ///< parameter: its own elements
-  at::Tensor grad;     ///< main_gradient
+  at::Tensor main_scale = {};  ///< of `main`; undefined if its dtype has no scale (optim/scaled.h)
+  at::Tensor model;            ///< parameter: its own elements
+  at::Tensor grad;             ///< main_gradient
   const layout::OptimizerGroup* group;
   bool is_primary = true;          ///< of the replicas that update the same shard, this is the first
-  const UpdateRule* rule;          ///< of the group
-  std::vector<at::Tensor> states;  ///< optimizer_state: one for each of rule->states()
+  const UpdateRule* rule;               ///< of the group
+  std::vector<at::Tensor> states;       ///< Dtypes::state(): one for each of rule->states()
+  std::vector<at::Tensor> scales = {};  ///< of each state; undefined if its dtype has no scale
 
   [[nodiscard]] bool has_main_copy() const { return !main.is_same(model); }
   /// Destination of the rounded new values: `model`, undefined if the main parameters are the model's.
@@ -69,9 +71,9 @@ class UpdateRule {
 
   /// Names of the states in checkpoints.
   [[nodiscard]] std::span<const std::string_view> states() const { return states_; }
-  /// States of `numel` elements before the first update: zeros.
-  [[nodiscard]] std::vector<at::Tensor> initial_states(std::int64_t numel,
-                                                       const at::TensorOptions& options) const;
+  /// States of `numel` elements in Dtypes::state() before the first update: zeros.
+  [[nodiscard]] std::vector<at::Tensor> initial_states(std::int64_t numel, const config::Dtypes& dtypes,
+                                                       const at::Device& device) const;
 
   /// Called once, before the first update. Communication: that of the rule.
   virtual void prepare(const UpdateScope& /*scope*/) {}

@@ -282,6 +282,14 @@ constexpr NoEffectCase kNoEffectCases[] = {
      [](const Run& r) {
        return r.schedule.weight_decay_incr_style != config::WeightDecayIncrStyle::kConstant;
      }},
+    {{"use_precision_aware_optimizer"},
+     "while --main-grads-dtype, --main-params-dtype, --exp-avg-dtype and --exp-avg-sq-dtype are fp32",
+     [](const Run& r) {
+       const auto& o = r.optimizer;
+       return std::ranges::all_of(
+           std::array{o.main_grads_dtype, o.main_params_dtype, o.exp_avg_dtype, o.exp_avg_sq_dtype},
+           [](config::Dtype dtype) { return dtype == config::Dtype::kFloat32; });
+     }},
     {{"override_opt_param_scheduler", "use_checkpoint_opt_param_scheduler"},
      "without --load",
      [](const Run& r) { return r.checkpoint.load.empty(); }},

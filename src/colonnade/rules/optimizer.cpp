@@ -26,6 +26,17 @@ Broken adam_eps(const Run& r) {
   return Finding{"--adam-eps", "must be above 0", text(o.adam_eps), {{"adam_eps", "1e-08"}}, ""};
 }
 
+Broken lion_betas(const Run& r) {
+  const auto& o = r.optimizer;
+  if (!config::optimizer_reads(o.optimizer, "lion_beta1") || (o.lion_beta1 < 1 && o.lion_beta2 < 1))
+    return std::nullopt;
+  return Finding{"--lion-beta1",
+                 "and --lion-beta2 must be below 1",
+                 fmt::format("{} and {}", o.lion_beta1, o.lion_beta2),
+                 {{"lion_beta1", "0.95"}, {"lion_beta2", "0.98"}},
+                 ""};
+}
+
 Broken loss_scale(const Run& r) {
   const auto& o = r.optimizer;
   if (o.min_loss_scale <= o.initial_loss_scale && o.loss_scale.value_or(1) > 0) return std::nullopt;
@@ -35,6 +46,64 @@ Broken loss_scale(const Run& r) {
       fmt::format("{}, {} and {}", o.loss_scale.value_or(1), o.min_loss_scale, o.initial_loss_scale),
       {{"loss_scale", "unset"}, {"min_loss_scale", "1"}, {"initial_loss_scale", "4294967296"}},
       ""};
+}
+
+/// Settings of dtypes below fp32.
+constexpr const char* kDtypeKeys[] = {"main_grads_dtype", "main_params_dtype", "exp_avg_dtype",
+                                      "exp_avg_sq_dtype"};
+
+Broken optimizer_dtypes(const Run& r) {
+  if (r.optimizer.use_precision_aware_optimizer) return std::nullopt;
+  Finding found;
+  for (const char* key : kDtypeKeys)
+    found.add_if(r, config::text_of(r, config::setting(key)) != "fp32", key, "fp32");
+  if (found.edits.empty()) return std::nullopt;
+  found.rule = "requires --use-precision-aware-optimizer";
+  found.edits = {{"use_precision_aware_optimizer", "true"}};
+  return found;
+}
+
+Broken precision_aware_adam(const Run& r) {
+  const auto& o = r.optimizer;
+  if (!o.use_precision_aware_optimizer || o.optimizer == config::OptimizerKind::kAdam) return std::nullopt;
+  return Finding{"--use-precision-aware-optimizer",
+                 "requires --optimizer adam",
+                 std::string(config::traits_of(o.optimizer).name),
+                 {{"optimizer", "adam"}},
+                 ""};
+}
+
+Broken main_grads(const Run& r) {
+  if (r.optimizer.main_grads_dtype == config::Dtype::kFloat32 ||
+      r.model.params_dtype == config::Dtype::kBfloat16)
+    return std::nullopt;
+  return Finding{"--main-grads-dtype bf16",
+                 "requires --bf16",
+                 std::string(config::name(r.model.params_dtype)) + " parameters",
+                 {{"main_grads_dtype", "fp32"}},
+                 "remove the flag, or add --bf16"};
+}
+
+Broken main_grads_reduction(const Run& r) {
+  if (r.optimizer.main_grads_dtype == config::Dtype::kFloat32 ||
+      !r.parallel.ddp_reduce_scatter_with_fp32_accumulation)
+    return std::nullopt;
+  return Finding{"--ddp-reduce-scatter-with-fp32-accumulation",
+                 "is not supported with --main-grads-dtype bf16",
+                 "both",
+                 {{"ddp_reduce_scatter_with_fp32_accumulation", "false"}},
+                 "remove the flag, or use --grad-reduce-in-bf16 with fp32 main gradients"};
+}
+
+Broken main_params(const Run& r) {
+  if (r.optimizer.main_params_dtype == config::Dtype::kFloat32 ||
+      r.model.params_dtype != config::Dtype::kFloat32)
+    return std::nullopt;
+  return Finding{"--main-params-dtype fp16",
+                 "requires --bf16 or --fp16",
+                 "fp32 parameters",
+                 {{"main_params_dtype", "fp32"}},
+                 "remove the flag, or add --bf16"};
 }
 
 /// Megatron rejects its emerging optimizers with fp16 too.
@@ -48,11 +117,13 @@ Broken muon_fp16(const Run& r) {
 
 Broken muon_scalar_optimizer(const Run& r) {
   const auto& o = r.optimizer;
-  if (o.optimizer != config::OptimizerKind::kMuon || o.muon.scalar_optimizer == config::OptimizerKind::kAdam)
+  const config::OptimizerKind scalar = o.muon.scalar_optimizer;
+  if (o.optimizer != config::OptimizerKind::kMuon || scalar == config::OptimizerKind::kAdam ||
+      scalar == config::OptimizerKind::kLion)
     return std::nullopt;
   return Finding{"--muon-scalar-optimizer",
-                 "must be adam",
-                 std::string(config::traits_of(o.muon.scalar_optimizer).name),
+                 "must be adam or lion",
+                 std::string(config::traits_of(scalar).name),
                  {{"muon_scalar_optimizer", "adam"}},
                  ""};
 }
@@ -82,6 +153,21 @@ constexpr Rule kOptimizer[] = {
      "A moment with beta 1 ignores all gradients, and its bias correction divides by 0."},
     {"adam-eps", true, adam_eps, "adam_eps=0",
      "The update of a weight that has had no gradient yet, such as an unseen token's row, would be 0 / 0."},
+    {"lion-betas", true, lion_betas, "optimizer=lion; lion_beta2=1",
+     "With --lion-beta2 1 the momentum stays 0; with --lion-beta1 1 an update ignores its own gradient."},
+    {"optimizer-dtypes", true, optimizer_dtypes, "exp_avg_dtype=bf16",
+     "As in Megatron, dtypes below fp32 must be requested as a whole.",
+     "main_grads_dtype main_params_dtype exp_avg_dtype exp_avg_sq_dtype"},
+    {"precision-aware-adam", true, precision_aware_adam, "use_precision_aware_optimizer=true; optimizer=sgd",
+     "As in Megatron, only Adam stores its values in other dtypes than fp32."},
+    {"main-grads-dtype", true, main_grads, "use_precision_aware_optimizer=true; main_grads_dtype=bf16",
+     "Gradients of fp32 parameters need fp32, and fp16 gradients have another range.", "params_dtype"},
+    {"main-grads-reduction", true, main_grads_reduction,
+     "params_dtype=bf16; use_precision_aware_optimizer=true; main_grads_dtype=bf16; "
+     "use_distributed_optimizer=true; ddp_reduce_scatter_with_fp32_accumulation=true",
+     "The sum of the ranks' gradients would be rounded to bf16 again.", "main_grads_dtype"},
+    {"main-params-dtype", true, main_params, "use_precision_aware_optimizer=true; main_params_dtype=fp16",
+     "fp32 parameters are their own main parameters, and fp16 would be less precise.", "params_dtype"},
     {"muon-fp16", true, muon_fp16, "optimizer=muon; params_dtype=fp16",
      "Orthogonalized updates do not depend on the loss scale, so an overflow would go unnoticed in them."},
     {"muon-scalar-optimizer", true, muon_scalar_optimizer, "optimizer=muon; muon_scalar_optimizer=sgd",

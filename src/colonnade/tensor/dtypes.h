@@ -15,6 +15,8 @@ inline at::ScalarType scalar_type(config::Dtype dtype) {
       return at::kBFloat16;
     case config::Dtype::kFloat16:
       return at::kHalf;
+    case config::Dtype::kFloat8:
+      return at::kFloat8_e4m3fn;
     case config::Dtype::kFloat32:
       break;
   }

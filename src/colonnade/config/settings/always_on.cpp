@@ -68,7 +68,9 @@ void training_flags(Table& t) {
   t.group("mixed precision");
   t.no_op({"--attention-softmax-in-fp32"}, "softmax is computed in fp32");
   t.no_op({"--accumulate-allreduce-grads-in-fp32"},
-          "gradients are accumulated in fp32, and reduced in fp32 unless --grad-reduce-in-bf16 is set");
+          "gradients are accumulated in fp32, and reduced in fp32 unless --grad-reduce-in-bf16 is set")
+      .note_if([](const Run& r) { return r.optimizer.main_grads_dtype != Dtype::kFloat32; },
+               "gradients are accumulated and reduced in --main-grads-dtype");
 }
 
 void system_flags(Table& t) {

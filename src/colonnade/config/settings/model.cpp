@@ -318,7 +318,9 @@ void initialization_and_precision(Table& t) {
   t.add<kModel, &Model::embedding_init_method_std>(
        "--embedding-init-method-std", "standard deviation of initial embeddings; unset: --init-method-std")
       .at_least(0);
-  t.add<kModel, &Model::params_dtype>("--params-dtype", "dtype of weights and activations").colonnade_only();
+  t.add<kModel, &Model::params_dtype>("--params-dtype", "dtype of weights and activations")
+      .choices({"fp32", "bf16", "fp16"})
+      .colonnade_only();
   t.shorthand("--bf16", "").shorthand("params_dtype", "bf16").common();
   t.shorthand("--fp16", "").shorthand("params_dtype", "fp16");
   t.add<&Run::optimizer, &Optimizer::loss_scale>("--loss-scale",

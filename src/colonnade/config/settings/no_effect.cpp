@@ -224,7 +224,6 @@ constexpr Flag kFp32Gradients[] = {
 };
 
 constexpr Flag kFp32States[] = {
-    {"--use-precision-aware-optimizer"},
     {"--megatron-fsdp-main-params-dtype", "text", "fp32", "", "fp32"},
 };
 
@@ -338,9 +337,9 @@ void communication_flags(Table& t) {
   t.no_effect("pipeline communication overlaps with computation; results do not depend on it",
               kPipelineOverlap);
   t.no_effect("gradients are summed over the data-parallel ranks, then averaged", kGradients);
-  t.no_effect("gradients are accumulated in fp32, and reduced in fp32 unless --grad-reduce-in-bf16 is set",
+  t.no_effect("gradients are accumulated in --main-grads-dtype and reduced in it or by --grad-reduce-in-bf16",
               kFp32Gradients);
-  t.no_effect("main parameters and optimizer states are fp32", kFp32States);
+  t.no_effect("--main-params-dtype is the dtype of main parameters with every sharding", kFp32States);
   t.no_effect("collectives use NCCL's defaults; results do not depend on them", kCollectives);
   t.no_effect("each block manages the buffers of its gathered parameters", kFsdpBuffers);
   t.no_effect("process groups are created on first use; --distributed-timeout-minutes is their time-out",

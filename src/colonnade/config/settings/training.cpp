@@ -98,12 +98,11 @@ void optimizer(Table& t) {
   optimizers.emplace_back("dist_muon");
   t.add<kOptimizer, &Optimizer::optimizer>(
        "--optimizer",
-       "adam (AdamW), sgd with momentum, or muon for matrices with --muon-scalar-optimizer for the rest; "
+       "adam (AdamW), sgd with momentum, lion, or muon for matrices with --muon-scalar-optimizer for the rest; "
        "dist_muon: muon with --use-distributed-optimizer")
       .accessors(Kind::kChoice, &set_optimizer, &get_field<kOptimizer, &Optimizer::optimizer>)
       .choices(optimizers)
       .unsupported({"adaptive_muon"}, "AdaMuon and NorMuon optimizers")
-      .unsupported({"lion"}, "Lion optimizer")
       .unsupported({"soap"}, "SOAP optimizer");
   t.add<kOptimizer, &Optimizer::weight_decay>("--weight-decay",
                                               "weight decay; not applied to biases and norms")
@@ -123,6 +122,9 @@ void optimizer(Table& t) {
       .range(0, 1);
   t.add<kOptimizer, &Optimizer::adam_eps>("--adam-eps", "Adam epsilon").at_least(0);
   t.add<kOptimizer, &Optimizer::sgd_momentum>("--sgd-momentum", "SGD momentum").range(0, 1);
+  t.add<kOptimizer, &Optimizer::lion_beta1>("--lion-beta1", "Lion weight of the momentum in the update")
+      .range(0, 1);
+  t.add<kOptimizer, &Optimizer::lion_beta2>("--lion-beta2", "Lion decay rate of the momentum").range(0, 1);
   t.add<kOptimizer, &Optimizer::freeze_parameters>(
        "--freeze-parameters",
        "parameters that keep their initial or loaded values: patterns over names, such as 'embedding.*' "
@@ -160,6 +162,25 @@ void muon(Table& t) {
       "matrix");
   t.add<kOptimizer, kMuon, &Muon::scalar_optimizer>(
       "--muon-scalar-optimizer", "optimizer of embeddings, output layer, biases and norms with muon");
+}
+
+void optimizer_dtypes(Table& t) {
+  t.add<kOptimizer, &Optimizer::use_precision_aware_optimizer>(
+      "--use-precision-aware-optimizer",
+      "allow dtypes below fp32 for main gradients, main parameters and Adam's states");
+  t.add<kOptimizer, &Optimizer::main_grads_dtype>("--main-grads-dtype",
+                                                  "dtype in which gradients are accumulated and reduced")
+      .choices({"fp32", "bf16"});
+  t.add<kOptimizer, &Optimizer::main_params_dtype>(
+       "--main-params-dtype", "dtype of main parameters; fp16: with a scale per parameter shard")
+      .choices({"fp32", "fp16"});
+  t.add<kOptimizer, &Optimizer::exp_avg_dtype>(
+       "--exp-avg-dtype", "dtype of Adam's first moment; fp16, fp8 (e4m3): with a scale per parameter shard")
+      .choices({"fp32", "fp16", "bf16", "fp8"});
+  t.add<kOptimizer, &Optimizer::exp_avg_sq_dtype>(
+       "--exp-avg-sq-dtype",
+       "dtype of Adam's second moment; in fp8 elements below 2^-18 of the largest become 0")
+      .choices({"fp32", "fp16", "bf16", "fp8"});
 }
 
 void learning_rate(Table& t) {
@@ -224,6 +245,7 @@ void add_training(Table& t) {
   batches(t);
   validation(t);
   optimizer(t);
+  optimizer_dtypes(t);
   muon(t);
   learning_rate(t);
 }

@@ -5,18 +5,6 @@ namespace colonnade::config {
 
 namespace {
 
-constexpr Flag kLion[] = {
-    {"--lion-beta1", "number", "0.95"},
-    {"--lion-beta2", "number", "0.98"},
-};
-
-constexpr Flag kStateDtypes[] = {
-    {"--main-grads-dtype", "text", "fp32"},
-    {"--main-params-dtype", "text", "fp32"},
-    {"--exp-avg-dtype", "text", "fp32"},
-    {"--exp-avg-sq-dtype", "text", "fp32"},
-};
-
 constexpr Flag kParameterGroupDump[] = {
     {"--dump-param-to-param-group-map", "text"},
 };
@@ -154,11 +142,6 @@ constexpr Flag kDataSources[] = {
 }  // namespace
 
 void add_unsupported_training(Table& t) {
-  const std::string choose =
-      fmt::format("remove it; --optimizer is {}", fmt::join(enum_names<OptimizerKind>(), " or "));
-  t.unsupported("Lion optimizer", choose, kLion);
-  t.unsupported("low-precision optimizer states or gradients",
-                "remove it; gradients, main parameters and states are fp32", kStateDtypes);
   t.unsupported("dump of the parameter groups", "remove it; biases and norms have no weight decay",
                 kParameterGroupDump);
   t.unsupported("16-bit loss or logits", "remove it; the loss is computed in fp32", kLogitDtype);

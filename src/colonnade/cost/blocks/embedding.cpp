@@ -34,7 +34,11 @@ std::int64_t EmbeddingCost::saved() const {
   return bytes;
 }
 
-void EmbeddingCost::backward(StageTracker& tracker) const { tracker.transient(sequences_.hidden()); }
+/// The gradient of the table is summed in fp32 if main gradients are narrower.
+void EmbeddingCost::backward(StageTracker& tracker) const {
+  const bool is_narrow = config::bytes(z_.dtypes.main_gradient) < kFp32;
+  tracker.transient(sequences_.hidden() + (is_narrow ? z_.vocabulary * z_.m.hidden_size * kFp32 : 0));
+}
 
 std::int64_t EmbeddingCost::evaluation() const {
   return sequences_.several() ? sequences_.hidden() : z_.full_hidden();
