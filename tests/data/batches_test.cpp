@@ -57,6 +57,22 @@ TEST_F(RunLength, CountsRemainingIterationsAfterABatchSizeChange) {
   EXPECT_EQ(last_iteration(training_, {.iteration = 12, .samples = 176}), 12);
 }
 
+// 0, 4, 8 | 16, 24, 32: three steps of 4 or 8 samples per threshold; the next would end at 40.
+TEST_F(RunLength, CountsTheStepsOfAGrowingBatchSize) {
+  training_.seq_length = 2;
+  training_.step_batch_size_schedule = "0:4 16:8";
+  training_.train_samples = 39;
+  training_.eval_interval = 2;
+  training_.eval_iters = 3;
+  EXPECT_EQ(last_iteration(training_, {}), 5);
+  EXPECT_EQ(last_iteration(training_, {.iteration = 2, .samples = 8}), 5);
+  EXPECT_EQ(sample_counts(training_), (SampleCounts{39, (5 / 2 + 1) * 3 * 8, 3 * 8}));
+  training_.train_samples.reset();
+  training_.train_iters = 5;
+  EXPECT_EQ(last_iteration(training_, {}), 5);
+  EXPECT_EQ(sample_counts(training_)[0], 5 * 8) << "iterations of the final size, as in Megatron";
+}
+
 TEST_F(RunLength, RequestsSamplesForAllEvaluations) {
   training_.eval_iters = 2;
   for (const bool skip_train : {false, true})

@@ -57,6 +57,25 @@ TEST(Loop, SavesAndEndsAtItsTimeLimit) {
   EXPECT_THAT(early.steps, testing::ElementsAre(1, 2, 3));
 }
 
+// 16 tokens are two samples: steps of 1, 1 and 2 samples. Iterations of the schedule count as final batches, so
+// that the learning rate of 0.001 falls linearly over 3 x 2 samples.
+TEST(Loop, GrowsTheBatchSize) {
+  const checkpoint::test::TempFolder folder;
+  const Ended ended = run_started(std::chrono::seconds(0), folder.path(),
+                                  " --micro-batch-size 1 --step-batch-size-schedule 0:1,16:2");
+  ASSERT_THAT(ended.steps, testing::ElementsAre(1, 2, 3));
+  const std::array<std::int64_t, 3> sizes{1, 1, 2}, consumed{1, 2, 4};
+  for (std::size_t i = 0; i < 3; ++i) {
+    const record::StepRecord& r = ended.records[i];
+    EXPECT_EQ(r.global_batch_size, sizes.at(i));
+    EXPECT_EQ(r.consumed_samples, consumed.at(i));
+    EXPECT_EQ(r.consumed_tokens, 8 * consumed.at(i));
+    const auto before = static_cast<double>(consumed.at(i) - sizes.at(i));
+    EXPECT_NEAR(r.learning_rate, 0.001 * (1 - before / 6), 1e-12);
+    EXPECT_NEAR(r.tokens_per_second * r.step_ms / 1000, static_cast<double>(8 * sizes.at(i)), 1e-6);
+  }
+}
+
 // 16 tokens, each routed to two experts.
 TEST(Loop, RecordsTokensPerExpert) {
   const checkpoint::test::TempFolder folder;

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "colonnade/base/error.h"
+#include "colonnade/config/batch_schedule.h"
 #include "colonnade/cost/activations.h"
 #include "colonnade/layout/buckets.h"
 #include "colonnade/layout/context_groups.h"
@@ -186,10 +187,11 @@ ActivationPeak peak_of_rank(const ModelCost& model, const StageMemory& memory,
   return most;
 }
 
-/// Micro-batches per step and data-parallel rank; 1 without a global batch size.
+/// Micro-batches per step and data-parallel rank, where the batch size grows those of the final size; 1
+/// without a global batch size.
 int microbatches_of(const config::Run& run) {
   const std::int64_t per_round = run.training.micro_batch_size * run.parallel.data_parallel_size();
-  const std::int64_t global = run.training.global_batch_size;
+  const std::int64_t global = config::batch_schedule(run.training).final_size();
   if (global == 0) return 1;
   if (per_round < 1 || global % per_round != 0) {
     throw ConfigError(

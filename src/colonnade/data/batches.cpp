@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "colonnade/base/error.h"
+#include "colonnade/config/batch_schedule.h"
 #include "colonnade/data/out_of_vocabulary.h"
 #include "colonnade/kernels/cpu/vector.h"
 
@@ -12,8 +13,7 @@ namespace colonnade::data {
 
 std::int64_t last_iteration(const config::Training& t, const RunProgress& done) {
   if (t.train_iters) return t.skip_train ? std::max(*t.train_iters, done.iteration) : *t.train_iters;
-  const std::int64_t left = std::max<std::int64_t>(t.train_samples.value_or(0) - done.samples, 0);
-  return done.iteration + left / t.global_batch_size;
+  return done.iteration + config::batch_schedule(t).steps_within(done.samples, t.train_samples.value_or(0));
 }
 
 std::int64_t evaluations(const config::Training& t, std::int64_t iteration) {
@@ -28,7 +28,7 @@ SampleCounts sample_counts(const config::Training& training, const RunProgress& 
   const std::int64_t train = training.train_samples.value_or(training.train_iters.value_or(0) * batch);
   const bool validates = training.eval_interval && *training.eval_interval > 0;
   const std::int64_t regular = validates ? last_iteration(training, done) / *training.eval_interval : 0;
-  const std::int64_t test = training.eval_iters * batch;
+  const std::int64_t test = training.eval_iters * config::eval_batch_size(training);
   if (training.full_validation) return {train, std::nullopt, test};
   return {train, (regular + 1) * test, test};
 }

@@ -60,7 +60,8 @@ Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder&
     : run(std::move(given)),
       ranks(std::move(given_ranks)),
       dtypes_(dtypes.value_or(config::dtypes_of(run))),
-      options_(tensor::options(dtypes_.activation, device_of(run))) {
+      options_(tensor::options(dtypes_.activation, device_of(run))),
+      batch_schedule_(config::batch_schedule(run.training)) {
   if (options_.device().is_cuda()) require_deterministic_kernels();
   layers::Context context = layer_context(run, ranks, tensor::options(dtypes_.parameter, options_.device()));
   context.random_init = values == InitialValues::kRandom;
@@ -78,6 +79,20 @@ Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder&
   executor_ = std::make_unique<pipeline::Executor>(cost::schedule_of(run), stages, ranks.group({Axis::kPp}),
                                                    activation_of(run, blocks, part), options_);
   if (options_.device().is_cuda()) executor_->warm_up_p2p();
+}
+
+int Job::num_microbatches() const {
+  if (batch_schedule_.is_constant()) return executor_->schedule().microbatches;
+  const std::int64_t per_round = run.training.micro_batch_size * data_ranks();
+  return static_cast<int>(batch_schedule_.batch_size_at(counters.consumed_samples) / per_round);
+}
+
+pipeline::Steps Job::with_schedule(pipeline::Steps steps, int microbatches) {
+  if (steps.schedule || microbatches == executor_->schedule().microbatches) return steps;
+  if (!other_schedule_ || other_schedule_->microbatches != microbatches)
+    other_schedule_ = std::make_shared<const schedule::Schedule>(cost::schedule_of(run, microbatches));
+  steps.schedule = other_schedule_;
+  return steps;
 }
 
 int Job::data_rank() const { return ranks.coord(Axis::kDp); }
@@ -168,6 +183,7 @@ double Job::tokens_of(const std::map<std::string, Sum>& sums) const {
 StepReport Job::train_step(const pipeline::Steps& steps, const optim::StepOptions& options) {
   progress().set_step(counters.iteration + 1);
   StepReport report;
+  report.samples = batch_schedule_.batch_size_at(counters.consumed_samples);
   report.loss_scale = optimizer_->loss_scale().scale;
   const bool per_token = run.training.calculate_per_token_loss;
   const double weight = per_token ? 1.0 : 1.0 / (static_cast<double>(num_microbatches()) * data_ranks());
@@ -177,8 +193,8 @@ StepReport Job::train_step(const pipeline::Steps& steps, const optim::StepOption
   buffers_->start_step();
   // With per-token weights, the mean over a micro-batch has the weight of its tokens.
   const double tokens = static_cast<double>(run.training.micro_batch_size * run.training.seq_length);
-  const auto result = executor_->train(steps, report.loss_scale * weight, gradient_events(*buffers_),
-                                       per_token ? tokens : 1.0);
+  const auto result = executor_->train(with_schedule(steps, num_microbatches()), report.loss_scale * weight,
+                                       gradient_events(*buffers_), per_token ? tokens : 1.0);
   fault::point("forward-backward");
   progress().set_phase("gradient sync");
   buffers_->finish();
@@ -205,7 +221,7 @@ StepReport Job::train_step(const pipeline::Steps& steps, const optim::StepOption
   report.peaks.optimizer = tensor::take_peak(options_.device());
   check_finite(report);
   counters.iteration += 1;
-  counters.consumed_samples += run.training.global_batch_size;
+  counters.consumed_samples += report.samples;
   counters.skipped += report.optimizer.skipped ? 1 : 0;
   return report;
 }

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "colonnade/comm/communicators.h"
+#include "colonnade/config/batch_schedule.h"
 #include "colonnade/config/run.h"
 #include "colonnade/data_parallel/grad_buffers.h"
 #include "colonnade/job/model.h"
@@ -40,6 +41,7 @@ struct Peaks {
 
 /// Result of one training step; losses, norm and counts are global and equal on all ranks.
 struct StepReport {
+  std::int64_t samples = 0;              ///< global batch size of the step
   std::map<std::string, double> losses;  ///< "lm_loss", ...
   /// Global counts by name (tensor::Report::counts), each an array.
   std::map<std::string, std::vector<double>> counts;
@@ -71,17 +73,20 @@ class Job {
   Job(const Job&) = delete;  ///< its stages hold pointers into it
   Job& operator=(const Job&) = delete;
 
-  /// Forward and backward over the micro-batches of one global batch, gradient reduction, update. A step with
+  /// Forward and backward over the micro-batches of one global batch, gradient reduction, update. The consumed
+  /// samples decide the size of the batch (batch_schedule); `steps` without a schedule of their own run
+  /// num_microbatches() micro-batches. A step with
   /// a gradient that is not finite is skipped, without an update. Under a dynamic loss scale and with
   /// --no-check-for-nan-in-loss-and-grad the report says so; otherwise Error is thrown, as for such a loss.
   StepReport train_step(const pipeline::Steps& steps, const optim::StepOptions& options);
 
-  /// Mean losses over `batches` global batches; steps_of(i) gives the steps of batch i.
+  /// Mean losses over `batches` evaluation batches; steps_of(i) gives the steps of batch i.
   std::map<std::string, double> evaluate(int batches,
                                          const std::function<pipeline::Steps(int batch)>& steps_of);
 
-  /// Micro-batches per rank per step.
-  [[nodiscard]] int num_microbatches() const { return executor_->schedule().microbatches; }
+  [[nodiscard]] const config::BatchSchedule& batch_schedule() const { return batch_schedule_; }
+  /// Micro-batches per rank of the next step.
+  [[nodiscard]] int num_microbatches() const;
   [[nodiscard]] int data_rank() const;  ///< rank among those that read different samples
   [[nodiscard]] int data_ranks() const;
 
@@ -120,12 +125,17 @@ class Job {
   /// Divisor of the gradients under --calculate-per-token-loss: the number of loss tokens.
   [[nodiscard]] double tokens_of(const std::map<std::string, Sum>& sums) const;
   void check_finite(const StepReport& report) const;
+  /// `steps` with the schedule for `microbatches`, unless they have one or the executor's is for this number.
+  pipeline::Steps with_schedule(pipeline::Steps steps, int microbatches);
 
   config::Dtypes dtypes_;
   at::TensorOptions options_;
   std::unique_ptr<data_parallel::GradBuffers> buffers_;
   std::unique_ptr<optim::Optimizer> optimizer_;
-  std::unique_ptr<pipeline::Executor> executor_;
+  std::unique_ptr<pipeline::Executor> executor_;  ///< with the schedule of the final batch size
+  config::BatchSchedule batch_schedule_;
+  /// The schedule of the last steps with another number of micro-batches.
+  std::shared_ptr<const schedule::Schedule> other_schedule_;
   Names train_names_, evaluation_names_;
 };
 

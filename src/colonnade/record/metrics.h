@@ -31,6 +31,7 @@ struct StepRecord {
   std::optional<double> mfu;              ///< share of the device's peak; empty where unknown (CPU)
   std::uint64_t peak_memory_bytes = 0;    ///< peak of the step, maximum over ranks; tensor allocator
   int peak_memory_rank = 0;
+  std::optional<std::int64_t> global_batch_size;  ///< of the step, in runs with a batch-size schedule
   std::vector<std::pair<std::string, double>> extra_losses;  ///< "load_balancing_loss", ...
   std::vector<LayerMetric> layer_metrics;                    ///< arrays with one number per layer
   std::vector<LayerCounts> layer_counts;  ///< arrays with an array per layer; only on steps with a log line

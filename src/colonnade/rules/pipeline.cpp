@@ -1,7 +1,9 @@
 // Rules for pipeline and data parallelism.
 #include <algorithm>
+#include <iterator>
 
 #include "colonnade/base/error.h"
+#include "colonnade/config/batch_schedule.h"
 #include "colonnade/layout/buckets.h"
 #include "colonnade/layout/layout_string.h"
 #include "colonnade/layout/stages.h"
@@ -127,25 +129,41 @@ Broken delayed_wgrad(const Run& r) {
       "remove the flag"};
 }
 
-Broken group_size(const Run& r) {
+/// The first number of micro-batches per step that groups of `group` cannot divide; 0 if there is none.
+std::int64_t undivided_microbatches(const Run& r, std::int64_t group) {
+  const std::int64_t ranks = r.parallel.pipeline_model_parallel_size, step = samples_per_microbatch(r);
   const bool is_hybrid = r.parallel.hybrid_context_parallel;  // runs whole groups of micro-batches
-  const std::int64_t ranks = r.parallel.pipeline_model_parallel_size, count = num_microbatches(r);
+  if (step < 1) return 0;
+  const config::BatchSchedule schedule = config::batch_schedule(r.training);
+  for (const config::BatchSchedule::Size& size : schedule.sizes()) {
+    const std::int64_t count = size.global_batch_size / step;
+    if (count < 1 || size.global_batch_size % step != 0) continue;  // another rule reports it
+    const std::int64_t rest = count % group;
+    if (group < ranks || (!is_hybrid && (group > count || (rest > 0 && rest < ranks)))) return count;
+  }
+  return 0;
+}
+
+Broken group_size(const Run& r) {
+  const std::int64_t ranks = r.parallel.pipeline_model_parallel_size;
   const std::int64_t given = r.parallel.microbatch_group_size_per_virtual_pipeline_stage;
   const std::int64_t group = given > 0 ? given : ranks;
   const schedule::ScheduleKind* kind = kind_of(r, virtual_stages(r));
-  if (virtual_stages(r) <= 1 || count < 1 || kind == nullptr || kind->name != "interleaved")
-    return std::nullopt;
-  const std::int64_t rest = count % group;
-  if (group >= ranks && (is_hybrid || (group <= count && (rest == 0 || rest >= ranks)))) return std::nullopt;
-  const std::int64_t per_microbatch = r.training.global_batch_size / count;
+  if (virtual_stages(r) <= 1 || kind == nullptr || kind->name != "interleaved") return std::nullopt;
+  const std::int64_t count = undivided_microbatches(r, group);
+  if (count < 1) return std::nullopt;
+  const std::int64_t step = samples_per_microbatch(r);
+  std::vector<Edit> edits{{"microbatch_group_size_per_virtual_pipeline_stage", "0"}};
+  if (has_batch_schedule(r))
+    std::ranges::move(scheduled_multiples(r, step * ranks), std::back_inserter(edits));
+  else
+    edits.push_back({"global_batch_size", text(step * round_up(count, ranks))});
   return Finding{
       "--microbatch-group-size-per-virtual-pipeline-stage",
       "must be between the pipeline size and the number of micro-batches, and leave at least the pipeline "
       "size for the last group",
-      fmt::format("{} for {} pipeline ranks and {} micro-batches", group, ranks, count),
-      {{"microbatch_group_size_per_virtual_pipeline_stage", "0"},
-       {"global_batch_size", text(per_microbatch * round_up(count, ranks))}},
-      ""};
+      fmt::format("{} for {} pipeline ranks and {} micro-batches", group, ranks, count), std::move(edits),
+      has_batch_schedule(r) ? fmt::format("use batch sizes that are multiples of {}", step * ranks) : ""};
 }
 
 Broken param_gather(const Run& r) {

@@ -14,8 +14,8 @@
 #include "colonnade/base/log.h"
 #include "colonnade/base/progress.h"
 #include "colonnade/checkpoint/folders.h"
+#include "colonnade/config/batch_schedule.h"
 #include "colonnade/config/parse.h"
-#include "colonnade/cost/flops.h"
 #include "colonnade/fault/inject.h"
 #include "colonnade/job/checkpoint.h"
 #include "colonnade/job/prepare.h"
@@ -267,7 +267,7 @@ void Loop::one_step() {
       job_.train_step(stream_->next(), {.learning_rate = rate,
                                         .weight_decay = weight_decay(lr_, lr_samples_),
                                         .count_zeros = job_.run.logging.log_num_zeros_in_grad});
-  if (!report.optimizer.skipped) lr_samples_ += job_.run.training.global_batch_size;
+  if (!report.optimizer.skipped) lr_samples_ += report.samples;
   const job::DataWait data = stream_->take_wait();
   const job::Peaks& peaks = report.peaks;
   memory_.raise(record::MemoryPhase::kForwardBackward, peaks.forward_backward);
@@ -315,7 +315,7 @@ double Loop::evaluate(const data::Batches& batches, const EvalRange& range) {
   const auto begin = Clock::now();
   progress().set_phase("evaluate");
   fault::point("evaluate-begin");
-  const std::int64_t size = job_.run.training.global_batch_size;
+  const std::int64_t size = config::eval_batch_size(job_.run.training);
   tensor::reset_peak(device());
   const auto losses = job_.evaluate(static_cast<int>(range.batches), [&](int i) {
     return job::evaluation_steps(batches, job_, range.first_sample + i * size);

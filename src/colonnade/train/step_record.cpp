@@ -15,6 +15,7 @@ record::StepRecord step_record(job::Job& job, const job::StepReport& report, con
   record.consumed_samples = job.counters.consumed_samples;
   const cost::SampleLength length = cost::sample_length(run);
   record.consumed_tokens = job.counters.consumed_samples * length.all();
+  if (!job.batch_schedule().is_constant()) record.global_batch_size = report.samples;
   record.grad_norm = report.optimizer.grad_norm;
   record.learning_rate = learning_rate;
   record.loss_scale = report.loss_scale;
@@ -22,9 +23,9 @@ record::StepRecord step_record(job::Job& job, const job::StepReport& report, con
   record.skipped = report.optimizer.skipped;
   record.step_ms = all.step_ms;
   record.tokens_per_second =
-      record::tokens_per_second(run.training.global_batch_size * length.all(), all.step_ms);
+      record::tokens_per_second(report.samples * length.all(), all.step_ms);
   record.tflops_per_device =
-      record::tflops_per_device(cost::training_flops(run.model, length, run.training.global_batch_size,
+      record::tflops_per_device(cost::training_flops(run.model, length, report.samples,
                                                      run.parallel.tensor_model_parallel_size),
                                 all.step_ms, run.parallel.world_size);
   record.mfu = record::model_flops_utilization(record.tflops_per_device, peak_tflops);

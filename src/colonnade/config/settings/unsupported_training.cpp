@@ -53,12 +53,6 @@ constexpr Flag kFrozen[] = {
     {"--freeze-all-layers"},
 };
 
-constexpr Flag kRampUp[] = {
-    {"--rampup-batch-size", "list"},
-    {"--step-batch-size-schedule", "text"},
-    {"--decrease-batch-size-if-needed"},
-};
-
 constexpr Flag kEvaluationBatches[] = {
     {"--eval-global-batch-size", "integer"},
     {"--eval-micro-batch-size", "integer"},
@@ -187,7 +181,6 @@ void add_unsupported_training(Table& t) {
   t.unsupported("separate learning rates for the embedding and the output layer",
                 "remove it; --lr and --min-lr apply to all weights", kDecoupledLearningRate);
   t.unsupported("frozen layers", "remove it; all weights are trained", kFrozen);
-  t.unsupported("batch-size schedule", "remove it; --global-batch-size applies to every step", kRampUp);
   t.unsupported("separate evaluation batch sizes",
                 "remove it; evaluation uses --global-batch-size and --micro-batch-size", kEvaluationBatches);
   t.unsupported("skipped iterations", "remove it; all steps are run", kSkippedSteps);

@@ -69,6 +69,8 @@ constexpr Row kExceptions[] = {
     {"device", kCompute},
     {"micro_batch_size", kEvaluate},
     {"global_batch_size", kSamples},
+    {"step_batch_size_schedule", kInspected},
+    {"rampup_batch_size", kInspected},
     {"seq_length", kSamples},
     {"decoder_seq_length", kSamples},
     {"train_iters", kInspected},
