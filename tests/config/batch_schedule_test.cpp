@@ -56,19 +56,19 @@ TEST(BatchSchedule, AcceptsMegatronsSpellings) {
 }
 
 TEST(BatchSchedule, FaultySchedulesAreConstant) {
-  for (const auto& [text, fault] : std::vector<std::pair<const char*, const char*>>{
-           {" , ", "at least one entry"},
-           {"8", "unlike '8'"},
-           {"0:8 1Q:16", "unlike '1Q:16'"},
-           {"0:8 1K:", "unlike '1K:'"},
-           {"0:8 :16", "unlike ':16'"},
-           {"0:8 -1:16", "unlike '-1:16'"},
-           {"0:8 1:16:2", "unlike '1:16:2'"},
-           {"0:8 nan:16", "unlike 'nan:16'"},
-           {"1K:8", "from 0 tokens"},
-           {"0:0 1K:8", "above 0"},
-           {"0:8 1K:16 1001:32", "not 31 twice"},
-           {"0:16 1K:8", "from 16 to 8"}}) {
+  for (const auto& [text, fault] :
+       std::vector<std::pair<const char*, const char*>>{{" , ", "at least one entry"},
+                                                        {"8", "unlike '8'"},
+                                                        {"0:8 1Q:16", "unlike '1Q:16'"},
+                                                        {"0:8 1K:", "unlike '1K:'"},
+                                                        {"0:8 :16", "unlike ':16'"},
+                                                        {"0:8 -1:16", "unlike '-1:16'"},
+                                                        {"0:8 1:16:2", "unlike '1:16:2'"},
+                                                        {"0:8 nan:16", "unlike 'nan:16'"},
+                                                        {"1K:8", "from 0 tokens"},
+                                                        {"0:0 1K:8", "above 0"},
+                                                        {"0:8 1K:16 1001:32", "not 31 twice"},
+                                                        {"0:16 1K:8", "from 16 to 8"}}) {
     Training t = stepwise(text, 32);
     EXPECT_THAT(step_schedule_fault(t), HasSubstr(fault)) << text;
     t.global_batch_size = 24;
@@ -77,8 +77,8 @@ TEST(BatchSchedule, FaultySchedulesAreConstant) {
   EXPECT_EQ(step_schedule_fault({}), "");
 }
 
-// From Megatron's help of --rampup-batch-size: "16 8 300000" with --global-batch-size 1024 has (1024 - 16) / 8
-// = 126 increments of 300000 / 126 samples.
+// From Megatron's help of --rampup-batch-size: "16 8 300000" with --global-batch-size 1024 has (1024 - 16) /
+// 8 = 126 increments of 300000 / 126 samples.
 TEST(BatchSchedule, RampsInEqualIncrements) {
   const Training t = ramp({"16", "8", "300000"}, 1024);
   EXPECT_EQ(rampup_fault(t), "");
@@ -87,7 +87,9 @@ TEST(BatchSchedule, RampsInEqualIncrements) {
   for (const std::int64_t consumed :
        {0, 1, 2380, 2381, 4761, 4762, 150'000, 297'619, 299'999, 300'000, 300'001, 10'000'000}) {
     const std::int64_t expected =
-        consumed > 300'000 ? 1024 : 16 + static_cast<std::int64_t>(static_cast<double>(consumed) / per_increment) * 8;
+        consumed > 300'000
+            ? 1024
+            : 16 + static_cast<std::int64_t>(static_cast<double>(consumed) / per_increment) * 8;
     EXPECT_EQ(schedule.batch_size_at(consumed), expected) << consumed;
   }
   EXPECT_EQ(schedule.batch_size_at(2380), 16);
@@ -97,15 +99,16 @@ TEST(BatchSchedule, RampsInEqualIncrements) {
 
 // Every consumed count of ramps whose increments are whole, fractions, and less than a sample.
 TEST(BatchSchedule, RampsAsMegatronComputes) {
-  for (const auto& [start, increment, samples, global] :
-       std::vector<std::array<std::int64_t, 4>>{{2, 2, 12, 8}, {1, 1, 100, 8}, {4, 4, 3, 64}, {7, 3, 1000, 58}}) {
+  for (const auto& [start, increment, samples, global] : std::vector<std::array<std::int64_t, 4>>{
+           {2, 2, 12, 8}, {1, 1, 100, 8}, {4, 4, 3, 64}, {7, 3, 1000, 58}}) {
     const BatchSchedule schedule = batch_schedule(
         ramp({std::to_string(start), std::to_string(increment), std::to_string(samples)}, global));
     const double per_increment =
         static_cast<double>(samples) / (static_cast<double>(global - start) / static_cast<double>(increment));
     for (std::int64_t consumed = 0; consumed < samples + 10; ++consumed) {
       const auto increments = static_cast<std::int64_t>(static_cast<double>(consumed) / per_increment);
-      EXPECT_EQ(schedule.batch_size_at(consumed), consumed > samples ? global : start + increments * increment)
+      EXPECT_EQ(schedule.batch_size_at(consumed),
+                consumed > samples ? global : start + increments * increment)
           << consumed << " of " << samples;
     }
   }
@@ -125,9 +128,9 @@ TEST(BatchSchedule, FaultyRampsAreConstant) {
 }
 
 TEST(BatchSchedule, CountsStepsAndSamples) {
-  const std::vector<BatchSchedule> schedules{
-      BatchSchedule(4), batch_schedule(stepwise("0:3 100:7 350:8", 8)), batch_schedule(ramp({"2", "2", "12"}, 8)),
-      BatchSchedule(std::vector<Size>{{0, 5}, {1, 6}, {2, 50}})};
+  const std::vector<BatchSchedule> schedules{BatchSchedule(4), batch_schedule(stepwise("0:3 100:7 350:8", 8)),
+                                             batch_schedule(ramp({"2", "2", "12"}, 8)),
+                                             BatchSchedule(std::vector<Size>{{0, 5}, {1, 6}, {2, 50}})};
   for (const BatchSchedule& schedule : schedules) {
     for (const std::int64_t begin : {0, 3, 12, 13, 49, 1000}) {
       std::int64_t consumed = begin;

@@ -54,8 +54,8 @@ TEST(StepLine, ShowsUnusualValuesOnlyWhenPresent) {
   r.layer_metrics = {
       {"expert_balance", {1.5, 2.25}}, {"expert_least", {0.5, 0}}, {"dropped_tokens", {0, 0.125}}};
   const std::string line = step_line(r, {.show_loss_scale = true});
-  for (const char* part : {"skipped", "(42.1%)", "zeros 7", "batch 768", "mtp_loss 2.5000", "scale", "expert_balance 2.25",
-                           "dropped_tokens 0.12"})
+  for (const char* part : {"skipped", "(42.1%)", "zeros 7", "batch 768", "mtp_loss 2.5000", "scale",
+                           "expert_balance 2.25", "dropped_tokens 0.12"})
     EXPECT_THAT(line, HasSubstr(part));
 }
 

@@ -81,7 +81,8 @@ TEST(Rules, CheckEverySizeOfASchedule) {
   EXPECT_THAT(ids("num_virtual_stages_per_pipeline_rank=2; rampup_batch_size=8 4 100"),
               ElementsAre("microbatch-group"));
   EXPECT_THAT(ids("global_batch_size=0; step_batch_size_schedule=0:8 1K:18"), ElementsAre("batch-sizes"));
-  EXPECT_THAT(ids("rampup_batch_size=2 2 100; decrease_batch_size_if_needed=true"), ElementsAre("batch-sizes"));
+  EXPECT_THAT(ids("rampup_batch_size=2 2 100; decrease_batch_size_if_needed=true"),
+              ElementsAre("batch-sizes"));
   EXPECT_THAT(ids("global_batch_size=3; decrease_batch_size_if_needed=true"), ElementsAre("batch"));
   EXPECT_THAT(ids("train_iters=unset; train_samples=7; step_batch_size_schedule=0:8 1K:16"),
               ElementsAre("train-length-one-step"));

@@ -47,8 +47,8 @@ TEST(DataSufficiency, CountsTheSamplesOfAGrowingBatchSize) {
               ElementsAre(AllOf(HasSubstr("which read 72"), HasSubstr("at most --train-iters 9,"))));
   t.train_iters.reset();
   t.train_samples = 75;
-  EXPECT_THAT(shortages({71, 48, 16}, t, {}),
-              ElementsAre(AllOf(HasSubstr("10 iterations, which read 72"), HasSubstr("--train-samples 64,"))));
+  EXPECT_THAT(shortages({71, 48, 16}, t, {}), ElementsAre(AllOf(HasSubstr("10 iterations, which read 72"),
+                                                                HasSubstr("--train-samples 64,"))));
 }
 
 TEST(DataSufficiency, CountsFromTheRunsProgress) {

@@ -57,8 +57,8 @@ TEST(Loop, SavesAndEndsAtItsTimeLimit) {
   EXPECT_THAT(early.steps, testing::ElementsAre(1, 2, 3));
 }
 
-// 16 tokens are two samples: steps of 1, 1 and 2 samples. Iterations of the schedule count as final batches, so
-// that the learning rate of 0.001 falls linearly over 3 x 2 samples.
+// 16 tokens are two samples: steps of 1, 1 and 2 samples. Iterations of the schedule count as final batches,
+// so that the learning rate of 0.001 falls linearly over 3 x 2 samples.
 TEST(Loop, GrowsTheBatchSize) {
   const checkpoint::test::TempFolder folder;
   const Ended ended = run_started(std::chrono::seconds(0), folder.path(),

@@ -66,8 +66,8 @@ std::string order_fault(const Sizes& sizes) {
       return fmt::format("must have different thresholds in samples (tokens / --seq-length), not {} twice",
                          sizes[i].from_samples);
     if (sizes[i].global_batch_size < sizes[i - 1].global_batch_size)
-      return fmt::format("must not decrease the batch size, as from {} to {}",
-                         sizes[i - 1].global_batch_size, sizes[i].global_batch_size);
+      return fmt::format("must not decrease the batch size, as from {} to {}", sizes[i - 1].global_batch_size,
+                         sizes[i].global_batch_size);
   }
   return "";
 }
@@ -77,8 +77,8 @@ ParsedSizes parse_step_schedule(const Training& t) {
   for (const std::string& entry : entries_of(t.step_batch_size_schedule)) {
     const std::size_t colon = entry.find(':');
     const auto tokens = count_of(std::string_view(entry).substr(0, std::min(colon, entry.size())));
-    const auto size = colon == std::string::npos ? std::nullopt
-                                                 : count_of(std::string_view(entry).substr(colon + 1));
+    const auto size =
+        colon == std::string::npos ? std::nullopt : count_of(std::string_view(entry).substr(colon + 1));
     if (!tokens || !size) {
       parsed.fault = fmt::format("must have entries TOKENS:SEQUENCES, such as 250B:1536, unlike '{}'", entry);
       return parsed;
@@ -125,10 +125,10 @@ ParsedSizes parse_rampup(const Training& t) {
   if (!parsed.fault.empty()) return parsed;
   parsed.sizes.push_back({0, start});
   const std::int64_t count = difference / increment;
-  const double per_increment = static_cast<double>(samples) / static_cast<double>(std::max<std::int64_t>(count, 1));
+  const double per_increment =
+      static_cast<double>(samples) / static_cast<double>(std::max<std::int64_t>(count, 1));
   for (std::int64_t i = 1; i <= count; ++i)
-    parsed.sizes.push_back(
-        {std::min(ramp_threshold(i, per_increment), samples + 1), start + i * increment});
+    parsed.sizes.push_back({std::min(ramp_threshold(i, per_increment), samples + 1), start + i * increment});
   return parsed;
 }
 
@@ -202,7 +202,8 @@ BatchSchedule batch_schedule(const Training& t) {
     parsed = parse_rampup(t);
   if (!parsed.fault.empty() || parsed.sizes.empty()) parsed.sizes = {{0, t.global_batch_size}};
   if (t.batch_multiple > 1)
-    for (BatchSchedule::Size& size : parsed.sizes) size.global_batch_size -= size.global_batch_size % t.batch_multiple;
+    for (BatchSchedule::Size& size : parsed.sizes)
+      size.global_batch_size -= size.global_batch_size % t.batch_multiple;
   return BatchSchedule(parsed.sizes);
 }
 

@@ -36,7 +36,8 @@ class BatchSchedule {
   [[nodiscard]] bool is_constant() const { return sizes_.size() == 1; }
   [[nodiscard]] std::int64_t final_size() const { return sizes_.back().global_batch_size; }
   [[nodiscard]] const std::vector<Size>& sizes() const { return sizes_; }
-  /// "768, 1536 from 61035156 samples"; with more than four sizes "16 to 1536, 96 sizes up to 5859375 samples".
+  /// "768, 1536 from 61035156 samples"; with more than four sizes "16 to 1536, 96 sizes up to 5859375
+  /// samples".
   [[nodiscard]] std::string text() const;
 
  private:
@@ -46,11 +47,12 @@ class BatchSchedule {
 };
 
 /// The schedule of a derived run: of --step-batch-size-schedule or --rampup-batch-size, else constant. With
-/// --decrease-batch-size-if-needed each size is rounded down to a multiple of Training::batch_multiple. Faulty
-/// values (batch_schedule_fault) yield the constant --global-batch-size: rules::check reports them.
+/// --decrease-batch-size-if-needed each size is rounded down to a multiple of Training::batch_multiple.
+/// Faulty values (batch_schedule_fault) yield the constant --global-batch-size: rules::check reports them.
 ///
 ///   step schedule  the size of the last entry with consumed >= tokens / seq_length (rounded down)
-///   ramp           start + floor(consumed / (samples / n)) * increment with n = (global - start) / increment,
+///   ramp           start + floor(consumed / (samples / n)) * increment with n = (global - start) /
+///   increment,
 ///                  in float64 as in Megatron; the global batch size once consumed exceeds `samples`
 BatchSchedule batch_schedule(const Training& training);
 

@@ -13,13 +13,13 @@ namespace colonnade::config {
 /// Batch sizes and length of the run. global_batch = micro_batch * data_parallel_size * accumulation;
 /// global_batch_size is that of the last step where the batch size grows (batch_schedule.h).
 struct Training {
-  std::int64_t micro_batch_size = 0;          ///< --micro-batch-size
-  std::int64_t global_batch_size = 0;         ///< --global-batch-size; 0: micro-batch * data parallel size
-  std::string step_batch_size_schedule;       ///< --step-batch-size-schedule: "0:768 250B:1536", in tokens
+  std::int64_t micro_batch_size = 0;           ///< --micro-batch-size
+  std::int64_t global_batch_size = 0;          ///< --global-batch-size; 0: micro-batch * data parallel size
+  std::string step_batch_size_schedule;        ///< --step-batch-size-schedule: "0:768 250B:1536", in tokens
   std::vector<std::string> rampup_batch_size;  ///< --rampup-batch-size: start, increment, samples
   bool decrease_batch_size_if_needed = false;  ///< --decrease-batch-size-if-needed
-  /// Derived with --decrease-batch-size-if-needed: micro-batch * data-parallel size, a multiple of which every
-  /// batch is (batch_schedule.h); otherwise 0.
+  /// Derived with --decrease-batch-size-if-needed: micro-batch * data-parallel size, a multiple of which
+  /// every batch is (batch_schedule.h); otherwise 0.
   std::int64_t batch_multiple = 0;
   std::int64_t seq_length = 0;                ///< --seq-length; of the encoder in encoder-decoder models
   std::int64_t decoder_seq_length = 0;        ///< --decoder-seq-length, with an encoder

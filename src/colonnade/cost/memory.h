@@ -64,8 +64,9 @@ struct StageMemory {
 };
 
 /// The schedule of the run, with global batch / (micro-batch * data size) micro-batches, 1 without a global
-/// batch, those of the final size where the batch size grows; with --hybrid-context-parallel those of with_fixed_context_size, while a real step has its own
-/// number. Throws ConfigError if that is not an integer.
+/// batch, those of the final size where the batch size grows; with --hybrid-context-parallel those of
+/// with_fixed_context_size, while a real step has its own number. Throws ConfigError if that is not an
+/// integer.
 schedule::Schedule schedule_of(const config::Run& run);
 /// The same with another number of micro-batches.
 schedule::Schedule schedule_of(const config::Run& run, int microbatches);

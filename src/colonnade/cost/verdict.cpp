@@ -84,8 +84,8 @@ std::optional<RunTime> run_time(const config::Run& run, double step_seconds) {
       t.global_batch_size < 1 ? config::BatchSchedule(1) : config::batch_schedule(t);
   const std::int64_t steps = t.train_iters ? *t.train_iters : schedule.steps_within(0, *t.train_samples);
   if (steps < 1) return std::nullopt;
-  const double final_steps = static_cast<double>(schedule.samples_after(0, steps)) /
-                             static_cast<double>(schedule.final_size());
+  const double final_steps =
+      static_cast<double>(schedule.samples_after(0, steps)) / static_cast<double>(schedule.final_size());
   return RunTime{steps, run.parallel.world_size, final_steps * step_seconds};
 }
 

@@ -73,10 +73,10 @@ class Job {
   Job(const Job&) = delete;  ///< its stages hold pointers into it
   Job& operator=(const Job&) = delete;
 
-  /// Forward and backward over the micro-batches of one global batch, gradient reduction, update. The consumed
-  /// samples decide the size of the batch (batch_schedule); `steps` without a schedule of their own run
-  /// num_microbatches() micro-batches. A step with
-  /// a gradient that is not finite is skipped, without an update. Under a dynamic loss scale and with
+  /// Forward and backward over the micro-batches of one global batch, gradient reduction, update. The
+  /// consumed samples decide the size of the batch (batch_schedule); `steps` without a schedule of their own
+  /// run num_microbatches() micro-batches. A step with a gradient that is not finite is skipped, without an
+  /// update. Under a dynamic loss scale and with
   /// --no-check-for-nan-in-loss-and-grad the report says so; otherwise Error is thrown, as for such a loss.
   StepReport train_step(const pipeline::Steps& steps, const optim::StepOptions& options);
 

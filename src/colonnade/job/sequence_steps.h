@@ -31,8 +31,8 @@ struct SequenceStep {
 };
 
 /// The step of data and context rank `rank` for the global batch of `samples_read` samples that begins at
-/// sample `first`. Every rank reads all samples and computes the same distribution from the settings, the seed
-/// and `first`, so nothing is sent. Thread-safe.
+/// sample `first`. Every rank reads all samples and computes the same distribution from the settings, the
+/// seed and `first`, so nothing is sent. Thread-safe.
 SequenceStep sequence_step(const data::Batches& batches, const config::Run& run, int rank, std::int64_t first,
                            std::int64_t samples_read);
 

@@ -154,8 +154,8 @@ TokenStream::TokenStream(const data::Batches& batches, const Job& job, std::int6
     return;
   }
   microbatches_ = std::make_unique<data::Prefetcher<data::HostBatch>>(
-      // A step consumes the samples of its micro-batches, so that the micro-batches of the run are consecutive,
-      // however many of them a step has.
+      // A step consumes the samples of its micro-batches, so that the micro-batches of the run are
+      // consecutive, however many of them a step has.
       [&batches, &job, consumed_samples](std::int64_t index) {
         return batches.get(first_sample(job, consumed_samples, index), job.run.training.micro_batch_size);
       },

@@ -30,9 +30,10 @@ std::optional<T> value_or_empty(const json& value) {
 
 constexpr std::string_view kBatchSize = "global_batch_size";
 constexpr std::array<std::string_view, 16> kStepKeys{
-    "iteration",  "consumed_samples",  "consumed_tokens", "lm_loss", "grad_norm",         "learning_rate",
-    "loss_scale", "num_zeros",         "skipped",         "step_ms", "tokens_per_second", "tflops_per_device",
-    "mfu",        "peak_memory_bytes", "peak_memory_rank", kBatchSize};
+    "iteration", "consumed_samples",  "consumed_tokens",   "lm_loss",
+    "grad_norm", "learning_rate",     "loss_scale",        "num_zeros",
+    "skipped",   "step_ms",           "tokens_per_second", "tflops_per_device",
+    "mfu",       "peak_memory_bytes", "peak_memory_rank",  kBatchSize};
 
 StepRecord to_step(const json& line) {
   StepRecord record{.iteration = line.at("iteration").get<std::int64_t>(),

@@ -76,11 +76,11 @@ Broken scheduled_sizes(const Run& r) {
                 fmt::format("{} for {} x {} data-parallel ranks", faulty->global_batch_size,
                             r.training.micro_batch_size, r.parallel.data_parallel_size()),
                 scheduled_multiples(r, step), ""};
-  found.fix = has_step_schedule(r)
-                  ? fmt::format("write \"{}\"", found.edits.front().value)
-                  : fmt::format("choose START and INCREMENT as multiples of {}, or add "
-                                "--decrease-batch-size-if-needed",
-                                step);
+  found.fix = has_step_schedule(r) ? fmt::format("write \"{}\"", found.edits.front().value)
+                                   : fmt::format(
+                                         "choose START and INCREMENT as multiples of {}, or add "
+                                         "--decrease-batch-size-if-needed",
+                                         step);
   return found;
 }
 
@@ -97,7 +97,8 @@ constexpr Rule kBatches[] = {
     {"rampup", true, rampup_form, "rampup_batch_size=4 8 100",
      "As in Megatron, every increment is equal and the last one reaches the global batch size.",
      "global_batch_size"},
-    {"batch-schedule-once", true, one_schedule, "step_batch_size_schedule=0:8 1K:16; rampup_batch_size=8 8 100",
+    {"batch-schedule-once", true, one_schedule,
+     "step_batch_size_schedule=0:8 1K:16; rampup_batch_size=8 8 100",
      "Two schedules for one batch size could contradict each other."},
     {"batch-sizes", true, scheduled_sizes, "rampup_batch_size=6 2 100",
      "Every data-parallel rank runs the same number of micro-batches in every step.",
@@ -112,8 +113,8 @@ bool has_batch_schedule(const Run& r) {
 
 std::int64_t samples_per_microbatch(const Run& r) {
   const config::Parallel& p = r.parallel;
-  const std::int64_t block = std::int64_t{p.tensor_model_parallel_size} * p.pipeline_model_parallel_size *
-                             p.context_parallel_size;
+  const std::int64_t block =
+      std::int64_t{p.tensor_model_parallel_size} * p.pipeline_model_parallel_size * p.context_parallel_size;
   if (block < 1 || p.world_size < 1 || p.world_size % block != 0) return 0;
   return r.training.micro_batch_size * p.data_parallel_size();
 }

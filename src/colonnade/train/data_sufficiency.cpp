@@ -26,9 +26,9 @@ std::vector<std::string> shortages(const SplitSizes& sizes, const config::Traini
   const std::int64_t read = schedule.samples_after(done.samples, steps);
   if (const auto size = sizes[0]; size && steps > 0 && read > *size) {
     const std::int64_t possible = schedule.steps_within(done.samples, *size);
-    const std::string most = t.train_samples
-                                 ? fmt::format("--train-samples {}", schedule.samples_after(done.samples, possible))
-                                 : fmt::format("--train-iters {}", done.iteration + possible);
+    const std::string most =
+        t.train_samples ? fmt::format("--train-samples {}", schedule.samples_after(done.samples, possible))
+                        : fmt::format("--train-iters {}", done.iteration + possible);
     found.push_back(fmt::format(
         "{}: the training data must hold the samples of all steps; got {} samples for {} iterations, which read {}; "
         "at most {}, or {}",

@@ -22,12 +22,10 @@ record::StepRecord step_record(job::Job& job, const job::StepReport& report, con
   if (run.logging.log_num_zeros_in_grad) record.num_zeros = report.optimizer.num_zeros;
   record.skipped = report.optimizer.skipped;
   record.step_ms = all.step_ms;
-  record.tokens_per_second =
-      record::tokens_per_second(report.samples * length.all(), all.step_ms);
-  record.tflops_per_device =
-      record::tflops_per_device(cost::training_flops(run.model, length, report.samples,
-                                                     run.parallel.tensor_model_parallel_size),
-                                all.step_ms, run.parallel.world_size);
+  record.tokens_per_second = record::tokens_per_second(report.samples * length.all(), all.step_ms);
+  record.tflops_per_device = record::tflops_per_device(
+      cost::training_flops(run.model, length, report.samples, run.parallel.tensor_model_parallel_size),
+      all.step_ms, run.parallel.world_size);
   record.mfu = record::model_flops_utilization(record.tflops_per_device, peak_tflops);
   record.peak_memory_bytes = static_cast<std::uint64_t>(all.peak_memory);
   record.peak_memory_rank = all.peak_rank;

@@ -33,7 +33,8 @@ std::vector<EvalRange> validation_ranges(std::int64_t iteration, const config::R
                                          const std::vector<data::Range>& sets) {
   const config::Training& t = run.training;
   if (!t.full_validation) {
-    const std::int64_t before = (data::evaluations(t, iteration) - 1) * t.eval_iters * config::eval_batch_size(t);
+    const std::int64_t before =
+        (data::evaluations(t, iteration) - 1) * t.eval_iters * config::eval_batch_size(t);
     return {{"validation", before, t.eval_iters}};
   }
   std::vector<EvalRange> ranges;

@@ -9,8 +9,7 @@ constexpr auto kTraining = &Run::training;
 constexpr auto kOptimizer = &Run::optimizer;
 constexpr auto kSchedule = &Run::schedule;
 
-void batches(Table& t) {
-  t.group("training");
+void batch_sizes(Table& t) {
   t.add<kTraining, &Training::micro_batch_size>("--micro-batch-size", "sequences per forward pass of a rank")
       .unit("sequences")
       .range(0, 1'000'000'000'000)
@@ -23,20 +22,22 @@ void batches(Table& t) {
       .range(0, 1'000'000'000'000)
       .common();
   t.add<kTraining, &Training::step_batch_size_schedule>(
-       "--step-batch-size-schedule",
-       "global batch sizes from numbers of consumed tokens on, as \"0:768 250B:1536\" (suffixes K, M, B, T); "
-       "replaces --global-batch-size")
-      .unit("tokens:sequences")
-      .megatron_default("unset");
+      "--step-batch-size-schedule",
+      "global batch sizes from numbers of consumed tokens on, as \"0:768 250B:1536\" (suffixes K, M, B, T); "
+      "replaces --global-batch-size");
   t.add<kTraining, &Training::rampup_batch_size>(
        "--rampup-batch-size",
        "START INCREMENT SAMPLES: the batch size grows from START to --global-batch-size in equal increments "
        "over SAMPLES sequences; recent Megatron ignores it")
-      .unit("sequences")
-      .megatron_default("unset");
+      .unit("sequences");
   t.add<kTraining, &Training::decrease_batch_size_if_needed>(
       "--decrease-batch-size-if-needed",
       "round batch sizes down to a multiple of micro-batch size x data-parallel size");
+}
+
+void batches(Table& t) {
+  t.group("training");
+  batch_sizes(t);
   t.add<kTraining, &Training::seq_length>("--seq-length", "sequence length (t5: of the encoder)")
       .alias("--encoder-seq-length")
       .unit("tokens")
