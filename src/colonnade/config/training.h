@@ -21,14 +21,15 @@ struct Training {
   /// Derived with --decrease-batch-size-if-needed: micro-batch * data-parallel size, a multiple of which
   /// every batch is (batch_schedule.h); otherwise 0.
   std::int64_t batch_multiple = 0;
-  std::int64_t seq_length = 0;                ///< --seq-length; of the encoder in encoder-decoder models
-  std::int64_t decoder_seq_length = 0;        ///< --decoder-seq-length, with an encoder
-  std::optional<std::int64_t> train_iters;    ///< --train-iters
-  std::optional<std::int64_t> train_samples;  ///< --train-samples
-  std::int64_t seed = 1234;                   ///< --seed
-  std::string device = "cpu";                 ///< --device cpu|cuda
-  bool skip_train = false;                    ///< --skip-train
-  std::optional<std::int64_t> exit_interval;  ///< --exit-interval
+  std::int64_t seq_length = 0;                   ///< --seq-length; of the encoder in encoder-decoder models
+  std::int64_t decoder_seq_length = 0;           ///< --decoder-seq-length, with an encoder
+  std::optional<std::int64_t> train_iters;       ///< --train-iters
+  std::optional<std::int64_t> train_samples;     ///< --train-samples
+  std::int64_t seed = 1234;                      ///< --seed
+  std::string device = "cpu";                    ///< --device cpu|cuda
+  bool skip_train = false;                       ///< --skip-train
+  std::vector<std::int64_t> iterations_to_skip;  ///< --iterations-to-skip, in any order
+  std::optional<std::int64_t> exit_interval;     ///< --exit-interval
   std::optional<std::int64_t> exit_duration_in_mins;  ///< --exit-duration-in-mins
   bool calculate_per_token_loss = false;       ///< --calculate-per-token-loss; matters with masked tokens
   bool check_for_nan_in_loss_and_grad = true;  ///< off: NaN steps are skipped

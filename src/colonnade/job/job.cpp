@@ -226,6 +226,18 @@ StepReport Job::train_step(const pipeline::Steps& steps, const optim::StepOption
   return report;
 }
 
+StepReport Job::skip_step() {
+  StepReport report;
+  report.samples = batch_schedule_.batch_size_at(counters.consumed_samples);
+  report.ran = false;
+  report.loss_scale = optimizer_->loss_scale().scale;
+  report.optimizer = {.grad_norm = std::nan(""), .skipped = true};
+  counters.iteration += 1;
+  counters.consumed_samples += report.samples;
+  counters.skipped += 1;
+  return report;
+}
+
 void Job::check_finite(const StepReport& report) const {
   const bool handled_by_scale = optimizer_->loss_scale().dynamic && report.optimizer.skipped;
   if (!run.training.check_for_nan_in_loss_and_grad || handled_by_scale) return;

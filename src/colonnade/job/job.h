@@ -42,6 +42,7 @@ struct Peaks {
 /// Result of one training step; losses, norm and counts are global and equal on all ranks.
 struct StepReport {
   std::int64_t samples = 0;              ///< global batch size of the step
+  bool ran = true;                       ///< false: of skip_step, without losses and an update
   std::map<std::string, double> losses;  ///< "lm_loss", ...
   /// Global counts by name (tensor::Report::counts), each an array.
   std::map<std::string, std::vector<double>> counts;
@@ -79,6 +80,10 @@ class Job {
   /// update. Under a dynamic loss scale and with
   /// --no-check-for-nan-in-loss-and-grad the report says so; otherwise Error is thrown, as for such a loss.
   StepReport train_step(const pipeline::Steps& steps, const optim::StepOptions& options);
+
+  /// Counts the next step as skipped, without forward and backward; its data must be skipped too
+  /// (TokenStream::skip).
+  StepReport skip_step();
 
   /// Mean losses over `batches` evaluation batches; steps_of(i) gives the steps of batch i.
   std::map<std::string, double> evaluate(int batches,

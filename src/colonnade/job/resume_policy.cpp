@@ -112,6 +112,7 @@ constexpr ChangeableSetting kChangeable[] = {
     {"step_batch_size_schedule", "the samples consumed so far decide the size of the next batch"},
     {"rampup_batch_size", "the samples consumed so far decide the size of the next batch"},
     {"decrease_batch_size_if_needed", "batch sizes may be rounded differently"},
+    {"iterations_to_skip", "the listed iterations after the checkpoint read data without an update"},
     {"params_dtype", "the fp32 weights are kept, layers compute in it",
      "model weights are converted to it, the optimizer's fp32 weights are not loaded"},
     {"hidden_dropout", "losses are not comparable"},

@@ -190,6 +190,11 @@ pipeline::Steps TokenStream::next() {
   });
 }
 
+void TokenStream::skip() {
+  if (sequences_) return void(next_of(*sequences_, wait_.before_step));
+  for (int i = job_->num_microbatches(); i > 0; --i) next_of(*microbatches_, wait_.before_step);
+}
+
 DataWait TokenStream::take_wait() { return std::exchange(wait_, {}); }
 
 pipeline::Steps evaluation_steps(const data::Batches& batches, const Job& job, std::int64_t first) {

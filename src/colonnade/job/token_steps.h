@@ -55,6 +55,8 @@ class TokenStream {
   /// Steps of the next global batch, valid until the next call. Micro-batches must be requested in order;
   /// otherwise Error.
   pipeline::Steps next();
+  /// Reads and discards the data of the next global batch.
+  void skip();
   /// Waiting time since the last call.
   DataWait take_wait();
   /// SequenceStep::longest_over_mean of the last steps; none without --hybrid-context-parallel.

@@ -24,7 +24,7 @@ struct StepRecord {
   double learning_rate = 0;               ///< used in this step
   double loss_scale = 1;                  ///< used in this step
   std::optional<std::int64_t> num_zeros;  ///< zero elements of the gradient; empty: not counted
-  bool skipped = false;                   ///< the gradient was not finite; no update
+  bool skipped = false;                   ///< no update: the gradient was not finite, or --iterations-to-skip
   double step_ms = 0;                     ///< wall time of the slowest rank
   double tokens_per_second = 0;           ///< of the full job
   double tflops_per_device = 0;           ///< model FLOPs / (time * devices) / 1e12

@@ -8,7 +8,6 @@
 #include <map>
 #include <tuple>
 
-#include "colonnade/audit/changed_data.h"
 #include "colonnade/audit/ledger.h"
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
@@ -56,9 +55,9 @@ class Loop {
  private:
   void resume(const StartPoint& start);
   bool is_own(const checkpoint::CheckpointReader& source);
-  void log_loaded(const checkpoint::CheckpointReader& source);
   void open_data();
   void require_enough_data() const;
+  job::StepReport next_report(double rate);
   void one_step();
   [[nodiscard]] std::vector<data::Range> validation_sets() const;
   std::map<std::string, double> validate();
@@ -113,6 +112,7 @@ class Loop {
   record::MemoryPeaks memory_;         ///< peaks of this rank
   std::optional<double> peak_tflops_;  ///< peak of this rank's device, where known
   bool stop_requested_ = false;
+  bool trained_ = false;  ///< this process has trained a step
 };
 
 Loop::Loop(job::StartedRun started, StopSignals& stop, Clock::time_point begin)
@@ -196,30 +196,6 @@ void Loop::require_enough_data() const {
   for (const std::string& sentence : validation_notes(job_.run, validation_sets())) log::info("{}", sentence);
 }
 
-/// Logs the loaded checkpoint and every changed setting.
-void Loop::log_loaded(const checkpoint::CheckpointReader& source) {
-  const config::Checkpoint& c = job_.run.checkpoint;
-  if (job_.ranks.rank() != 0) return;
-  log::info("loaded {}: the run resumes after iteration {}", source.folder().string(), iteration());
-  if (c.finetune) return;
-  if (c.override_ckpt_iteration)
-    log::warning(
-        "--override-ckpt-iteration: the checkpoint of iteration {} counts as iteration {}; data continues after {} "
-        "samples",
-        source.state().at("iteration").get<std::int64_t>(), iteration(), job_.counters.consumed_samples);
-  for (const std::string& change : job::changed_settings(job_.run, source.state()))
-    log::warning("{}", change);
-  const auto data = job::data_state(data_);
-  for (const std::string& change : job::changed_orders(job_.run, data, source.state()))
-    log::warning("{}", change);
-  changed_tokens_ = job::changed_tokens(job_.run, data, source.state());
-  if (job_.run.training.skip_train)  // otherwise the session file reports it
-    for (const std::string& change : audit::changed_data({.data = data}, {}, changed_tokens_))
-      log::warning("{}", change);
-  if (c.no_load_optim)
-    log::warning("--no-load-optim: optimizer states, loss scale and learning-rate schedule restart");
-}
-
 void Loop::resume(const StartPoint& start) {
   const config::Checkpoint& c = job_.run.checkpoint;
   const checkpoint::CheckpointReader& source = start.source;
@@ -240,7 +216,7 @@ void Loop::resume(const StartPoint& start) {
       lr_samples_ = job_.counters.consumed_samples;
   }
   if (!c.finetune && is_own(source)) saved_iteration_ = attempted_iteration_ = iteration();
-  log_loaded(source);
+  if (job_.ranks.rank() == 0) changed_tokens_ = log_loaded(job_, source, data_);
 }
 
 /// Rank 0 decides for all: a save is collective, and file systems of two machines may differ.
@@ -258,15 +234,23 @@ bool Loop::is_stop_requested() const {
   return late || stop_.requested() != 0;
 }
 
+/// Trains the next step, or skips it (--iterations-to-skip).
+job::StepReport Loop::next_report(double rate) {
+  if (std::ranges::count(job_.run.training.iterations_to_skip, iteration() + 1) > 0) {
+    stream_->skip();
+    return job_.skip_step();
+  }
+  return job_.train_step(stream_->next(), {.learning_rate = rate,
+                                           .weight_decay = weight_decay(lr_, lr_samples_),
+                                           .count_zeros = job_.run.logging.log_num_zeros_in_grad});
+}
+
 void Loop::one_step() {
   const auto begin = Clock::now();
   progress().set_step(iteration() + 1);
   fault::point("step-begin");
   const double rate = learning_rate(lr_, lr_samples_);
-  job::StepReport report =
-      job_.train_step(stream_->next(), {.learning_rate = rate,
-                                        .weight_decay = weight_decay(lr_, lr_samples_),
-                                        .count_zeros = job_.run.logging.log_num_zeros_in_grad});
+  job::StepReport report = next_report(rate);
   if (!report.optimizer.skipped) lr_samples_ += report.samples;
   const job::DataWait data = stream_->take_wait();
   const job::Peaks& peaks = report.peaks;
@@ -282,6 +266,7 @@ void Loop::one_step() {
   fault::point("exchanged");
   stop_requested_ = stop_requested_ || all.stop;
   emit(report, all, rate, data);
+  if (report.ran && !std::exchange(trained_, true)) log_memory();
 }
 
 void Loop::emit(const job::StepReport& report, const StepExchange& all, double rate,
@@ -299,7 +284,7 @@ void Loop::emit(const job::StepReport& report, const StepExchange& all, double r
   if (recorder_->logs_step(record.iteration, last_iteration()))
     record.layer_counts = record::layer_counts(report.counts);
   recorder_->step(record, times, last_iteration());
-  end_.loss = record.lm_loss;
+  if (report.ran) end_.loss = record.lm_loss;
 }
 
 /// Evaluates and returns the loss of each validation set.
@@ -479,9 +464,8 @@ int Loop::train() {
   // Without it, a rank could start a step and lose a peer that still ends at once on a signal.
   job_.ranks.world().barrier("before the first step");
   stop_.defer();
-  for (bool first = true; iteration() < last_iteration(); first = false) {
+  while (iteration() < last_iteration()) {
     one_step();
-    if (first) log_memory();
     if (validation_is_due()) validate();
     if (save_interval && iteration() % *save_interval == 0) save();
     const Stop stop = stop_reason(stop_requested_);

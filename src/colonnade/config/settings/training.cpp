@@ -35,6 +35,23 @@ void batch_sizes(Table& t) {
       "round batch sizes down to a multiple of micro-batch size x data-parallel size");
 }
 
+std::string set_skipped(Run& run, const Words& words) {
+  std::vector<std::int64_t> all;
+  for (const std::string& word : words)
+    if (std::int64_t one = 0; read_number(word, one) && one > 0)
+      all.push_back(one);
+    else
+      return "must be integers above 0";
+  run.training.iterations_to_skip = std::move(all);
+  return "";
+}
+
+std::optional<Words> get_skipped(const Run& run) {
+  Words words;
+  for (const std::int64_t one : run.training.iterations_to_skip) words.push_back(fmt::format("{}", one));
+  return words;
+}
+
 void batches(Table& t) {
   t.group("training");
   batch_sizes(t);
@@ -60,6 +77,9 @@ void batches(Table& t) {
       .choices({"cpu", "cuda"})
       .colonnade_only()
       .common();
+  t.special("--iterations-to-skip",
+            "iterations that read their data without an update, as for data that make the loss diverge")
+      .accessors(Kind::kList, &set_skipped, &get_skipped);
   t.add<kTraining, &Training::exit_interval>("--exit-interval",
                                              "save and exit after the next step that is a multiple of this")
       .unit("steps")

@@ -59,7 +59,6 @@ constexpr Flag kEvaluationBatches[] = {
 };
 
 constexpr Flag kSkippedSteps[] = {
-    {"--iterations-to-skip", "list"},
     {"--result-rejected-tracker-filename", "text"},
 };
 
@@ -183,7 +182,8 @@ void add_unsupported_training(Table& t) {
   t.unsupported("frozen layers", "remove it; all weights are trained", kFrozen);
   t.unsupported("separate evaluation batch sizes",
                 "remove it; evaluation uses --global-batch-size and --micro-batch-size", kEvaluationBatches);
-  t.unsupported("skipped iterations", "remove it; all steps are run", kSkippedSteps);
+  t.unsupported("file of rejected results", "remove it; --iterations-to-skip lists iterations",
+                kSkippedSteps);
   t.unsupported("fault injection", "remove it", kFaultInjection);
   t.unsupported("old batch-size flags", "use --micro-batch-size and --global-batch-size", kOldBatchFlags);
   t.unsupported("delayed start of evaluations", "remove it; --eval-interval sets the evaluation steps",
