@@ -128,16 +128,21 @@ class NoEffectFlags {
           "--samples must not be used with --full-validation, which reads all data once; got both; remove one of "
           "them");
     if (options_.samples > 0) {
-      for (const char* key : {"train_iters", "train_samples", "eval_iters", "eval_interval", "skip_train"})
+      for (const char* key : {"train_iters", "train_samples", "eval_iters", "eval_interval", "skip_train",
+                              "start_eval_at_iter"})
         excludes_samples(key);
       excludes_samples("rampup_batch_size");
       if (!is_cyclic(run_)) excludes_samples("global_batch_size");
       if (!is_cyclic(run_)) excludes_samples("step_batch_size_schedule");
+      if (!is_cyclic(run_) || train) excludes_samples("eval_global_batch_size");
       return;
     }
-    if (train) needs("eval_iters", "--split-name valid or test");
+    if (train)
+      for (const char* key : {"eval_iters", "eval_global_batch_size"})
+        needs(key, "--split-name valid or test");
     if (!valid)
-      for (const char* key : {"eval_interval", "skip_train"}) needs(key, "--split-name valid");
+      for (const char* key : {"eval_interval", "skip_train", "start_eval_at_iter"})
+        needs(key, "--split-name valid");
     if (!train && !(valid && run_.training.eval_interval))
       for (const char* key : {"train_iters", "train_samples"})
         needs(key, "--split-name train, or valid and --eval-interval");

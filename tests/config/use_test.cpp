@@ -77,6 +77,8 @@ TEST(Use, InspectReadsSettingsThatDetermineSamples) {
                                                         "train_samples",
                                                         "eval_iters",
                                                         "eval_interval",
+                                                        "start_eval_at_iter",
+                                                        "eval_global_batch_size",
                                                         "skip_train",
                                                         "full_validation",
                                                         "multiple_validation_sets",

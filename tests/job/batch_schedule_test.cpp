@@ -145,6 +145,53 @@ TEST(BatchScheduleRun, EvaluationsHaveTheFinalSize) {
   }
 }
 
+/// Mean loss of `batches` evaluation batches from sample 0.
+double evaluated(const config::Run& run, int batches) {
+  double loss = 0;
+  test::on_jobs(
+      run,
+      [&](Job& job) {
+        const auto data = data::open_gpt_batches(run.data, run.training, {.vocab_size = 37, .eod = 36});
+        const std::int64_t size = config::eval_batch_size(run.training);
+        const double mine =
+            job.evaluate(batches, [&](int i) { return evaluation_steps(*data[0], job, i * size); })
+                .at("lm_loss");
+        if (job.ranks.rank() == 0) loss = mine;
+      },
+      test::kFloat64);
+  return loss;
+}
+
+// 16 samples as 4 x 4, 2 x 8 and 1 x 16.
+TEST(BatchScheduleRun, EvaluationSizesGiveEqualLosses) {
+  const double expected = evaluated(run_with(kScheduledLayouts[0], "--global-batch-size 4 "), 4);
+  for (const test::Layout& layout : kScheduledLayouts) {
+    const std::string training = "--global-batch-size 4 ";
+    EXPECT_NEAR(
+        evaluated(run_with(layout, training + "--eval-global-batch-size 8 --eval-micro-batch-size 2 "), 2),
+        expected, 1e-9)
+        << layout.name;
+    EXPECT_NEAR(evaluated(run_with(layout, training + "--eval-global-batch-size 16 "), 1), expected, 1e-9)
+        << layout.name;
+  }
+}
+
+// Evaluations between steps change no step.
+TEST(BatchScheduleRun, EvaluationSizesDoNotChangeTraining) {
+  const config::Run plain = run_with(kScheduledLayouts[3], "--global-batch-size 4 ");
+  const config::Run other = run_with(
+      kScheduledLayouts[3], "--global-batch-size 4 --eval-global-batch-size 8 --eval-micro-batch-size 2 ");
+  const test::Curve expected = test::train(plain, 2);
+  test::on_jobs(other, [&](Job& job) {
+    const auto data = data::open_gpt_batches(other.data, other.training, {.vocab_size = 37, .eod = 36});
+    for (std::size_t i = 0; i < 2; ++i) {
+      const test::Curve one = test::train(job, 1);
+      if (job.ranks.rank() == 0) EXPECT_EQ(one.loss[0], expected.loss[i]);
+      job.evaluate(1, [&](int) { return evaluation_steps(*data[0], job, 0); });
+    }
+  });
+}
+
 TEST(BatchScheduleRun, OverriddenIterationCountsTheSamplesOfTheSchedule) {
   config::Run run = run_with(kScheduledLayouts[0], "--step-batch-size-schedule 0:4,64:8 ");
   run.checkpoint.override_ckpt_iteration = 4;

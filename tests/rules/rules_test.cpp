@@ -60,7 +60,10 @@ TEST(Rules, AcceptHybridContextParallelismWithOtherParallelisms) {
 
 TEST(Rules, AcceptBatchSizesThatGrow) {
   for (const char* accepted :
-       {"step_batch_size_schedule=0:8 1K:16", "global_batch_size=0; step_batch_size_schedule=0:8,1K:16,1M:20",
+       {"eval_global_batch_size=8", "eval_micro_batch_size=4",
+        "eval_global_batch_size=6; eval_micro_batch_size=1",
+        "num_virtual_stages_per_pipeline_rank=2; eval_global_batch_size=24",
+        "step_batch_size_schedule=0:8 1K:16", "global_batch_size=0; step_batch_size_schedule=0:8,1K:16,1M:20",
         "rampup_batch_size=4 4 100", "rampup_batch_size=16 4 100",
         "global_batch_size=19; decrease_batch_size_if_needed=true",
         "rampup_batch_size=6 2 100; decrease_batch_size_if_needed=true",
@@ -84,6 +87,9 @@ TEST(Rules, CheckEverySizeOfASchedule) {
   EXPECT_THAT(ids("rampup_batch_size=2 2 100; decrease_batch_size_if_needed=true"),
               ElementsAre("batch-sizes"));
   EXPECT_THAT(ids("global_batch_size=3; decrease_batch_size_if_needed=true"), ElementsAre("batch"));
+  EXPECT_THAT(ids("eval_micro_batch_size=3"), ElementsAre("eval-batch"));
+  EXPECT_THAT(ids("num_virtual_stages_per_pipeline_rank=2; eval_global_batch_size=12"),
+              ElementsAre("eval-microbatch-group"));
   EXPECT_THAT(ids("train_iters=unset; train_samples=7; step_batch_size_schedule=0:8 1K:16"),
               ElementsAre("train-length-one-step"));
 }

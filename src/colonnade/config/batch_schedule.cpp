@@ -221,7 +221,15 @@ std::string rampup_fault(const Training& t) {
   return t.rampup_batch_size.empty() ? "" : parse_rampup(t).fault;
 }
 
-std::int64_t eval_batch_size(const Training& t) { return batch_schedule(t).final_size(); }
+std::int64_t eval_batch_size(const Training& t) {
+  return t.eval_global_batch_size ? *t.eval_global_batch_size : batch_schedule(t).final_size();
+}
+
+std::int64_t eval_micro_batch_size(const Training& t) {
+  return t.eval_micro_batch_size.value_or(t.micro_batch_size);
+}
+
+bool has_eval_batch_size(const Training& t) { return t.eval_global_batch_size || t.eval_micro_batch_size; }
 
 Training with_constant_batch_size(Training t, std::int64_t global_batch_size) {
   t.global_batch_size = global_batch_size;

@@ -63,8 +63,12 @@ std::int64_t final_size_of_step_schedule(const Training& training);
 std::string step_schedule_fault(const Training& training);
 std::string rampup_fault(const Training& training);
 
-/// Samples of an evaluation step: the final size of the run.
+/// Samples of an evaluation step: --eval-global-batch-size, else the final size of the run.
 std::int64_t eval_batch_size(const Training& training);
+/// Samples of a micro-batch of an evaluation step: --eval-micro-batch-size, else those of training.
+std::int64_t eval_micro_batch_size(const Training& training);
+/// Whether evaluation steps may have another size than the last training steps.
+bool has_eval_batch_size(const Training& training);
 
 /// The settings of a run in which every step has this size.
 Training with_constant_batch_size(Training training, std::int64_t global_batch_size);

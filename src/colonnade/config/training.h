@@ -34,8 +34,11 @@ struct Training {
   bool calculate_per_token_loss = false;       ///< --calculate-per-token-loss; matters with masked tokens
   bool check_for_nan_in_loss_and_grad = true;  ///< off: NaN steps are skipped
 
-  std::int64_t eval_iters = 100;              ///< --eval-iters
-  std::optional<std::int64_t> eval_interval;  ///< --eval-interval; unset: no periodic evaluation
+  std::int64_t eval_iters = 100;                       ///< --eval-iters
+  std::optional<std::int64_t> eval_interval;           ///< --eval-interval; unset: no periodic evaluation
+  std::optional<std::int64_t> start_eval_at_iter;      ///< --start-eval-at-iter
+  std::optional<std::int64_t> eval_global_batch_size;  ///< --eval-global-batch-size; unset: of training
+  std::optional<std::int64_t> eval_micro_batch_size;   ///< --eval-micro-batch-size; unset: of training
   bool full_validation = false;             ///< --full-validation: each validation is one pass over its data
   double distributed_timeout_minutes = 10;  ///< --distributed-timeout-minutes, for every group
   /// --distributed-backend nccl|gloo; unset: nccl on cuda, gloo on cpu.

@@ -87,6 +87,12 @@ int Job::num_microbatches() const {
   return static_cast<int>(batch_schedule_.batch_size_at(counters.consumed_samples) / per_round);
 }
 
+int Job::num_eval_microbatches() const {
+  if (!config::has_eval_batch_size(run.training)) return executor_->schedule().microbatches;
+  const std::int64_t per_round = config::eval_micro_batch_size(run.training) * data_ranks();
+  return static_cast<int>(config::eval_batch_size(run.training) / per_round);
+}
+
 pipeline::Steps Job::with_schedule(pipeline::Steps steps, int microbatches) {
   if (steps.schedule || microbatches == executor_->schedule().microbatches) return steps;
   if (!other_schedule_ || other_schedule_->microbatches != microbatches)
@@ -257,7 +263,7 @@ std::map<std::string, double> Job::evaluate(int batches,
                                             const std::function<pipeline::Steps(int batch)>& steps_of) {
   tensor::Report sums;
   for (int i = 0; i < batches; ++i) {
-    const auto result = executor_->evaluate(steps_of(i));
+    const auto result = executor_->evaluate(with_schedule(steps_of(i), num_eval_microbatches()));
     for (const auto& [key, sum] : result.report.metric_sums) tensor::add(sums.metric_sums, key, sum);
   }
   return means(reduce(sums, evaluation_names_).losses);

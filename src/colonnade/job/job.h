@@ -85,13 +85,15 @@ class Job {
   /// (TokenStream::skip).
   StepReport skip_step();
 
-  /// Mean losses over `batches` evaluation batches; steps_of(i) gives the steps of batch i.
+  /// Mean losses over `batches` evaluation batches of config::eval_batch_size samples; steps_of(i) gives the
+  /// steps of batch i.
   std::map<std::string, double> evaluate(int batches,
                                          const std::function<pipeline::Steps(int batch)>& steps_of);
 
   [[nodiscard]] const config::BatchSchedule& batch_schedule() const { return batch_schedule_; }
-  /// Micro-batches per rank of the next step.
+  /// Micro-batches per rank of the next step, and of an evaluation step.
   [[nodiscard]] int num_microbatches() const;
+  [[nodiscard]] int num_eval_microbatches() const;
   [[nodiscard]] int data_rank() const;  ///< rank among those that read different samples
   [[nodiscard]] int data_ranks() const;
 

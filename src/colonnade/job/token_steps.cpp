@@ -22,8 +22,7 @@ at::Tensor tensor_of(std::vector<T> values, at::IntArrayRef shape, at::ScalarTyp
       owned->data(), shape, [owned](void*) {}, at::dtype(type));
 }
 
-std::int64_t first_sample(const Job& job, std::int64_t consumed, std::int64_t microbatch) {
-  const std::int64_t size = job.run.training.micro_batch_size;
+std::int64_t first_sample(const Job& job, std::int64_t consumed, std::int64_t microbatch, std::int64_t size) {
   return consumed + (microbatch * job.data_ranks() + job.data_rank()) * size;
 }
 
@@ -157,7 +156,8 @@ TokenStream::TokenStream(const data::Batches& batches, const Job& job, std::int6
       // A step consumes the samples of its micro-batches, so that the micro-batches of the run are
       // consecutive, however many of them a step has.
       [&batches, &job, consumed_samples](std::int64_t index) {
-        return batches.get(first_sample(job, consumed_samples, index), job.run.training.micro_batch_size);
+        const std::int64_t size = job.run.training.micro_batch_size;
+        return batches.get(first_sample(job, consumed_samples, index, size), size);
       },
       workers);
 }
@@ -203,7 +203,8 @@ pipeline::Steps evaluation_steps(const data::Batches& batches, const Job& job, s
     return sequence_steps(job, std::make_shared<const SequenceStep>(
                                    sequence_step(batches, job.run, data_context_rank(job), first, size)));
   return steps_with(job, [&batches, &job, first](int microbatch) {
-    auto host = batches.get(first_sample(job, first, microbatch), job.run.training.micro_batch_size);
+    const std::int64_t rows = config::eval_micro_batch_size(job.run.training);
+    auto host = batches.get(first_sample(job, first, microbatch, rows), rows);
     return batch_of(job, std::move(host));
   });
 }

@@ -76,7 +76,7 @@ class TokenStream {
 };
 
 /// Steps of the evaluation batch of a split that begins at sample `first_sample`, as in training but without
-/// prefetching and with config::eval_batch_size samples.
+/// prefetching, with config::eval_batch_size samples in micro-batches of config::eval_micro_batch_size.
 pipeline::Steps evaluation_steps(const data::Batches& batches, const Job& job, std::int64_t first_sample);
 
 }  // namespace colonnade::job

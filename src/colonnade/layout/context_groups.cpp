@@ -169,6 +169,8 @@ config::Run with_fixed_context_size(config::Run run) {
   const std::int64_t groups = std::max(p.data_parallel_size(), 1) * microbatch_group_size(run);
   const std::int64_t batch = config::batch_schedule(run.training).final_size();
   run.training = config::with_constant_batch_size(run.training, (batch + groups - 1) / groups * groups);
+  run.training.eval_global_batch_size.reset();
+  run.training.eval_micro_batch_size.reset();
   run.data.reset_position_ids = run.data.reset_attention_mask =
       false;  // samples of one sequence need no mask
   return run;

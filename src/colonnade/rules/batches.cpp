@@ -84,6 +84,20 @@ Broken scheduled_sizes(const Run& r) {
   return found;
 }
 
+Broken eval_batch(const Run& r) {
+  const config::Training& t = r.training;
+  const std::int64_t micro = config::eval_micro_batch_size(t), batch = config::eval_batch_size(t);
+  if (!config::has_eval_batch_size(t) || samples_per_microbatch(r) < 1) return std::nullopt;
+  const std::int64_t step = micro * r.parallel.data_parallel_size();
+  if (batch >= step && batch % step == 0) return std::nullopt;
+  return Finding{
+      "--eval-global-batch-size",
+      "must be a multiple of evaluation micro-batch size x data-parallel size",
+      fmt::format("{} for {} x {} data-parallel ranks", batch, micro, r.parallel.data_parallel_size()),
+      {{"eval_global_batch_size", text(round_up(std::max<std::int64_t>(batch, 1), step))}},
+      ""};
+}
+
 constexpr Rule kBatches[] = {
     {"step-schedule", true, step_schedule_form, "step_batch_size_schedule=0:8 64:x",
      "As in Megatron, the first size begins at 0 tokens, and the batch size never decreases."},
@@ -100,6 +114,10 @@ constexpr Rule kBatches[] = {
     {"batch-schedule-once", true, one_schedule,
      "step_batch_size_schedule=0:8 1K:16; rampup_batch_size=8 8 100",
      "Two schedules for one batch size could contradict each other."},
+    {"eval-batch", true, eval_batch, "eval_global_batch_size=15",
+     "Every data-parallel rank runs the same number of micro-batches per evaluation step.",
+     "micro_batch_size global_batch_size tensor_model_parallel_size pipeline_model_parallel_size "
+     "context_parallel_size"},
     {"batch-sizes", true, scheduled_sizes, "rampup_batch_size=6 2 100",
      "Every data-parallel rank runs the same number of micro-batches in every step.",
      "micro_batch_size tensor_model_parallel_size pipeline_model_parallel_size context_parallel_size"},

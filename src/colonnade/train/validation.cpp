@@ -26,7 +26,8 @@ bool runs_full_validation(const config::Training& t) {
 }  // namespace
 
 bool validation_due(const config::Training& t, std::int64_t iteration) {
-  return t.eval_interval && t.reads_validation() && iteration > 0 && iteration % *t.eval_interval == 0;
+  return t.eval_interval && t.reads_validation() && iteration > 0 && iteration % *t.eval_interval == 0 &&
+         iteration >= t.start_eval_at_iter.value_or(0);
 }
 
 std::vector<EvalRange> validation_ranges(std::int64_t iteration, const config::Run& run,
@@ -50,8 +51,9 @@ std::vector<std::string> validation_faults(const config::Run& run, const std::ve
   const auto add = [&](const std::string& set, std::int64_t samples) {
     faults.push_back(fmt::format(
         "--full-validation: the {} data must fill one global batch of {} samples; got {}; add data, "
-        "or lower --global-batch-size",
-        set, batch, samples));
+        "or lower {}",
+        set, batch, samples,
+        run.training.eval_global_batch_size ? "--eval-global-batch-size" : "--global-batch-size"));
   };
   if (sets.empty()) add("validation", 0);
   for (std::size_t i = 0; i < sets.size(); ++i)

@@ -103,6 +103,19 @@ void validation(Table& t) {
       .unit("steps")
       .at_least(1)
       .common();
+  t.add<kTraining, &Training::start_eval_at_iter>("--start-eval-at-iter",
+                                                  "first iteration after which an evaluation is run")
+      .unit("steps")
+      .at_least(0);
+  t.add<kTraining, &Training::eval_global_batch_size>(
+       "--eval-global-batch-size", "sequences per evaluation step; unset: --global-batch-size")
+      .unit("sequences")
+      .range(1, 1'000'000'000'000);
+  t.add<kTraining, &Training::eval_micro_batch_size>(
+       "--eval-micro-batch-size",
+       "sequences per forward pass of a rank in evaluations; unset: --micro-batch-size")
+      .unit("sequences")
+      .range(1, 1'000'000'000'000);
   t.add<kTraining, &Training::skip_train>("--skip-train", "only evaluate");
   t.add<kTraining, &Training::full_validation>(
       "--full-validation",

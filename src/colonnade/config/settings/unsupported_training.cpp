@@ -53,11 +53,6 @@ constexpr Flag kFrozen[] = {
     {"--freeze-all-layers"},
 };
 
-constexpr Flag kEvaluationBatches[] = {
-    {"--eval-global-batch-size", "integer"},
-    {"--eval-micro-batch-size", "integer"},
-};
-
 constexpr Flag kSkippedSteps[] = {
     {"--result-rejected-tracker-filename", "text"},
 };
@@ -74,10 +69,6 @@ constexpr Flag kFaultInjection[] = {
 constexpr Flag kOldBatchFlags[] = {
     {"--batch-size", "integer"},
     {"--indexer-batch-size", "integer", "128"},
-};
-
-constexpr Flag kLateEvaluation[] = {
-    {"--start-eval-at-iter", "integer"},
 };
 
 constexpr Flag kLocalCheckpoints[] = {
@@ -180,14 +171,10 @@ void add_unsupported_training(Table& t) {
   t.unsupported("separate learning rates for the embedding and the output layer",
                 "remove it; --lr and --min-lr apply to all weights", kDecoupledLearningRate);
   t.unsupported("frozen layers", "remove it; all weights are trained", kFrozen);
-  t.unsupported("separate evaluation batch sizes",
-                "remove it; evaluation uses --global-batch-size and --micro-batch-size", kEvaluationBatches);
   t.unsupported("file of rejected results", "remove it; --iterations-to-skip lists iterations",
                 kSkippedSteps);
   t.unsupported("fault injection", "remove it", kFaultInjection);
   t.unsupported("old batch-size flags", "use --micro-batch-size and --global-batch-size", kOldBatchFlags);
-  t.unsupported("delayed start of evaluations", "remove it; --eval-interval sets the evaluation steps",
-                kLateEvaluation);
   t.unsupported("local (non-persistent) or replicated checkpoints",
                 "remove it; --save-interval sets the interval of persistent checkpoints", kLocalCheckpoints);
   t.unsupported("dumps of parameters, gradients or activations",

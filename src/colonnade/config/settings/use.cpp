@@ -77,6 +77,8 @@ constexpr Row kExceptions[] = {
     {"train_samples", kInspected},
     {"eval_iters", kSamples},
     {"eval_interval", kInspected},
+    {"start_eval_at_iter", kInspected},
+    {"eval_global_batch_size", kInspected},
     {"skip_train", kInspected},
     {"full_validation", kInspected},
     {"multiple_validation_sets", kInspected},
