@@ -147,7 +147,7 @@ TEST(BatchSchedule, CountsStepsAndSamples) {
 }
 
 TEST(BatchSchedule, RoundsDownToWholeMicroBatches) {
-  Run run;
+  config::Run run;
   run.parallel.world_size = 6;
   run.training = ramp({"8", "8", "70"}, 64);
   run.training.micro_batch_size = 2;
@@ -164,7 +164,7 @@ TEST(BatchSchedule, RoundsDownToWholeMicroBatches) {
 }
 
 TEST(BatchSchedule, LastSizeIsTheGlobalBatchSize) {
-  Run run;
+  config::Run run;
   run.training.micro_batch_size = 2;
   run.training.seq_length = 8;
   run.training.step_batch_size_schedule = "0:8 1K:16";
@@ -176,13 +176,13 @@ TEST(BatchSchedule, LastSizeIsTheGlobalBatchSize) {
 
 // A run folder's config.yaml has the global batch size that followed from the old schedule.
 TEST(BatchSchedule, OfTheCommandLineReplacesTheSizeOfAFile) {
-  Run run;
+  config::Run run;
   run.training.seq_length = 8;
   run.training.global_batch_size = 16;
   run.given["global_batch_size"] = "config.yaml:3";
   run.training.step_batch_size_schedule = "0:8 1K:32";
   run.given["step_batch_size_schedule"] = "config.yaml:4";
-  Run of_file = run;
+  config::Run of_file = run;
   derive(of_file);
   EXPECT_EQ(of_file.training.global_batch_size, 16);
   run.given["step_batch_size_schedule"] = "the command line";

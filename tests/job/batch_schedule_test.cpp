@@ -146,7 +146,7 @@ TEST(BatchScheduleRun, EvaluationsHaveTheFinalSize) {
 }
 
 /// Mean loss of `batches` evaluation batches from sample 0.
-double evaluated(const config::Run& run, int batches) {
+double evaluated_loss(const config::Run& run, int batches) {
   double loss = 0;
   test::on_jobs(
       run,
@@ -164,14 +164,15 @@ double evaluated(const config::Run& run, int batches) {
 
 // 16 samples as 4 x 4, 2 x 8 and 1 x 16.
 TEST(BatchScheduleRun, EvaluationSizesGiveEqualLosses) {
-  const double expected = evaluated(run_with(kScheduledLayouts[0], "--global-batch-size 4 "), 4);
+  const double expected = evaluated_loss(run_with(kScheduledLayouts[0], "--global-batch-size 4 "), 4);
   for (const test::Layout& layout : kScheduledLayouts) {
     const std::string training = "--global-batch-size 4 ";
     EXPECT_NEAR(
         evaluated(run_with(layout, training + "--eval-global-batch-size 8 --eval-micro-batch-size 2 "), 2),
         expected, 1e-9)
         << layout.name;
-    EXPECT_NEAR(evaluated(run_with(layout, training + "--eval-global-batch-size 16 "), 1), expected, 1e-9)
+    EXPECT_NEAR(evaluated_loss(run_with(layout, training + "--eval-global-batch-size 16 "), 1), expected,
+                1e-9)
         << layout.name;
   }
 }

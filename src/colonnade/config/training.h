@@ -33,6 +33,10 @@ struct Training {
   std::optional<std::int64_t> exit_duration_in_mins;  ///< --exit-duration-in-mins
   bool calculate_per_token_loss = false;       ///< --calculate-per-token-loss; matters with masked tokens
   bool check_for_nan_in_loss_and_grad = true;  ///< off: NaN steps are skipped
+  bool check_for_spiky_loss = false;           ///< --check-for-spiky-loss
+  bool check_for_large_grads = false;          ///< --check-for-large-grads
+  /// --check-weight-hash-across-dp-replicas-interval: steps between comparisons
+  std::optional<std::int64_t> check_weight_hash_across_dp_replicas_interval;
 
   std::int64_t eval_iters = 100;                       ///< --eval-iters
   std::optional<std::int64_t> eval_interval;           ///< --eval-interval; unset: no periodic evaluation

@@ -199,11 +199,20 @@ StepReport Job::train_step(const pipeline::Steps& steps, const optim::StepOption
   buffers_->start_step();
   // With per-token weights, the mean over a micro-batch has the weight of its tokens.
   const double tokens = static_cast<double>(run.training.micro_batch_size * run.training.seq_length);
-  const auto result = executor_->train(with_schedule(steps, num_microbatches()), report.loss_scale * weight,
-                                       gradient_events(*buffers_), per_token ? tokens : 1.0);
+  pipeline::Steps recorded = with_schedule(steps, num_microbatches());
+  std::vector<at::Tensor> losses;
+  if (run.training.check_for_spiky_loss)
+    recorded.loss = [&losses, &steps](const at::Tensor& output, const tensor::Batch& batch) {
+      pipeline::Loss loss = steps.loss(output, batch);
+      if (loss.report.contains("lm_loss")) losses.push_back(loss.report.at("lm_loss"));
+      return loss;
+    };
+  const auto result = executor_->train(recorded, report.loss_scale * weight, gradient_events(*buffers_),
+                                       per_token ? tokens : 1.0);
   fault::point("forward-backward");
   progress().set_phase("gradient sync");
   buffers_->finish();
+  add_local_values(losses, report);
   for (const auto& stage : model.stages) stage->finish_step();
   fault::point("gradient-sync");
   Sums sums = reduce(result.report, train_names_);
@@ -242,6 +251,17 @@ StepReport Job::skip_step() {
   counters.consumed_samples += report.samples;
   counters.skipped += 1;
   return report;
+}
+
+void Job::add_local_values(const std::vector<at::Tensor>& losses, StepReport& report) {
+  if (!losses.empty() && !options_.device().is_meta()) {
+    const at::Tensor host = tensor::to_host(at::stack(losses).to(at::kDouble));
+    const double* value = host.const_data_ptr<double>();
+    for (std::size_t i = 0; i < losses.size(); ++i, value += 2)
+      report.microbatch_losses.push_back(value[0] / std::max(value[1], 1.0));
+  }
+  for (const auto& [bucket, norm] : buffers_->take_norms())
+    report.bucket_norms.emplace_back(bucket, norm.item<double>() / report.loss_scale);
 }
 
 void Job::check_finite(const StepReport& report) const {

@@ -46,6 +46,10 @@ struct StepReport {
   std::map<std::string, double> losses;  ///< "lm_loss", ...
   /// Global counts by name (tensor::Report::counts), each an array.
   std::map<std::string, std::vector<double>> counts;
+  /// Of this rank only: losses of its micro-batches, means over their tokens (--check-for-spiky-loss, on the
+  /// last pipeline stage), and norms of its own gradients by bucket (--check-for-large-grads).
+  std::vector<double> microbatch_losses;
+  std::vector<std::pair<std::string, double>> bucket_norms;
   optim::StepResult optimizer;
   double loss_scale = 1;  ///< scale used in this step
   Seconds seconds;
@@ -132,6 +136,8 @@ class Job {
   /// Divisor of the gradients under --calculate-per-token-loss: the number of loss tokens.
   [[nodiscard]] double tokens_of(const std::map<std::string, Sum>& sums) const;
   void check_finite(const StepReport& report) const;
+  /// The values of this rank that the checks of StepReport need; `losses`: sum and count by micro-batch.
+  void add_local_values(const std::vector<at::Tensor>& losses, StepReport& report);
   /// `steps` with the schedule for `microbatches`, unless they have one or the executor's is for this number.
   pipeline::Steps with_schedule(pipeline::Steps steps, int microbatches);
 

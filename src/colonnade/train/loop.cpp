@@ -32,6 +32,7 @@
 #include "colonnade/train/lr_state.h"
 #include "colonnade/train/run_end.h"
 #include "colonnade/train/start_point.h"
+#include "colonnade/train/step_checks.h"
 #include "colonnade/train/step_exchange.h"
 #include "colonnade/train/step_record.h"
 #include "colonnade/train/validation.h"
@@ -112,6 +113,7 @@ class Loop {
   record::MemoryPeaks memory_;         ///< peaks of this rank
   std::optional<double> peak_tflops_;  ///< peak of this rank's device, where known
   bool stop_requested_ = false;
+  StepChecks checks_;
   bool trained_ = false;  ///< this process has trained a step
 };
 
@@ -266,6 +268,9 @@ void Loop::one_step() {
   fault::point("exchanged");
   stop_requested_ = stop_requested_ || all.stop;
   emit(report, all, rate, data);
+  for (const std::string& warning : checks_.outliers(report, iteration(), job_.ranks.rank()))
+    log::warning("{}", warning);
+  if (weight_hash_due(job_.run.training, iteration())) require_equal_replicas(job_);
   if (report.ran && !std::exchange(trained_, true)) log_memory();
 }
 
@@ -461,6 +466,7 @@ int Loop::train() {
     log::info("the run is complete: iteration {} of {}; raise {} to continue", iteration(), last_iteration(),
               job_.run.training.train_iters ? "--train-iters" : "--train-samples");
   stream_ = std::make_unique<job::TokenStream>(*data_[0], job_, job_.counters.consumed_samples);
+  if (job_.run.training.check_weight_hash_across_dp_replicas_interval) require_equal_replicas(job_);
   // Without it, a rank could start a step and lose a peer that still ends at once on a signal.
   job_.ranks.world().barrier("before the first step");
   stop_.defer();

@@ -96,7 +96,23 @@ void batches(Table& t) {
       "stop at the first NaN or Inf in loss or gradients; off: skip and report such steps");
 }
 
+void step_checks(Table& t) {
+  t.add<kTraining, &Training::check_for_spiky_loss>(
+      "--check-for-spiky-loss",
+      "warn of a micro-batch loss 10 times above the largest of the first 100 of its rank");
+  t.add<kTraining, &Training::check_for_large_grads>(
+      "--check-for-large-grads",
+      "warn of a local gradient norm of a bucket 10 times above the largest of the first 100 of its rank");
+  t.add<kTraining, &Training::check_weight_hash_across_dp_replicas_interval>(
+       "--check-weight-hash-across-dp-replicas-interval",
+       "steps between comparisons of the weights of all data-parallel replicas; a difference ends the run; "
+       "unset: none")
+      .unit("steps")
+      .at_least(1);
+}
+
 void validation(Table& t) {
+  step_checks(t);
   t.group("validation");
   t.add<kTraining, &Training::eval_iters>("--eval-iters", "steps per evaluation").unit("steps").at_least(0);
   t.add<kTraining, &Training::eval_interval>("--eval-interval", "steps between evaluations; unset: none")
