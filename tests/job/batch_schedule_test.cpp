@@ -168,7 +168,7 @@ TEST(BatchScheduleRun, EvaluationSizesGiveEqualLosses) {
   for (const test::Layout& layout : kScheduledLayouts) {
     const std::string training = "--global-batch-size 4 ";
     EXPECT_NEAR(
-        evaluated(run_with(layout, training + "--eval-global-batch-size 8 --eval-micro-batch-size 2 "), 2),
+        evaluated_loss(run_with(layout, training + "--eval-global-batch-size 8 --eval-micro-batch-size 2 "), 2),
         expected, 1e-9)
         << layout.name;
     EXPECT_NEAR(evaluated_loss(run_with(layout, training + "--eval-global-batch-size 16 "), 1), expected,
