@@ -167,9 +167,9 @@ TEST(BatchScheduleRun, EvaluationSizesGiveEqualLosses) {
   const double expected = evaluated_loss(run_with(kScheduledLayouts[0], "--global-batch-size 4 "), 4);
   for (const test::Layout& layout : kScheduledLayouts) {
     const std::string training = "--global-batch-size 4 ";
-    EXPECT_NEAR(
-        evaluated_loss(run_with(layout, training + "--eval-global-batch-size 8 --eval-micro-batch-size 2 "), 2),
-        expected, 1e-9)
+    EXPECT_NEAR(evaluated_loss(
+                    run_with(layout, training + "--eval-global-batch-size 8 --eval-micro-batch-size 2 "), 2),
+                expected, 1e-9)
         << layout.name;
     EXPECT_NEAR(evaluated_loss(run_with(layout, training + "--eval-global-batch-size 16 "), 1), expected,
                 1e-9)
