@@ -5,6 +5,7 @@
 #include <array>
 
 #include "colonnade/base/error.h"
+#include "colonnade/config/batch_schedule.h"
 #include "colonnade/config/stacks.h"
 #include "colonnade/config/use.h"
 #include "colonnade/data/batches.h"
@@ -127,19 +128,29 @@ class NoEffectFlags {
           "--samples must not be used with --full-validation, which reads all data once; got both; remove one of "
           "them");
     if (options_.samples > 0) {
-      for (const char* key : {"train_iters", "train_samples", "eval_iters", "eval_interval", "skip_train"})
+      for (const char* key : {"train_iters", "train_samples", "eval_iters", "eval_interval", "skip_train",
+                              "start_eval_at_iter"})
         excludes_samples(key);
+      excludes_samples("rampup_batch_size");
       if (!is_cyclic(run_)) excludes_samples("global_batch_size");
+      if (!is_cyclic(run_)) excludes_samples("step_batch_size_schedule");
+      if (!is_cyclic(run_) || train) excludes_samples("eval_global_batch_size");
       return;
     }
-    if (train) needs("eval_iters", "--split-name valid or test");
+    if (train)
+      for (const char* key : {"eval_iters", "eval_global_batch_size"})
+        needs(key, "--split-name valid or test");
     if (!valid)
-      for (const char* key : {"eval_interval", "skip_train"}) needs(key, "--split-name valid");
+      for (const char* key : {"eval_interval", "skip_train", "start_eval_at_iter"})
+        needs(key, "--split-name valid");
     if (!train && !(valid && run_.training.eval_interval))
       for (const char* key : {"train_iters", "train_samples"})
         needs(key, "--split-name train, or valid and --eval-interval");
+    if (!valid || !run_.training.train_samples)
+      needs("rampup_batch_size", "--split-name valid and --train-samples");
     if (train && !run_.training.train_iters && !is_cyclic(run_))
-      needs("global_batch_size", "--train-iters or --dataloader-type cyclic");
+      for (const char* key : {"global_batch_size", "step_batch_size_schedule"})
+        needs(key, "--train-iters or --dataloader-type cyclic");
   }
 
   /// Whether a setting concerns the data set itself, not the samples built from it.
@@ -215,8 +226,9 @@ Inspection read_inspection(const Arguments& arguments) {
   reject_unread_settings(parsed, config::Use::kInspect, "data inspect");
   InspectOptions options = read_extras(parsed);
   config::Run& run = parsed.run;
-  const std::int64_t batch = run.training.global_batch_size;
+  std::int64_t batch = run.training.global_batch_size;
   job::prepare(run, rules::Purpose::kData, std::move(parsed.faults));
+  if (const std::int64_t last = config::final_size_of_step_schedule(run.training); last > 0) batch = last;
   if (!run.data.mock_data && paths_of(run, options.split).empty())
     throw ConfigError(fmt::format(
         "data paths must be given{}; got none; write `data inspect PREFIX`, or --config RUN/config.yaml",

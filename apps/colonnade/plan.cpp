@@ -11,6 +11,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
 #include "colonnade/base/shell.h"
+#include "colonnade/config/batch_schedule.h"
 #include "colonnade/config/derive.h"
 #include "colonnade/config/dump.h"
 #include "colonnade/cost/communication.h"
@@ -311,8 +312,12 @@ int search(config::Parsed& parsed, const std::optional<cost::Hardware>& hardware
            const std::string& assumed) {
   config::Run single_rank = parsed.run;
   single_rank.parallel = {};
-  single_rank.training.global_batch_size = single_rank.training.micro_batch_size = 1;
+  single_rank.training = config::with_constant_batch_size(single_rank.training, 1);
+  single_rank.training.micro_batch_size = 1;
   config::derive(single_rank);
+  if (const std::int64_t last = config::final_size_of_step_schedule(parsed.run.training);
+      last > 0 && parsed.run.training.global_batch_size == 0)
+    parsed.run.training.global_batch_size = last;
   if (parsed.run.training.global_batch_size < 1 && !parsed.run.invalid_keys.contains("global_batch_size")) {
     parsed.faults.emplace_back(
         "--global-batch-size must be given with --search, which chooses the micro-batch; got none; write "

@@ -52,10 +52,11 @@ TEST(Optimizers, ReadTheirSettings) {
     EXPECT_EQ(setting(s.key).key, s.key);
     keys.push_back(s.key);
   }
-  EXPECT_THAT(keys, ElementsAre("adam_beta1", "adam_beta2", "adam_eps", "sgd_momentum", "lion_beta1", "lion_beta2", "muon_momentum",
-                                "muon_nesterov", "muon_split_qkv", "muon_split_gate_up", "muon_scale_mode",
-                                "muon_extra_scale_factor", "muon_coefficient_type", "muon_num_ns_steps",
-                                "muon_fp32_matmul_prec", "muon_tp_mode", "muon_scalar_optimizer"));
+  EXPECT_THAT(keys, ElementsAre("adam_beta1", "adam_beta2", "adam_eps", "sgd_momentum", "lion_beta1",
+                                "lion_beta2", "muon_momentum", "muon_nesterov", "muon_split_qkv",
+                                "muon_split_gate_up", "muon_scale_mode", "muon_extra_scale_factor",
+                                "muon_coefficient_type", "muon_num_ns_steps", "muon_fp32_matmul_prec",
+                                "muon_tp_mode", "muon_scalar_optimizer"));
   const Optimizer adam, sgd{.optimizer = OptimizerKind::kSgd}, muon{.optimizer = OptimizerKind::kMuon};
   EXPECT_TRUE(optimizer_reads(adam, "adam_eps"));
   EXPECT_TRUE(optimizer_reads(sgd, "sgd_momentum"));

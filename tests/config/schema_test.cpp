@@ -92,6 +92,7 @@ const std::map<std::string, std::string> kOtherDefaults = {
     {"yarn_beta_slow", "1"},
     {"yarn_correction_range_round_to_int", "true"},
     {"recompute_modules", "core_attn"},
+    {"iterations_to_skip", ""},
     {"bert_binary_head", "false"},  // of gpt; `bert` turns it on
     {"sft_tokenizer_prompt_format", ""},
 };

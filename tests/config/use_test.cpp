@@ -66,12 +66,29 @@ TEST(Use, InspectReadsSettingsThatDetermineSamples) {
   EXPECT_EQ(keys_of(Use::kInspect, {"data"}, false),
             (Keys{"num_workers", "eod_mask_loss", "allow_ambiguous_pad_tokens"}));
   groups.erase("data");
-  EXPECT_EQ(keys_of(Use::kInspect, groups, true),
-            (Keys{"bert_binary_head", "seed", "global_batch_size", "seq_length", "decoder_seq_length",
-                  "train_iters", "train_samples", "eval_iters", "eval_interval", "skip_train",
-                  "full_validation", "multiple_validation_sets", "load", "pretrained_checkpoint", "ckpt_step",
-                  "finetune", "exit_on_missing_checkpoint", "use_checkpoint_args",
-                  "use_tokenizer_model_from_checkpoint_args"}));
+  EXPECT_EQ(keys_of(Use::kInspect, groups, true), (Keys{"bert_binary_head",
+                                                        "seed",
+                                                        "global_batch_size",
+                                                        "step_batch_size_schedule",
+                                                        "rampup_batch_size",
+                                                        "seq_length",
+                                                        "decoder_seq_length",
+                                                        "train_iters",
+                                                        "train_samples",
+                                                        "eval_iters",
+                                                        "eval_interval",
+                                                        "start_eval_at_iter",
+                                                        "eval_global_batch_size",
+                                                        "skip_train",
+                                                        "full_validation",
+                                                        "multiple_validation_sets",
+                                                        "load",
+                                                        "pretrained_checkpoint",
+                                                        "ckpt_step",
+                                                        "finetune",
+                                                        "exit_on_missing_checkpoint",
+                                                        "use_checkpoint_args",
+                                                        "use_tokenizer_model_from_checkpoint_args"}));
 }
 
 TEST(Use, AcceptsUnimplementedFlags) {

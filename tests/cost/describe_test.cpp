@@ -122,6 +122,15 @@ TEST(Describe, CombinesTheWholePlan) {
                                          "micro-batch\n")));
 }
 
+TEST(Describe, ListsBatchSizesAndPlansTheLast) {
+  config::Run run = run_of(test::layout(16, 2, 2));
+  EXPECT_THAT(describe(run), testing::Not(HasSubstr("batch sizes")));
+  run.training.rampup_batch_size = {"16", "16", "100"};
+  EXPECT_THAT(describe(run),
+              testing::AllOf(HasSubstr("batch: 32 sequences"),
+                             HasSubstr("batch sizes: 16, 32 from 100 samples; this plan is for the last\n")));
+}
+
 TEST(Describe, ReportsTheCostOfDeterministicMode) {
   config::Run run = run_of(test::layout(16, 2, 4));
   EXPECT_THAT(describe(run), ::testing::Not(HasSubstr("deterministic mode")));

@@ -111,6 +111,18 @@ TEST(Memory, ActivationsAreStageActivationsTimesLiveMicroBatchesPlusABatch) {
       << "four micro-batches are in flight between the first and the second chunk";
 }
 
+TEST(Memory, EvaluationsMayHaveOtherBatches) {
+  config::Run run = llama_tp4_pp2_dp2(), four = run;
+  const auto same = plan_memory(run);
+  run.training.eval_micro_batch_size = four.training.micro_batch_size = 4;
+  const auto plan = plan_memory(run), of_four = plan_memory(four);
+  for (std::size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(plan[rank].evaluation, of_four[rank].evaluation);
+    EXPECT_GT(plan[rank].evaluation, same[rank].evaluation);
+    EXPECT_EQ(plan[rank].activations, same[rank].activations);
+  }
+}
+
 TEST(Memory, PeakMayBeAnEvaluation) {
   config::Run run;
   StageMemory m;

@@ -71,5 +71,17 @@ TEST(Verdict, RunTimeIsStepsTimesDevices) {
   EXPECT_FALSE(run_time(run, 90));
 }
 
+// Steps of 4, 4, 8 and 8 samples.
+TEST(Verdict, RunTimeCountsSmallerStepsByTheirSamples) {
+  config::Run run = llama(64, 8);
+  run.training.rampup_batch_size = {"4", "4", "7"};
+  run.training.train_samples = 31;
+  EXPECT_EQ(run_time(run, 10)->steps, 4);
+  EXPECT_DOUBLE_EQ(run_time(run, 10)->seconds, 30);
+  run.training.train_samples.reset();
+  run.training.train_iters = 5;
+  EXPECT_DOUBLE_EQ(run_time(run, 10)->seconds, 40);
+}
+
 }  // namespace
 }  // namespace colonnade::cost

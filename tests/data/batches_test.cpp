@@ -57,6 +57,22 @@ TEST_F(RunLength, CountsRemainingIterationsAfterABatchSizeChange) {
   EXPECT_EQ(last_iteration(training_, {.iteration = 12, .samples = 176}), 12);
 }
 
+// 0, 4, 8 | 16, 24, 32: three steps of 4 or 8 samples per threshold; the next would end at 40.
+TEST_F(RunLength, CountsTheStepsOfAGrowingBatchSize) {
+  training_.seq_length = 2;
+  training_.step_batch_size_schedule = "0:4 16:8";
+  training_.train_samples = 39;
+  training_.eval_interval = 2;
+  training_.eval_iters = 3;
+  EXPECT_EQ(last_iteration(training_, {}), 5);
+  EXPECT_EQ(last_iteration(training_, {.iteration = 2, .samples = 8}), 5);
+  EXPECT_EQ(sample_counts(training_), (SampleCounts{39, (5 / 2 + 1) * 3 * 8, 3 * 8}));
+  training_.train_samples.reset();
+  training_.train_iters = 5;
+  EXPECT_EQ(last_iteration(training_, {}), 5);
+  EXPECT_EQ(sample_counts(training_)[0], 5 * 8) << "iterations of the final size, as in Megatron";
+}
+
 TEST_F(RunLength, RequestsSamplesForAllEvaluations) {
   training_.eval_iters = 2;
   for (const bool skip_train : {false, true})
@@ -76,6 +92,26 @@ TEST_F(RunLength, RequestsSamplesForAllEvaluations) {
   EXPECT_EQ(evaluations(training_, 5), 1);  // validation only
   training_.skip_train = false;
   EXPECT_EQ(evaluations(training_, 5), 0);
+}
+
+// Evaluations after 6, 9, ... and at the end, as the loop runs them.
+TEST_F(RunLength, EvaluationsStartAtTheGivenIteration) {
+  training_.eval_interval = 3;
+  training_.eval_iters = 2;
+  training_.eval_global_batch_size = 6;
+  for (const std::int64_t start : {0, 1, 3, 4, 5, 6, 7, 50}) {
+    training_.start_eval_at_iter = start;
+    std::int64_t run = 0;
+    for (std::int64_t iteration = 1; iteration <= 20; ++iteration) {
+      const bool due = iteration % 3 == 0 && iteration >= start;
+      run += due ? 1 : 0;
+      EXPECT_EQ(evaluations(training_, iteration), run + (due ? 0 : 1)) << start << ", " << iteration;
+    }
+    training_.train_iters = 20;
+    EXPECT_GE(sample_counts(training_)[1], (run + 1) * 2 * 6) << start;
+  }
+  training_.start_eval_at_iter = 7;  // Megatron: (20 / 3 + 1 - 7 / 3) evaluations
+  EXPECT_EQ(sample_counts(training_), (SampleCounts{20 * 8, 5 * 2 * 6, 2 * 6}));
 }
 
 /// Sample i consists of the token i.

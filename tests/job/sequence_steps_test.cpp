@@ -57,7 +57,8 @@ TEST(SequenceSteps, HoldEveryTokenOnceWithItsLabelAndPosition) {
     Seen got;
     std::set<int> sizes;
     for (int rank = 0; rank < ranks; ++rank)
-      for (const MicrobatchShard& one : sequence_step(batches, run, rank, 24).microbatches) {
+      for (const MicrobatchShard& one :
+           sequence_step(batches, run, rank, 24, run.training.global_batch_size).microbatches) {
         const tensor::Batch batch = sequence_batch(one, parts);
         sizes.insert(one.ranks);
         EXPECT_EQ(batch.share().ranks, one.ranks);
@@ -94,7 +95,8 @@ TEST(SequenceSteps, MissingLossMaskEqualsAMaskOfOnes) {
   const auto without = test::long_tailed(run, 2.5);
   const WithMask with(without);
   for (int rank = 0; rank < layout::hybrid_ranks(run.parallel); ++rank) {
-    const SequenceStep step = sequence_step(without, run, rank, 8), same = sequence_step(with, run, rank, 8);
+    const SequenceStep step = sequence_step(without, run, rank, 8, run.training.global_batch_size),
+                       same = sequence_step(with, run, rank, 8, run.training.global_batch_size);
     ASSERT_EQ(step.microbatches.size(), same.microbatches.size());
     for (std::size_t i = 0; i < step.microbatches.size(); ++i) {
       const tensor::Batch got = sequence_batch(step.microbatches[i], 1);
@@ -124,7 +126,7 @@ TEST(SequenceSteps, GiveTheBusiestRankFarLessAttentionThanOneContextSize) {
   for (std::int64_t first = 0; first < 8 * kSamples; first += kSamples) {
     std::vector<double> pairs(kRanks, 0);
     for (int rank = 0; rank < kRanks; ++rank) {
-      const SequenceStep step = sequence_step(batches, run, rank, first);
+      const SequenceStep step = sequence_step(batches, run, rank, first, run.training.global_batch_size);
       for (const MicrobatchShard& one : step.microbatches) {
         const tensor::Batch batch = sequence_batch(one, 1);
         pairs[static_cast<std::size_t>(rank)] +=
@@ -165,7 +167,7 @@ TEST(SequenceSteps, AreEquallyManyWhereCollectivesRequireIt) {
     const auto batches = test::long_tailed(run, 2.5);
     std::set<std::size_t> all;
     for (int rank = 0; rank < layout::hybrid_ranks(run.parallel); ++rank)
-      all.insert(sequence_step(batches, run, rank, 0).microbatches.size());
+      all.insert(sequence_step(batches, run, rank, 0, run.training.global_batch_size).microbatches.size());
     return all;
   };
   EXPECT_GT(counts("").size(), 1U);
@@ -198,7 +200,8 @@ TEST(SequenceSteps, HaveTheirOffsetInTheSample) {
   const config::Run run = run_in(4, kHybrid);
   const auto batches = test::long_tailed(run, 2.5);
   for (int rank = 0; rank < 4; ++rank)
-    for (const MicrobatchShard& one : sequence_step(batches, run, rank, 0).microbatches) {
+    for (const MicrobatchShard& one :
+         sequence_step(batches, run, rank, 0, run.training.global_batch_size).microbatches) {
       const auto whole = batches.get(std::array{one.full.samples.at(0)}, data::AttentionMasks::kOmitted);
       ASSERT_EQ(one.sample, whole.seq);
       for (std::int64_t i = 0; i < one.full.seq; ++i)

@@ -42,7 +42,8 @@ TEST(Switches, EachChangesTheModel) {
                                    rope + "--group-query-attention --num-query-groups 2",
                                    rope + "--kv-channels 8",
                                    rope + "--untie-embeddings-and-output-weights",
-                                   rope + "--embedding-init-method-std 0.1"}) {
+                                   rope + "--embedding-init-method-std 0.1",
+                                   rope + "--init-method-xavier-uniform"}) {
     const double loss = curve_of(flags, 1).loss[0];
     const auto above = losses.lower_bound(loss * (1 - 1e-6));
     if (above != losses.end()) {

@@ -59,6 +59,28 @@ TEST(GptParams, CountsOfRecipesMatchPublishedModels) {
   EXPECT_EQ(count(deepseek), 671'026'419'200);
 }
 
+// PyTorch's torch.nn.init.xavier_uniform_: bound sqrt(6 / (fan_in + fan_out)).
+TEST(GptParams, XavierInitialValuesOfAllMatrices) {
+  config::Model model = recipe_model("mixtral-8x7b");
+  model.init_method_xavier_uniform = true;
+  int matrices = 0;
+  for (const ParamSpec& spec : model_params(model, {})) {
+    if (spec.shape.size() < 2) {
+      EXPECT_NE(spec.init.kind, InitKind::kUniform) << spec.name;
+      continue;
+    }
+    const std::int64_t out = spec.shape[spec.shape.size() - 2], in = spec.shape.back();
+    EXPECT_EQ(spec.init.kind, InitKind::kUniform) << spec.name;
+    EXPECT_DOUBLE_EQ(spec.init.std, std::sqrt(6.0 / static_cast<double>(in + out))) << spec.name;
+    ++matrices;
+  }
+  EXPECT_EQ(matrices, 32 * 5 + 2) << "qkv, projection, router and two expert matrices per layer, two tables";
+  model.embedding_init_method_std = 0.5;
+  const ParamSpec words = model_params(model, {}).front();
+  EXPECT_EQ(words.init.kind, InitKind::kNormal);
+  EXPECT_EQ(words.init.std, 0.5);
+}
+
 /// Elements of the word embeddings.
 std::int64_t embedding_count(const config::Model& m) { return m.vocab_size * m.hidden_size; }
 

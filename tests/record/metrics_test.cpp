@@ -68,6 +68,7 @@ TEST_F(Metrics, HasTheDocumentedKeysInOrder) {
 
 TEST_F(Metrics, RoundTripsBitwise) {
   StepRecord full = step(3);
+  full.global_batch_size = 768;
   full.lm_loss = 0.1 + 0.2;
   full.num_zeros = 17;
   full.mfu = 0.43;

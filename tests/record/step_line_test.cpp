@@ -49,12 +49,13 @@ TEST(StepLine, ShowsUnusualValuesOnlyWhenPresent) {
   r.skipped = true;
   r.mfu = 0.421;
   r.num_zeros = 7;
+  r.global_batch_size = 768;
   r.extra_losses = {{"mtp_loss", 2.5}};
   r.layer_metrics = {
       {"expert_balance", {1.5, 2.25}}, {"expert_least", {0.5, 0}}, {"dropped_tokens", {0, 0.125}}};
   const std::string line = step_line(r, {.show_loss_scale = true});
-  for (const char* part : {"skipped", "(42.1%)", "zeros 7", "mtp_loss 2.5000", "scale", "expert_balance 2.25",
-                           "dropped_tokens 0.12"})
+  for (const char* part : {"skipped", "(42.1%)", "zeros 7", "batch 768", "mtp_loss 2.5000", "scale",
+                           "expert_balance 2.25", "dropped_tokens 0.12"})
     EXPECT_THAT(line, HasSubstr(part));
 }
 

@@ -58,6 +58,42 @@ TEST(Rules, AcceptHybridContextParallelismWithOtherParallelisms) {
   }
 }
 
+TEST(Rules, AcceptBatchSizesThatGrow) {
+  for (const char* accepted :
+       {"eval_global_batch_size=8", "eval_micro_batch_size=4",
+        "eval_global_batch_size=6; eval_micro_batch_size=1",
+        "num_virtual_stages_per_pipeline_rank=2; eval_global_batch_size=24",
+        "step_batch_size_schedule=0:8 1K:16", "global_batch_size=0; step_batch_size_schedule=0:8,1K:16,1M:20",
+        "rampup_batch_size=4 4 100", "rampup_batch_size=16 4 100",
+        "global_batch_size=19; decrease_batch_size_if_needed=true",
+        "rampup_batch_size=6 2 100; decrease_batch_size_if_needed=true",
+        "train_iters=unset; train_samples=12; step_batch_size_schedule=0:8 1K:16",
+        "num_virtual_stages_per_pipeline_rank=2; step_batch_size_schedule=0:8 1K:16"}) {
+    const RuleExample valid{"", valid_run(), read_edits(accepted)};
+    EXPECT_EQ(report(problems_of(valid.broken())), "") << accepted;
+  }
+}
+
+// Three micro-batches on two pipeline ranks, before four.
+TEST(Rules, CheckEverySizeOfASchedule) {
+  const auto ids = [](const char* given) {
+    return ids_of(RuleExample{"", valid_run(), read_edits(given)}.broken());
+  };
+  EXPECT_THAT(ids("num_virtual_stages_per_pipeline_rank=2; step_batch_size_schedule=0:12 1K:16"),
+              ElementsAre("microbatch-group"));
+  EXPECT_THAT(ids("num_virtual_stages_per_pipeline_rank=2; rampup_batch_size=8 4 100"),
+              ElementsAre("microbatch-group"));
+  EXPECT_THAT(ids("global_batch_size=0; step_batch_size_schedule=0:8 1K:18"), ElementsAre("batch-sizes"));
+  EXPECT_THAT(ids("rampup_batch_size=2 2 100; decrease_batch_size_if_needed=true"),
+              ElementsAre("batch-sizes"));
+  EXPECT_THAT(ids("global_batch_size=3; decrease_batch_size_if_needed=true"), ElementsAre("batch"));
+  EXPECT_THAT(ids("eval_micro_batch_size=3"), ElementsAre("eval-batch"));
+  EXPECT_THAT(ids("num_virtual_stages_per_pipeline_rank=2; eval_global_batch_size=12"),
+              ElementsAre("eval-microbatch-group"));
+  EXPECT_THAT(ids("train_iters=unset; train_samples=7; step_batch_size_schedule=0:8 1K:16"),
+              ElementsAre("train-length-one-step"));
+}
+
 TEST(Rules, AcceptFullValidationOfUnweightedData) {
   for (const char* accepted :
        {"", "validation_set_names=books code", "valid_data_path=1 b", "valid_data_path=b",

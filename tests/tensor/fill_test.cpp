@@ -33,6 +33,20 @@ TEST(FillInitial, ShardsEqualSlicesOfTheFullMatrix) {
   }
 }
 
+// Mean 0 and variance bound^2 / 3 of a uniform distribution.
+TEST(FillInitial, UniformValuesAreWithinTheirBound) {
+  auto rows = sharded_spec(0, {{"", 24}}), large = rows;
+  rows.init = large.init = {.kind = layout::InitKind::kUniform, .std = 0.3};
+  large.shape = {24, 4000};
+  const auto values = initialized(large, 0, 1);
+  EXPECT_LT(values.abs().max().item<double>(), 0.3 + 1e-7);
+  EXPECT_GT(values.abs().max().item<double>(), 0.299);
+  EXPECT_NEAR(values.mean().item<double>(), 0, 0.003);
+  EXPECT_NEAR(values.var().item<double>(), 0.03, 3e-4);
+  for (int rank = 0; rank < 2; ++rank)
+    EXPECT_TRUE(at::equal(initialized(rows, rank, 2), initialized(rows, 0, 1).narrow(0, rank * 12, 12)));
+}
+
 TEST(FillInitial, FusedPiecesAreShardedSeparately) {
   const auto fused = sharded_spec(0, {{"q", 16, 4}, {"k", 4, 4}, {"v", 4, 4}});
   const auto full = initialized(fused, 0, 1);

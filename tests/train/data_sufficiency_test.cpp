@@ -37,6 +37,20 @@ TEST(DataSufficiency, OneSampleTooFewReportsTheLargestNumberOfIterations) {
                           AllOf(HasSubstr("test"), HasSubstr("at most --eval-iters 1,"))));
 }
 
+// Two steps of 4 and eight of 8 samples.
+TEST(DataSufficiency, CountsTheSamplesOfAGrowingBatchSize) {
+  config::Training t = training();
+  t.seq_length = 1;
+  t.step_batch_size_schedule = "0:4 8:8";
+  EXPECT_THAT(shortages({72, 48, 16}, t, {}), IsEmpty());
+  EXPECT_THAT(shortages({71, 48, 16}, t, {}),
+              ElementsAre(AllOf(HasSubstr("which read 72"), HasSubstr("at most --train-iters 9,"))));
+  t.train_iters.reset();
+  t.train_samples = 75;
+  EXPECT_THAT(shortages({71, 48, 16}, t, {}), ElementsAre(AllOf(HasSubstr("10 iterations, which read 72"),
+                                                                HasSubstr("--train-samples 64,"))));
+}
+
 TEST(DataSufficiency, CountsFromTheRunsProgress) {
   // 4 iterations of 16 samples are done, 6 of 8 follow.
   const data::RunProgress done{.iteration = 4, .samples = 64};

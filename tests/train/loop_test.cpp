@@ -3,6 +3,7 @@
 
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <numeric>
 
 #include "checkpoint/fixtures.h"
@@ -55,6 +56,48 @@ TEST(Loop, SavesAndEndsAtItsTimeLimit) {
   const Ended early = run_started(std::chrono::seconds(0), folder.path() / "early");
   EXPECT_EQ(early.code, kExitDone);
   EXPECT_THAT(early.steps, testing::ElementsAre(1, 2, 3));
+}
+
+// 16 tokens are two samples: steps of 1, 1 and 2 samples. Iterations of the schedule count as final batches,
+// so that the learning rate of 0.001 falls linearly over 3 x 2 samples.
+TEST(Loop, GrowsTheBatchSize) {
+  const checkpoint::test::TempFolder folder;
+  const Ended ended = run_started(std::chrono::seconds(0), folder.path(),
+                                  " --micro-batch-size 1 --step-batch-size-schedule 0:1,16:2");
+  ASSERT_THAT(ended.steps, testing::ElementsAre(1, 2, 3));
+  const std::array<std::int64_t, 3> sizes{1, 1, 2}, consumed{1, 2, 4};
+  for (std::size_t i = 0; i < 3; ++i) {
+    const record::StepRecord& r = ended.records[i];
+    EXPECT_EQ(r.global_batch_size, sizes.at(i));
+    EXPECT_EQ(r.consumed_samples, consumed.at(i));
+    EXPECT_EQ(r.consumed_tokens, 8 * consumed.at(i));
+    const auto before = static_cast<double>(consumed.at(i) - sizes.at(i));
+    EXPECT_NEAR(r.learning_rate, 0.001 * (1 - before / 6), 1e-12);
+    EXPECT_NEAR(r.tokens_per_second * r.step_ms / 1000, static_cast<double>(8 * sizes.at(i)), 1e-6);
+  }
+}
+
+// A learning rate of 1e-12 changes no fp32 weight, so that losses depend on the data only.
+TEST(Loop, SkipsIterationsWithTheirData) {
+  const checkpoint::test::TempFolder folder;
+  const auto records = [&](const char* name, const char* flags) {
+    return run_started(std::chrono::seconds(0), folder.path() / name, flags).records;
+  };
+  const auto all = records("all", " --lr 1e-12"),
+             fixed = records("fixed", " --lr 1e-12 --iterations-to-skip 2");
+  ASSERT_THAT(fixed, testing::SizeIs(3));
+  EXPECT_EQ(fixed[0].lm_loss, all[0].lm_loss);
+  EXPECT_TRUE(fixed[1].skipped && std::isnan(fixed[1].lm_loss) && std::isnan(fixed[1].grad_norm));
+  EXPECT_EQ(fixed[1].consumed_samples, 4);
+  EXPECT_EQ(fixed[1].tokens_per_second, 0);
+  EXPECT_FALSE(fixed[2].skipped);
+  EXPECT_EQ(fixed[2].lm_loss, all[2].lm_loss);
+  EXPECT_NE(fixed[2].lm_loss, all[1].lm_loss);
+  const auto trained = records("trained", ""), skipping = records("skipping", " --iterations-to-skip 2 7");
+  EXPECT_NE(skipping[2].lm_loss, trained[2].lm_loss) << "one update fewer";
+  EXPECT_EQ(skipping[2].learning_rate, skipping[1].learning_rate);
+  EXPECT_EQ(skipping[2].learning_rate, trained[1].learning_rate);
+  EXPECT_TRUE(fs::exists(folder.path() / "skipping/checkpoints/step_00000003"));
 }
 
 // 16 tokens, each routed to two experts.

@@ -47,6 +47,20 @@ TEST(EvalRanges, AdvanceThroughTheSamplesOfOneSet) {
       << "the last one";
 }
 
+TEST(EvalRanges, HaveTheBatchSizeOfEvaluations) {
+  config::Run run = sampled();
+  run.training.start_eval_at_iter = 5;
+  run.training.eval_global_batch_size = 6;
+  EXPECT_FALSE(validation_due(run.training, 4));
+  EXPECT_TRUE(validation_due(run.training, 8));
+  EXPECT_THAT(validation_ranges(8, run, {{0, 100}}), ElementsAre(is("validation", 0, 2)));
+  EXPECT_THAT(validation_ranges(10, run, {{0, 100}}), ElementsAre(is("validation", 12, 2)));
+  run.training.full_validation = true;
+  EXPECT_THAT(validation_ranges(8, run, {{0, 47}}), ElementsAre(is("validation", 0, 7)));
+  EXPECT_THAT(validation_faults(run, {{0, 5}}),
+              ElementsAre(AllOf(HasSubstr("6 samples; got 5"), HasSubstr("lower --eval-global-batch-size"))));
+}
+
 TEST(EvalRanges, FullValidationReadsAllFullBatches) {
   for (const std::int64_t iteration : {4, 8, 10})
     EXPECT_THAT(validation_ranges(iteration, full(), {{0, 47}}), ElementsAre(is("validation", 0, 5)));

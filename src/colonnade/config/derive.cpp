@@ -8,6 +8,8 @@
 #include <string>
 
 #include "colonnade/config/attention.h"
+#include "colonnade/config/batch_schedule.h"
+#include "colonnade/config/parse.h"
 #include "colonnade/config/schema.h"
 #include "colonnade/config/stacks.h"
 
@@ -117,6 +119,18 @@ void derive_determinism(Run& run) {
       reason));
 }
 
+/// A schedule on the command line replaces the global batch size of a file, such as a run's config.yaml.
+void derive_batch_size(Run& run) {
+  Training& t = run.training;
+  const std::int64_t step = t.micro_batch_size * std::max(run.parallel.data_parallel_size(), 1);
+  const std::int64_t scheduled = final_size_of_step_schedule(t);
+  const bool replaces = is_from_command_line(run, "step_batch_size_schedule") &&
+                        !is_from_command_line(run, "global_batch_size");
+  if (scheduled > 0 && (t.global_batch_size == 0 || replaces)) t.global_batch_size = scheduled;
+  if (t.global_batch_size == 0) t.global_batch_size = step;
+  t.batch_multiple = t.decrease_batch_size_if_needed ? step : 0;
+}
+
 void derive_sequence_parallel(Run& run) {
   Parallel& p = run.parallel;
   if (p.tensor_model_parallel_size != 1) return;
@@ -135,10 +149,7 @@ void derive(Run& run) {
       run.model.position_embedding != PositionEmbedding::kLearnedAbsolute) {
     run.model.max_position_embeddings = run.training.seq_length;
   }
-  if (run.training.global_batch_size == 0) {
-    run.training.global_batch_size =
-        run.training.micro_batch_size * std::max(run.parallel.data_parallel_size(), 1);
-  }
+  derive_batch_size(run);
   derive_backend(run);
   derive_determinism(run);
   derive_stages(run.model, run.parallel);

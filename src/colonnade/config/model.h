@@ -93,6 +93,7 @@ struct Model {
   double attention_dropout = 0.1;  ///< --attention-dropout
   double init_method_std = 0.02;   ///< --init-method-std; output layers std / sqrt(2 * num_layers)
   std::optional<double> embedding_init_method_std;  ///< --embedding-init-method-std
+  bool init_method_xavier_uniform = false;          ///< --init-method-xavier-uniform, of all matrices
   Dtype params_dtype = Dtype::kFloat32;             ///< --bf16, --fp16; see dtypes_of()
 
   /// Layers of encoder and decoder; global layer indices count the encoder's first.

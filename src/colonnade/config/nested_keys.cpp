@@ -202,7 +202,7 @@ bool NestedKeys::take(const std::string& key, const Given& given) {
     if (word != "xavier_uniform") {
       out_.faults.push_back(
           fmt::format("{} must be null or xavier_uniform; got {}; remove it: weights are "
-                      "initialized with std init_method_std",
+                      "normal with std init_method_std, or uniform",
                       given.spelled, word));
       return true;
     }

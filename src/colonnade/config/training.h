@@ -11,24 +11,39 @@
 
 namespace colonnade::config {
 
-/// Batch sizes and length of the run. global_batch = micro_batch * data_parallel_size * accumulation.
+/// Batch sizes and length of the run. global_batch = micro_batch * data_parallel_size * accumulation;
+/// global_batch_size is that of the last step where the batch size grows (batch_schedule.h).
 struct Training {
-  std::int64_t micro_batch_size = 0;          ///< --micro-batch-size
-  std::int64_t global_batch_size = 0;         ///< --global-batch-size; 0: micro-batch * data parallel size
-  std::int64_t seq_length = 0;                ///< --seq-length; of the encoder in encoder-decoder models
-  std::int64_t decoder_seq_length = 0;        ///< --decoder-seq-length, with an encoder
-  std::optional<std::int64_t> train_iters;    ///< --train-iters
-  std::optional<std::int64_t> train_samples;  ///< --train-samples
-  std::int64_t seed = 1234;                   ///< --seed
-  std::string device = "cpu";                 ///< --device cpu|cuda
-  bool skip_train = false;                    ///< --skip-train
-  std::optional<std::int64_t> exit_interval;  ///< --exit-interval
+  std::int64_t micro_batch_size = 0;           ///< --micro-batch-size
+  std::int64_t global_batch_size = 0;          ///< --global-batch-size; 0: micro-batch * data parallel size
+  std::string step_batch_size_schedule;        ///< --step-batch-size-schedule: "0:768 250B:1536", in tokens
+  std::vector<std::string> rampup_batch_size;  ///< --rampup-batch-size: start, increment, samples
+  bool decrease_batch_size_if_needed = false;  ///< --decrease-batch-size-if-needed
+  /// Derived with --decrease-batch-size-if-needed: micro-batch * data-parallel size, a multiple of which
+  /// every batch is (batch_schedule.h); otherwise 0.
+  std::int64_t batch_multiple = 0;
+  std::int64_t seq_length = 0;                   ///< --seq-length; of the encoder in encoder-decoder models
+  std::int64_t decoder_seq_length = 0;           ///< --decoder-seq-length, with an encoder
+  std::optional<std::int64_t> train_iters;       ///< --train-iters
+  std::optional<std::int64_t> train_samples;     ///< --train-samples
+  std::int64_t seed = 1234;                      ///< --seed
+  std::string device = "cpu";                    ///< --device cpu|cuda
+  bool skip_train = false;                       ///< --skip-train
+  std::vector<std::int64_t> iterations_to_skip;  ///< --iterations-to-skip, in any order
+  std::optional<std::int64_t> exit_interval;     ///< --exit-interval
   std::optional<std::int64_t> exit_duration_in_mins;  ///< --exit-duration-in-mins
   bool calculate_per_token_loss = false;       ///< --calculate-per-token-loss; matters with masked tokens
   bool check_for_nan_in_loss_and_grad = true;  ///< off: NaN steps are skipped
+  bool check_for_spiky_loss = false;           ///< --check-for-spiky-loss
+  bool check_for_large_grads = false;          ///< --check-for-large-grads
+  /// --check-weight-hash-across-dp-replicas-interval: steps between comparisons
+  std::optional<std::int64_t> check_weight_hash_across_dp_replicas_interval;
 
-  std::int64_t eval_iters = 100;              ///< --eval-iters
-  std::optional<std::int64_t> eval_interval;  ///< --eval-interval; unset: no periodic evaluation
+  std::int64_t eval_iters = 100;                       ///< --eval-iters
+  std::optional<std::int64_t> eval_interval;           ///< --eval-interval; unset: no periodic evaluation
+  std::optional<std::int64_t> start_eval_at_iter;      ///< --start-eval-at-iter
+  std::optional<std::int64_t> eval_global_batch_size;  ///< --eval-global-batch-size; unset: of training
+  std::optional<std::int64_t> eval_micro_batch_size;   ///< --eval-micro-batch-size; unset: of training
   bool full_validation = false;             ///< --full-validation: each validation is one pass over its data
   double distributed_timeout_minutes = 10;  ///< --distributed-timeout-minutes, for every group
   /// --distributed-backend nccl|gloo; unset: nccl on cuda, gloo on cpu.
@@ -87,18 +102,18 @@ struct Optimizer {
   Muon muon;
   /// --freeze-parameters: globs over parameter names; these keep their values.
   std::vector<std::string> freeze_parameters;
-  double lion_beta1 = 0.95;                        ///< --lion-beta1
-  double lion_beta2 = 0.98;                        ///< --lion-beta2
-  bool use_precision_aware_optimizer = false;      ///< --use-precision-aware-optimizer, for the dtypes below
-  Dtype main_grads_dtype = Dtype::kFloat32;        ///< --main-grads-dtype fp32|bf16
-  Dtype main_params_dtype = Dtype::kFloat32;       ///< --main-params-dtype fp32|fp16
-  Dtype exp_avg_dtype = Dtype::kFloat32;           ///< --exp-avg-dtype fp32|fp16|bf16|fp8
-  Dtype exp_avg_sq_dtype = Dtype::kFloat32;        ///< --exp-avg-sq-dtype fp32|fp16|bf16|fp8
-  std::optional<double> loss_scale;                ///< --loss-scale: constant; unset with fp16: dynamic
-  double initial_loss_scale = 4294967296.0;        ///< --initial-loss-scale
-  double min_loss_scale = 1.0;                     ///< --min-loss-scale
-  double loss_scale_window = 1000;                 ///< --loss-scale-window
-  int hysteresis = 2;                              ///< --hysteresis
+  double lion_beta1 = 0.95;                    ///< --lion-beta1
+  double lion_beta2 = 0.98;                    ///< --lion-beta2
+  bool use_precision_aware_optimizer = false;  ///< --use-precision-aware-optimizer, for the dtypes below
+  Dtype main_grads_dtype = Dtype::kFloat32;    ///< --main-grads-dtype fp32|bf16
+  Dtype main_params_dtype = Dtype::kFloat32;   ///< --main-params-dtype fp32|fp16
+  Dtype exp_avg_dtype = Dtype::kFloat32;       ///< --exp-avg-dtype fp32|fp16|bf16|fp8
+  Dtype exp_avg_sq_dtype = Dtype::kFloat32;    ///< --exp-avg-sq-dtype fp32|fp16|bf16|fp8
+  std::optional<double> loss_scale;            ///< --loss-scale: constant; unset with fp16: dynamic
+  double initial_loss_scale = 4294967296.0;    ///< --initial-loss-scale
+  double min_loss_scale = 1.0;                 ///< --min-loss-scale
+  double loss_scale_window = 1000;             ///< --loss-scale-window
+  int hysteresis = 2;                          ///< --hysteresis
 
   friend bool operator==(const Optimizer&, const Optimizer&) = default;
 };

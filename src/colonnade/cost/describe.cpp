@@ -10,6 +10,7 @@
 #include <map>
 #include <tuple>
 
+#include "colonnade/config/batch_schedule.h"
 #include "colonnade/config/stacks.h"
 #include "colonnade/cost/communication.h"
 #include "colonnade/cost/flops.h"
@@ -301,6 +302,8 @@ std::string describe(const ModelCost& model) {
                                                            : counted(run.training.seq_length, "token"),
                      run.training.micro_batch_size, counted(run.parallel.data_parallel_size(), "data rank"),
                      counted(schedule.microbatches, "micro-batch", "es"));
+  if (const auto sizes = config::batch_schedule(run.training); !sizes.is_constant())
+    out += fmt::format("batch sizes: {}; this plan is for the last\n", sizes.text());
   const double recomputed = recomputed_flops(model, batch).total();
   out += fmt::format("model: {} parameters, {:.4g} TFLOP per step{}\n\n", count_text(num_parameters(model)),
                      flops / 1e12,

@@ -6,6 +6,7 @@
 #include <set>
 
 #include "colonnade/base/error.h"
+#include "colonnade/config/batch_schedule.h"
 #include "colonnade/cost/activations.h"
 #include "colonnade/layout/buckets.h"
 #include "colonnade/layout/context_groups.h"
@@ -186,10 +187,11 @@ ActivationPeak peak_of_rank(const ModelCost& model, const StageMemory& memory,
   return most;
 }
 
-/// Micro-batches per step and data-parallel rank; 1 without a global batch size.
+/// Micro-batches per step and data-parallel rank, where the batch size grows those of the final size; 1
+/// without a global batch size.
 int microbatches_of(const config::Run& run) {
   const std::int64_t per_round = run.training.micro_batch_size * run.parallel.data_parallel_size();
-  const std::int64_t global = run.training.global_batch_size;
+  const std::int64_t global = config::batch_schedule(run.training).final_size();
   if (global == 0) return 1;
   if (per_round < 1 || global % per_round != 0) {
     throw ConfigError(
@@ -245,6 +247,14 @@ void add_activations(const std::vector<ActivationPeak>& peaks, const schedule::C
   }
 }
 
+config::Run evaluation_run(config::Run run) {
+  if (!config::has_eval_batch_size(run.training)) return run;
+  const std::int64_t micro = config::eval_micro_batch_size(run.training);
+  run.training = config::with_constant_batch_size(run.training, config::eval_batch_size(run.training));
+  run.training.micro_batch_size = micro;
+  return run;
+}
+
 void add_evaluations(const ModelCost& model, const schedule::CheckedSchedule& sound,
                      std::vector<StageMemory>& plan) {
   const std::int64_t message = message_bytes(model, 1), batch = batch_bytes(model);
@@ -272,7 +282,11 @@ std::vector<StageMemory> with_passes(const ModelCost& model, std::vector<StageMe
   const schedule::CheckedSchedule schedule = schedule::checked(schedule_of(model.run()));
   add_activations(activation_peaks(model, schedule, in_flight_bytes(model, schedule, plan), plan), schedule,
                   plan);
-  add_evaluations(model, schedule, plan);
+  const config::Run evaluation = evaluation_run(model.run());
+  if (evaluation.training == model.run().training || model.is_custom())
+    add_evaluations(model, schedule, plan);
+  else
+    add_evaluations(ModelCost(evaluation), schedule::checked(schedule_of(evaluation)), plan);
   return plan;
 }
 

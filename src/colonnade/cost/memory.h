@@ -64,8 +64,9 @@ struct StageMemory {
 };
 
 /// The schedule of the run, with global batch / (micro-batch * data size) micro-batches, 1 without a global
-/// batch; with --hybrid-context-parallel those of with_fixed_context_size, while a real step has its own
-/// number. Throws ConfigError if that is not an integer.
+/// batch, those of the final size where the batch size grows; with --hybrid-context-parallel those of
+/// with_fixed_context_size, while a real step has its own number. Throws ConfigError if that is not an
+/// integer.
 schedule::Schedule schedule_of(const config::Run& run);
 /// The same with another number of micro-batches.
 schedule::Schedule schedule_of(const config::Run& run, int microbatches);
@@ -95,8 +96,10 @@ std::vector<ActivationPeak> activation_peaks(const ModelCost& model, const sched
                                              const std::vector<StageMemory>& plan);
 void add_activations(const std::vector<ActivationPeak>& peaks, const schedule::CheckedSchedule& sound,
                      std::vector<StageMemory>& plan);
-/// Adds evaluations: the largest tensors of a forward pass that saves nothing, with the batches and messages
-/// in flight.
+/// The run with the batch sizes of its evaluation steps (--eval-global-batch-size, --eval-micro-batch-size).
+config::Run evaluation_run(config::Run run);
+/// Adds evaluations, with the batch sizes of `model`: the largest tensors of a forward pass that saves
+/// nothing, with the batches and messages in flight.
 void add_evaluations(const ModelCost& model, const schedule::CheckedSchedule& sound,
                      std::vector<StageMemory>& plan);
 /// Peak bytes (max over ranks) of start-up, training steps, and evaluations if there are any.

@@ -24,8 +24,8 @@ int num_units(const ModelBlocks& model, const layout::StageBlocks& stage) {
   return for_each_stage_param(model, stage, {}, [](const layout::ParamSpec&, int) {});
 }
 
-/// Bytes of main copy and optimizer states per element that `kind` updates, without the scales, two numbers per
-/// tensor.
+/// Bytes of main copy and optimizer states per element that `kind` updates, without the scales, two numbers
+/// per tensor.
 std::int64_t optimizer_bytes(const config::Run& run, const config::Dtypes& dtypes,
                              config::OptimizerKind kind) {
   std::int64_t bytes = dtypes.has_main_copy() ? config::bytes(dtypes.main_parameter) : 0;

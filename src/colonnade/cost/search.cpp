@@ -219,7 +219,8 @@ class Evaluator {
         return lower_bound;
     }
     add_activations(peaks(equal, sound, plan), sound, plan);
-    if (max_peak(run, plan) <= hardware_.usable_bytes()) add_evaluations(ModelCost(equal), sound, plan);
+    if (max_peak(run, plan) <= hardware_.usable_bytes())
+      add_evaluations(ModelCost(evaluation_run(equal)), sound, plan);
     return max_peak(run, plan);
   }
 

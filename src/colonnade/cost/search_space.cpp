@@ -260,7 +260,7 @@ std::vector<Candidate> candidates_of(const config::Run& run, const LayoutChoice&
   const int data = replicas_of(run, c) / c.context;
   const std::vector<DataSharding> data_sharding = all_data_shardings(run, c, devices_per_node);
   for (std::int64_t micro = 1; micro <= std::min(kMaxMicroBatch, batch / data); ++micro) {
-    if (batch % (micro * data) != 0) continue;
+    if (!run.training.decrease_batch_size_if_needed && batch % (micro * data) != 0) continue;
     for (const bool sequence_parallel : {true, false}) {
       if (sequence_parallel && c.tensor == 1) continue;
       for (const DataSharding& shared : data_sharding) choices.push_back({micro, sequence_parallel, shared});

@@ -7,6 +7,7 @@
 #include <array>
 #include <cmath>
 
+#include "colonnade/config/batch_schedule.h"
 #include "colonnade/cost/describe.h"
 #include "colonnade/cost/memory.h"
 #include "colonnade/cost/model_cost.h"
@@ -79,10 +80,13 @@ std::string fit_text(const Fit& fit) {
 std::optional<RunTime> run_time(const config::Run& run, double step_seconds) {
   const config::Training& t = run.training;
   if (t.skip_train || (!t.train_iters && !t.train_samples)) return std::nullopt;
-  const std::int64_t batch = std::max<std::int64_t>(t.global_batch_size, 1);
-  const std::int64_t steps = t.train_iters ? *t.train_iters : *t.train_samples / batch;
+  const config::BatchSchedule schedule =
+      t.global_batch_size < 1 ? config::BatchSchedule(1) : config::batch_schedule(t);
+  const std::int64_t steps = t.train_iters ? *t.train_iters : schedule.steps_within(0, *t.train_samples);
   if (steps < 1) return std::nullopt;
-  return RunTime{steps, run.parallel.world_size, static_cast<double>(steps) * step_seconds};
+  const double final_steps =
+      static_cast<double>(schedule.samples_after(0, steps)) / static_cast<double>(schedule.final_size());
+  return RunTime{steps, run.parallel.world_size, final_steps * step_seconds};
 }
 
 std::string run_time_text(const RunTime& time) {

@@ -34,7 +34,8 @@ struct RunTime {
   [[nodiscard]] double gpu_hours() const { return seconds / 3600 * devices; }
   [[nodiscard]] double days() const { return seconds / 86400; }
 };
-/// nullopt without a length (--train-iters or --train-samples) or without training.
+/// `step_seconds`: of a step with the final batch size; smaller steps take time in proportion. nullopt
+/// without a length (--train-iters or --train-samples) or without training.
 std::optional<RunTime> run_time(const config::Run& run, double step_seconds);
 /// The run time as text: "run of 2,500 steps: 3.97 days, 6,098 GPU-hours on 64 GPUs ...".
 std::string run_time_text(const RunTime& time);

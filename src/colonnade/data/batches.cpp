@@ -5,6 +5,7 @@
 #include <numeric>
 
 #include "colonnade/base/error.h"
+#include "colonnade/config/batch_schedule.h"
 #include "colonnade/data/out_of_vocabulary.h"
 #include "colonnade/kernels/cpu/vector.h"
 
@@ -12,14 +13,15 @@ namespace colonnade::data {
 
 std::int64_t last_iteration(const config::Training& t, const RunProgress& done) {
   if (t.train_iters) return t.skip_train ? std::max(*t.train_iters, done.iteration) : *t.train_iters;
-  const std::int64_t left = std::max<std::int64_t>(t.train_samples.value_or(0) - done.samples, 0);
-  return done.iteration + left / t.global_batch_size;
+  return done.iteration + config::batch_schedule(t).steps_within(done.samples, t.train_samples.value_or(0));
 }
 
 std::int64_t evaluations(const config::Training& t, std::int64_t iteration) {
   if (!t.eval_interval || *t.eval_interval < 1) return t.skip_train ? 1 : 0;
-  const bool one_at_the_end = iteration % *t.eval_interval > 0 || iteration == 0;
-  return iteration / *t.eval_interval + (one_at_the_end ? 1 : 0);
+  const std::int64_t interval = *t.eval_interval, start = t.start_eval_at_iter.value_or(0);
+  const std::int64_t left_out = start < 1 ? 0 : (start - 1) / interval;
+  const bool one_at_the_end = iteration % interval > 0 || iteration == 0 || iteration < start;
+  return std::max<std::int64_t>(iteration / interval - left_out, 0) + (one_at_the_end ? 1 : 0);
 }
 
 SampleCounts sample_counts(const config::Training& training, const RunProgress& done) {
@@ -27,10 +29,15 @@ SampleCounts sample_counts(const config::Training& training, const RunProgress& 
   COL_CHECK(batch > 0, "sample_counts: the global batch size must be derived first; got {}", batch);
   const std::int64_t train = training.train_samples.value_or(training.train_iters.value_or(0) * batch);
   const bool validates = training.eval_interval && *training.eval_interval > 0;
-  const std::int64_t regular = validates ? last_iteration(training, done) / *training.eval_interval : 0;
-  const std::int64_t test = training.eval_iters * batch;
+  const std::int64_t last = last_iteration(training, done);
+  std::int64_t validations = 1;
+  if (validates) {
+    const std::int64_t left_out = training.start_eval_at_iter.value_or(0) / *training.eval_interval;
+    validations = std::max(last / *training.eval_interval + 1 - left_out, evaluations(training, last));
+  }
+  const std::int64_t test = training.eval_iters * config::eval_batch_size(training);
   if (training.full_validation) return {train, std::nullopt, test};
-  return {train, (regular + 1) * test, test};
+  return {train, validations * test, test};
 }
 
 SampleCounts sample_counts(const config::Training& training, const DataRequest& wanted) {

@@ -42,21 +42,27 @@ struct RunProgress {
 };
 
 /// Last iteration of a run whose progress is `done`: --train-iters, or the last full global batch within the
-/// remaining --train-samples; `done.iteration` for a run without a length (--skip-train).
+/// remaining --train-samples, of the size that config::batch_schedule gives each step; `done.iteration` for a
+/// run without a length (--skip-train).
 std::int64_t last_iteration(const config::Training& training, const RunProgress& done);
 
-/// Number of evaluations of the validation split up to `iteration`: one per eval_interval, and one at the end
-/// unless it coincides with the last of them. 1 for validation only (--skip-train), 0 without validation.
+/// Number of evaluations of the validation split up to `iteration`: one per eval_interval from
+/// start_eval_at_iter on, and one at the end unless it coincides with the last of them. 1 for validation only
+/// (--skip-train), 0 without validation.
 std::int64_t evaluations(const config::Training& training, std::int64_t iteration);
 
 /// Requested samples of train, valid and test; empty requests one epoch.
 using SampleCounts = std::array<std::optional<std::int64_t>, 3>;
 
-/// Samples that a run requests, with global batch size B:
+/// Samples that a run requests, with the final global batch size B and E samples per evaluation step
+/// (config::eval_batch_size):
 ///   train  train_samples, or train_iters * B
-///   valid  (last_iteration / eval_interval + 1) * eval_iters * B, or one epoch (--full-validation)
-///   test   eval_iters * B
-/// Indices depend on these counts, so they equal Megatron's, which requests one evaluation too many.
+///   valid  n * eval_iters * E with n = last_iteration / eval_interval + 1 - start_eval_at_iter /
+///   eval_interval,
+///          at least evaluations(); or one epoch (--full-validation)
+///   test   eval_iters * E
+/// Indices depend on these counts, so they equal Megatron's, which requests one evaluation too many, and more
+/// training samples than a growing batch size reads.
 SampleCounts sample_counts(const config::Training& training, const RunProgress& done = {});
 
 /// Selects the samples for which data are opened.

@@ -12,6 +12,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
 #include "colonnade/base/progress.h"
+#include "colonnade/config/batch_schedule.h"
 #include "colonnade/config/parse.h"
 #include "colonnade/data/indexed/indexed_dataset.h"
 
@@ -305,14 +306,15 @@ std::uint32_t numpy_seed(std::int64_t seed) {
 namespace {
 
 /// The cyclic_step of the split's Batches: 0 for --dataloader-type single and for --full-validation, the
-/// global batch size for cyclic. Throws ConfigError for another type.
+/// global batch size of the split for cyclic. Throws ConfigError for another type.
 std::int64_t cyclic_step(const config::Data& data, const config::Training& training, Split split) {
   if (data.dataloader_type != "single" && data.dataloader_type != "cyclic")
     throw ConfigError(fmt::format("--dataloader-type must be single or cyclic; got '{}'; choose one",
                                   data.dataloader_type));
   const bool in_order =
       data.dataloader_type == "single" || (training.full_validation && split == Split::kValid);
-  return in_order ? 0 : training.global_batch_size;
+  if (in_order) return 0;
+  return split == Split::kTrain ? training.global_batch_size : config::eval_batch_size(training);
 }
 
 /// Throws ConfigError if a split that the run reads has no full cyclic epoch; validation would only fail
@@ -321,10 +323,10 @@ void require_epochs(const Sources& sources, const config::Data& data, const conf
                     const RunProgress& done) {
   if (cyclic_step(data, training, Split::kTrain) == 0) return;
   const bool validates = evaluations(training, last_iteration(training, done)) > 0;
-  const std::int64_t batch = training.global_batch_size;
   std::vector<std::string> found;
   for (std::size_t i = 0; i < sources.size(); ++i) {
-    if (cyclic_step(data, training, static_cast<Split>(i)) == 0) continue;
+    const std::int64_t batch = cyclic_step(data, training, static_cast<Split>(i));
+    if (batch == 0) continue;
     if ((i == 0 ? !training.skip_train : validates) && sources[i] != nullptr && sources[i]->size() < batch)
       found.push_back(
           fmt::format("--dataloader-type cyclic: the {} data must hold one global batch of {} samples; got "

@@ -9,7 +9,9 @@
 #include <map>
 #include <memory>
 #include <optional>
+#include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "colonnade/comm/group.h"
@@ -46,6 +48,7 @@ struct Options {
   bool reduce_by_all_to_all = false;  ///< GradReduce::all_to_all, of reductions over data-parallel replicas
   /// Layout-independent summation order over micro-batches and replicas; needs kGradients or above.
   bool deterministic = false;
+  bool records_norms = false;        ///< local norm of every bucket before its reduction (take_norms)
   bool defers_weight_grads = false;  ///< some backward passes defer weight gradients (zero-bubble schedules)
   Units units = {};                  ///< needed from kGradients up; numbered in forward order
   at::Device device = at::kCPU;      ///< of a rank without parameters
@@ -161,6 +164,10 @@ class GradBuffers {
   /// Completes the reductions of all gradients that this rank needs: all of them, or its shards.
   void finish();
 
+  /// With records_norms: the name of each bucket reduced since the last call, and the L2 norm of this rank's
+  /// own gradients in it, a tensor of one element. With sharded gradients once per micro-batch.
+  std::vector<std::pair<std::string, at::Tensor>> take_norms() { return std::exchange(norms_, {}); }
+
   /// Installs forward and backward hooks on the stage's blocks that wait for, gather and free parameters.
   void attach(tensor::Stage& stage);
 
@@ -275,6 +282,7 @@ class GradBuffers {
   std::optional<std::size_t> copy_in_flight_;  ///< bucket whose reduction began last
   at::Tensor params_, grads_;
   std::vector<bool> is_last_microbatch_;
+  std::vector<std::pair<std::string, at::Tensor>> norms_;
 };
 
 }  // namespace colonnade::data_parallel

@@ -27,6 +27,7 @@ data_parallel::Options buffer_options(const config::Run& run, int replicas,
   for (const tensor::Stage* stage : stages)
     for (const tensor::Parameter* parameter : stage->trained_parameters())
       parameters += parameter->value.numel();
+  options.records_norms = run.training.check_for_large_grads && !device.is_meta();
   options.bucket_elements = layout::bucket_elements(p, replicas, parameters);
   options.bucket_alignment = layout::bucket_alignment(p);
   return options;

@@ -5,6 +5,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/progress.h"
+#include "colonnade/config/batch_schedule.h"
 #include "colonnade/config/dump.h"
 #include "colonnade/config/optimizers.h"
 #include "colonnade/convert/slices.h"
@@ -238,8 +239,9 @@ Counters counters_of(const json& state) {
 Counters resumed_counters(const json& state, const config::Run& run) {
   const std::optional<std::int64_t>& iteration = run.checkpoint.override_ckpt_iteration;
   if (!iteration) return counters_of(state);
-  return {
-      .iteration = *iteration, .consumed_samples = *iteration * run.training.global_batch_size, .skipped = 0};
+  return {.iteration = *iteration,
+          .consumed_samples = config::batch_schedule(run.training).samples_after(0, *iteration),
+          .skipped = 0};
 }
 
 void require_same_builder(const checkpoint::CheckpointReader& source, bool from_settings) {

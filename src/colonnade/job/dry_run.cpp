@@ -10,6 +10,7 @@
 #include <set>
 
 #include "colonnade/comm/null_backend.h"
+#include "colonnade/config/batch_schedule.h"
 #include "colonnade/config/stacks.h"
 #include "colonnade/cost/memory.h"
 #include "colonnade/cost/rank_classes.h"
@@ -45,9 +46,12 @@ std::set<int> end_ranks_of_groups(const std::map<int, DryRun>& seen) {
   return ends;
 }
 
-/// `run` on the meta device.
+/// `run` on the meta device, with the final size in every step where its batch size grows.
 config::Run on_meta(config::Run run) {
   run.training.device = "meta";
+  const config::BatchSchedule batches = config::batch_schedule(run.training);
+  if (!batches.is_constant())
+    run.training = config::with_constant_batch_size(run.training, batches.final_size());
   return run;
 }
 

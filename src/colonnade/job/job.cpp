@@ -71,7 +71,8 @@ Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder&
     : run(std::move(given)),
       ranks(std::move(given_ranks)),
       dtypes_(dtypes.value_or(config::dtypes_of(run))),
-      options_(tensor::options(dtypes_.activation, device_of(run))) {
+      options_(tensor::options(dtypes_.activation, device_of(run))),
+      batch_schedule_(config::batch_schedule(run.training)) {
   if (options_.device().is_cuda()) require_deterministic_kernels();
   layers::Context context = layer_context(run, ranks, tensor::options(dtypes_.parameter, options_.device()));
   context.random_init = values == InitialValues::kRandom;
@@ -90,6 +91,26 @@ Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder&
   executor_ = std::make_unique<pipeline::Executor>(cost::schedule_of(run), stages, ranks.group({Axis::kPp}),
                                                    activation_of(run, blocks, part), options_);
   if (options_.device().is_cuda()) executor_->warm_up_p2p();
+}
+
+int Job::num_microbatches() const {
+  if (batch_schedule_.is_constant()) return executor_->schedule().microbatches;
+  const std::int64_t per_round = run.training.micro_batch_size * data_ranks();
+  return static_cast<int>(batch_schedule_.batch_size_at(counters.consumed_samples) / per_round);
+}
+
+int Job::num_eval_microbatches() const {
+  if (!config::has_eval_batch_size(run.training)) return executor_->schedule().microbatches;
+  const std::int64_t per_round = config::eval_micro_batch_size(run.training) * data_ranks();
+  return static_cast<int>(config::eval_batch_size(run.training) / per_round);
+}
+
+pipeline::Steps Job::with_schedule(pipeline::Steps steps, int microbatches) {
+  if (steps.schedule || microbatches == executor_->schedule().microbatches) return steps;
+  if (!other_schedule_ || other_schedule_->microbatches != microbatches)
+    other_schedule_ = std::make_shared<const schedule::Schedule>(cost::schedule_of(run, microbatches));
+  steps.schedule = other_schedule_;
+  return steps;
 }
 
 int Job::data_rank() const { return ranks.coord(Axis::kDp); }
@@ -180,6 +201,7 @@ double Job::tokens_of(const std::map<std::string, Sum>& sums) const {
 StepReport Job::train_step(const pipeline::Steps& steps, const optim::StepOptions& options) {
   progress().set_step(counters.iteration + 1);
   StepReport report;
+  report.samples = batch_schedule_.batch_size_at(counters.consumed_samples);
   report.loss_scale = optimizer_->loss_scale().scale;
   const bool per_token = run.training.calculate_per_token_loss;
   const double weight = per_token ? 1.0 : 1.0 / (static_cast<double>(num_microbatches()) * data_ranks());
@@ -189,11 +211,20 @@ StepReport Job::train_step(const pipeline::Steps& steps, const optim::StepOption
   buffers_->start_step();
   // With per-token weights, the mean over a micro-batch has the weight of its tokens.
   const double tokens = static_cast<double>(run.training.micro_batch_size * run.training.seq_length);
-  const auto result = executor_->train(steps, report.loss_scale * weight, gradient_events(*buffers_),
+  pipeline::Steps recorded = with_schedule(steps, num_microbatches());
+  std::vector<at::Tensor> losses;
+  if (run.training.check_for_spiky_loss)
+    recorded.loss = [&losses, &steps](const at::Tensor& output, const tensor::Batch& batch) {
+      pipeline::Loss loss = steps.loss(output, batch);
+      if (loss.report.contains("lm_loss")) losses.push_back(loss.report.at("lm_loss"));
+      return loss;
+    };
+  const auto result = executor_->train(recorded, report.loss_scale * weight, gradient_events(*buffers_),
                                        per_token ? tokens : 1.0);
   fault::point("forward-backward");
   progress().set_phase("gradient sync");
   buffers_->finish();
+  add_local_values(losses, report);
   for (const auto& stage : model.stages) stage->finish_step();
   fault::point("gradient-sync");
   Sums sums = reduce(result.report, train_names_);
@@ -217,9 +248,32 @@ StepReport Job::train_step(const pipeline::Steps& steps, const optim::StepOption
   report.peaks.optimizer = tensor::take_peak(options_.device());
   check_finite(report);
   counters.iteration += 1;
-  counters.consumed_samples += run.training.global_batch_size;
+  counters.consumed_samples += report.samples;
   counters.skipped += report.optimizer.skipped ? 1 : 0;
   return report;
+}
+
+StepReport Job::skip_step() {
+  StepReport report;
+  report.samples = batch_schedule_.batch_size_at(counters.consumed_samples);
+  report.ran = false;
+  report.loss_scale = optimizer_->loss_scale().scale;
+  report.optimizer = {.grad_norm = std::nan(""), .skipped = true};
+  counters.iteration += 1;
+  counters.consumed_samples += report.samples;
+  counters.skipped += 1;
+  return report;
+}
+
+void Job::add_local_values(const std::vector<at::Tensor>& losses, StepReport& report) {
+  if (!losses.empty() && !options_.device().is_meta()) {
+    const at::Tensor host = tensor::to_host(at::stack(losses).to(at::kDouble));
+    const double* value = host.const_data_ptr<double>();
+    for (std::size_t i = 0; i < losses.size(); ++i, value += 2)
+      report.microbatch_losses.push_back(value[0] / std::max(value[1], 1.0));
+  }
+  for (const auto& [bucket, norm] : buffers_->take_norms())
+    report.bucket_norms.emplace_back(bucket, norm.item<double>() / report.loss_scale);
 }
 
 void Job::check_finite(const StepReport& report) const {
@@ -241,7 +295,7 @@ std::map<std::string, double> Job::evaluate(int batches,
                                             const std::function<pipeline::Steps(int batch)>& steps_of) {
   tensor::Report sums;
   for (int i = 0; i < batches; ++i) {
-    const auto result = executor_->evaluate(steps_of(i));
+    const auto result = executor_->evaluate(with_schedule(steps_of(i), num_eval_microbatches()));
     for (const auto& [key, sum] : result.report.metric_sums) tensor::add(sums.metric_sums, key, sum);
   }
   return means(reduce(sums, evaluation_names_).losses);

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "colonnade/comm/communicators.h"
+#include "colonnade/config/batch_schedule.h"
 #include "colonnade/config/run.h"
 #include "colonnade/data_parallel/grad_buffers.h"
 #include "colonnade/job/model.h"
@@ -40,9 +41,15 @@ struct Peaks {
 
 /// Result of one training step; losses, norm and counts are global and equal on all ranks.
 struct StepReport {
+  std::int64_t samples = 0;              ///< global batch size of the step
+  bool ran = true;                       ///< false: of skip_step, without losses and an update
   std::map<std::string, double> losses;  ///< "lm_loss", ...
   /// Global counts by name (tensor::Report::counts), each an array.
   std::map<std::string, std::vector<double>> counts;
+  /// Of this rank only: losses of its micro-batches, means over their tokens (--check-for-spiky-loss, on the
+  /// last pipeline stage), and norms of its own gradients by bucket (--check-for-large-grads).
+  std::vector<double> microbatch_losses;
+  std::vector<std::pair<std::string, double>> bucket_norms;
   optim::StepResult optimizer;
   double loss_scale = 1;  ///< scale used in this step
   Seconds seconds;
@@ -71,17 +78,26 @@ class Job {
   Job(const Job&) = delete;  ///< its stages hold pointers into it
   Job& operator=(const Job&) = delete;
 
-  /// Forward and backward over the micro-batches of one global batch, gradient reduction, update. A step with
-  /// a gradient that is not finite is skipped, without an update. Under a dynamic loss scale and with
+  /// Forward and backward over the micro-batches of one global batch, gradient reduction, update. The
+  /// consumed samples decide the size of the batch (batch_schedule); `steps` without a schedule of their own
+  /// run num_microbatches() micro-batches. A step with a gradient that is not finite is skipped, without an
+  /// update. Under a dynamic loss scale and with
   /// --no-check-for-nan-in-loss-and-grad the report says so; otherwise Error is thrown, as for such a loss.
   StepReport train_step(const pipeline::Steps& steps, const optim::StepOptions& options);
 
-  /// Mean losses over `batches` global batches; steps_of(i) gives the steps of batch i.
+  /// Counts the next step as skipped, without forward and backward; its data must be skipped too
+  /// (TokenStream::skip).
+  StepReport skip_step();
+
+  /// Mean losses over `batches` evaluation batches of config::eval_batch_size samples; steps_of(i) gives the
+  /// steps of batch i.
   std::map<std::string, double> evaluate(int batches,
                                          const std::function<pipeline::Steps(int batch)>& steps_of);
 
-  /// Micro-batches per rank per step.
-  [[nodiscard]] int num_microbatches() const { return executor_->schedule().microbatches; }
+  [[nodiscard]] const config::BatchSchedule& batch_schedule() const { return batch_schedule_; }
+  /// Micro-batches per rank of the next step, and of an evaluation step.
+  [[nodiscard]] int num_microbatches() const;
+  [[nodiscard]] int num_eval_microbatches() const;
   [[nodiscard]] int data_rank() const;  ///< rank among those that read different samples
   [[nodiscard]] int data_ranks() const;
 
@@ -120,12 +136,19 @@ class Job {
   /// Divisor of the gradients under --calculate-per-token-loss: the number of loss tokens.
   [[nodiscard]] double tokens_of(const std::map<std::string, Sum>& sums) const;
   void check_finite(const StepReport& report) const;
+  /// The values of this rank that the checks of StepReport need; `losses`: sum and count by micro-batch.
+  void add_local_values(const std::vector<at::Tensor>& losses, StepReport& report);
+  /// `steps` with the schedule for `microbatches`, unless they have one or the executor's is for this number.
+  pipeline::Steps with_schedule(pipeline::Steps steps, int microbatches);
 
   config::Dtypes dtypes_;
   at::TensorOptions options_;
   std::unique_ptr<data_parallel::GradBuffers> buffers_;
   std::unique_ptr<optim::Optimizer> optimizer_;
-  std::unique_ptr<pipeline::Executor> executor_;
+  std::unique_ptr<pipeline::Executor> executor_;  ///< with the schedule of the final batch size
+  config::BatchSchedule batch_schedule_;
+  /// The schedule of the last steps with another number of micro-batches.
+  std::shared_ptr<const schedule::Schedule> other_schedule_;
   Names train_names_, evaluation_names_;
 };
 

@@ -41,11 +41,11 @@ struct Sample {
 
 }  // namespace
 
-SequenceStep sequence_step(const data::Batches& batches, const config::Run& run, int rank,
-                           std::int64_t first) {
+SequenceStep sequence_step(const data::Batches& batches, const config::Run& run, int rank, std::int64_t first,
+                           std::int64_t samples_read) {
   std::vector<data::PackedSequence> all;  // ordered by sample
   std::vector<std::int64_t> lengths;
-  for (std::int64_t row = 0; row < run.training.global_batch_size; ++row)
+  for (std::int64_t row = 0; row < samples_read; ++row)
     for (data::PackedSequence sequence : data::packed_sequences(sample(batches, first + row))) {
       sequence.row = row;
       all.push_back(sequence);

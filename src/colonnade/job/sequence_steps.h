@@ -30,11 +30,11 @@ struct SequenceStep {
   double longest_over_mean = 1;
 };
 
-/// The step of data and context rank `rank` for the global batch that begins at sample `first`. Every rank
-/// reads all samples and computes the same distribution from the settings, the seed and `first`, so nothing
-/// is sent. Thread-safe.
-SequenceStep sequence_step(const data::Batches& batches, const config::Run& run, int rank,
-                           std::int64_t first);
+/// The step of data and context rank `rank` for the global batch of `samples_read` samples that begins at
+/// sample `first`. Every rank reads all samples and computes the same distribution from the settings, the
+/// seed and `first`, so nothing is sent. Thread-safe.
+SequenceStep sequence_step(const data::Batches& batches, const config::Run& run, int rank, std::int64_t first,
+                           std::int64_t samples_read);
 
 /// This rank's shard of a sequence: padded to equal chunks (layout::padded_length) with tokens that have no
 /// loss and that no token of the sequence attends to, then sharded by context_shard. Losses on tokens

@@ -4,6 +4,7 @@
 #include <chrono>
 
 #include "colonnade/base/error.h"
+#include "colonnade/config/batch_schedule.h"
 #include "colonnade/fault/inject.h"
 #include "colonnade/layers/mtp.h"
 #include "colonnade/layout/context_parallel.h"
@@ -21,8 +22,7 @@ at::Tensor tensor_of(std::vector<T> values, at::IntArrayRef shape, at::ScalarTyp
       owned->data(), shape, [owned](void*) {}, at::dtype(type));
 }
 
-std::int64_t first_sample(const Job& job, std::int64_t consumed, std::int64_t microbatch) {
-  const std::int64_t size = job.run.training.micro_batch_size;
+std::int64_t first_sample(const Job& job, std::int64_t consumed, std::int64_t microbatch, std::int64_t size) {
   return consumed + (microbatch * job.data_ranks() + job.data_rank()) * size;
 }
 
@@ -142,21 +142,22 @@ pipeline::Loss token_loss(const at::Tensor& output, const tensor::Batch& batch, 
 
 TokenStream::TokenStream(const data::Batches& batches, const Job& job, std::int64_t consumed_samples)
     : job_(&job) {
-  const std::int64_t each = job.run.training.global_batch_size;
   const int workers = job.run.data.num_workers;
   if (job.run.parallel.hybrid_context_parallel) {
     sequences_ = std::make_unique<data::Prefetcher<SequenceStep>>(
-        [&batches, &job, consumed_samples, each, rank = data_context_rank(job)](std::int64_t index) {
-          return sequence_step(batches, job.run, rank, consumed_samples + index * each);
+        [&batches, &job, consumed_samples, rank = data_context_rank(job)](std::int64_t index) {
+          const std::int64_t first = job.batch_schedule().samples_after(consumed_samples, index);
+          return sequence_step(batches, job.run, rank, first, job.batch_schedule().batch_size_at(first));
         },
         workers);
     return;
   }
   microbatches_ = std::make_unique<data::Prefetcher<data::HostBatch>>(
-      [&batches, &job, consumed_samples, each](std::int64_t index) {
-        const std::int64_t per_step = job.num_microbatches();
-        return batches.get(first_sample(job, consumed_samples + index / per_step * each, index % per_step),
-                           job.run.training.micro_batch_size);
+      // A step consumes the samples of its micro-batches, so that the micro-batches of the run are
+      // consecutive, however many of them a step has.
+      [&batches, &job, consumed_samples](std::int64_t index) {
+        const std::int64_t size = job.run.training.micro_batch_size;
+        return batches.get(first_sample(job, consumed_samples, index, size), size);
       },
       workers);
 }
@@ -189,14 +190,21 @@ pipeline::Steps TokenStream::next() {
   });
 }
 
+void TokenStream::skip() {
+  if (sequences_) return void(next_of(*sequences_, wait_.before_step));
+  for (int i = job_->num_microbatches(); i > 0; --i) next_of(*microbatches_, wait_.before_step);
+}
+
 DataWait TokenStream::take_wait() { return std::exchange(wait_, {}); }
 
 pipeline::Steps evaluation_steps(const data::Batches& batches, const Job& job, std::int64_t first) {
+  const std::int64_t size = config::eval_batch_size(job.run.training);
   if (job.run.parallel.hybrid_context_parallel)
     return sequence_steps(job, std::make_shared<const SequenceStep>(
-                                   sequence_step(batches, job.run, data_context_rank(job), first)));
+                                   sequence_step(batches, job.run, data_context_rank(job), first, size)));
   return steps_with(job, [&batches, &job, first](int microbatch) {
-    auto host = batches.get(first_sample(job, first, microbatch), job.run.training.micro_batch_size);
+    const std::int64_t rows = config::eval_micro_batch_size(job.run.training);
+    auto host = batches.get(first_sample(job, first, microbatch, rows), rows);
     return batch_of(job, std::move(host));
   });
 }

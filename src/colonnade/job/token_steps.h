@@ -47,13 +47,16 @@ struct DataWait {
 
 /// Data steps of consecutive training steps, with batches prefetched by --num-workers threads. Micro-batch m
 /// of data-parallel rank r reads samples consumed + (m * ranks + r) * micro_batch; with
-/// --hybrid-context-parallel it is a sequence of them (sequence_step).
+/// --hybrid-context-parallel it is a sequence of them (sequence_step). The samples of a step follow those of
+/// the step before it, for every batch-size schedule.
 class TokenStream {
  public:
   TokenStream(const data::Batches& batches, const Job& job, std::int64_t consumed_samples);
   /// Steps of the next global batch, valid until the next call. Micro-batches must be requested in order;
   /// otherwise Error.
   pipeline::Steps next();
+  /// Reads and discards the data of the next global batch.
+  void skip();
   /// Waiting time since the last call.
   DataWait take_wait();
   /// SequenceStep::longest_over_mean of the last steps; none without --hybrid-context-parallel.
@@ -73,7 +76,7 @@ class TokenStream {
 };
 
 /// Steps of the evaluation batch of a split that begins at sample `first_sample`, as in training but without
-/// prefetching.
+/// prefetching, with config::eval_batch_size samples in micro-batches of config::eval_micro_batch_size.
 pipeline::Steps evaluation_steps(const data::Batches& batches, const Job& job, std::int64_t first_sample);
 
 }  // namespace colonnade::job

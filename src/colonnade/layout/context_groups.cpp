@@ -8,6 +8,7 @@
 #include <numeric>
 
 #include "colonnade/base/error.h"
+#include "colonnade/config/batch_schedule.h"
 #include "colonnade/layout/buckets.h"
 #include "colonnade/layout/layer_kind.h"
 #include "colonnade/layout/stages.h"
@@ -166,7 +167,10 @@ config::Run with_fixed_context_size(config::Run run) {
   p.hybrid_context_parallel = false;
   run.training.seq_length = p.context_parallel_size * tokens;
   const std::int64_t groups = std::max(p.data_parallel_size(), 1) * microbatch_group_size(run);
-  run.training.global_batch_size = (run.training.global_batch_size + groups - 1) / groups * groups;
+  const std::int64_t batch = config::batch_schedule(run.training).final_size();
+  run.training = config::with_constant_batch_size(run.training, (batch + groups - 1) / groups * groups);
+  run.training.eval_global_batch_size.reset();
+  run.training.eval_micro_batch_size.reset();
   run.data.reset_position_ids = run.data.reset_attention_mask =
       false;  // samples of one sequence need no mask
   return run;
@@ -178,7 +182,8 @@ std::string hybrid_context_text(const config::Run& run) {
   const int ranks = hybrid_ranks(run.parallel);
   const std::int64_t sample = run.training.seq_length, most = run.parallel.max_seqlen_per_dp_cp_rank;
   std::vector<std::int64_t> lengths;
-  for (std::int64_t i = 0; i < run.training.global_batch_size; ++i) {
+  const std::int64_t batch = config::batch_schedule(run.training).final_size();
+  for (std::int64_t i = 0; i < batch; ++i) {
     const std::int64_t length = std::max<std::int64_t>(sample >> (i % kLengths), 1);
     lengths.insert(lengths.end(), static_cast<std::size_t>(sample / length), length);
   }

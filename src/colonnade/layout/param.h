@@ -35,10 +35,10 @@ struct ShardedDim {
   std::vector<DimSegment> segments;  ///< sizes add up to shape[dim]
 };
 
-enum class InitKind : std::uint8_t { kNormal, kZero, kOne };
+enum class InitKind : std::uint8_t { kNormal, kUniform, kZero, kOne };
 struct Init {
   InitKind kind = InitKind::kNormal;
-  double std = 0.02;
+  double std = 0.02;  ///< of kNormal; of kUniform the bound: values are in [-std, std)
   static constexpr Init zeros() { return {.kind = InitKind::kZero, .std = 0}; }
   static constexpr Init ones() { return {.kind = InitKind::kOne, .std = 0}; }
 };

@@ -30,7 +30,7 @@ struct Segment {
   at::Tensor model;            ///< parameter: its own elements
   at::Tensor grad;             ///< main_gradient
   const layout::OptimizerGroup* group;
-  bool is_primary = true;          ///< of the replicas that update the same shard, this is the first
+  bool is_primary = true;               ///< of the replicas that update the same shard, this is the first
   const UpdateRule* rule;               ///< of the group
   std::vector<at::Tensor> states;       ///< Dtypes::state(): one for each of rule->states()
   std::vector<at::Tensor> scales = {};  ///< of each state; undefined if its dtype has no scale

@@ -336,11 +336,19 @@ std::shared_ptr<const Executor::Plan> Executor::plan(
   return std::make_shared<const Plan>(std::move(plan));
 }
 
+std::shared_ptr<const Executor::Plan> Executor::plan_of(const Steps& steps) {
+  if (!steps.schedule) return own_;
+  if (!latest_ || latest_->schedule != steps.schedule) {
+    latest_ = plan(steps.schedule);
+    latest_evaluation_send_window_.reset();
+  }
+  return latest_;
+}
+
 std::size_t Executor::evaluation_send_window(const Plan& plan) {
-  if (&plan != own_.get()) return schedule::evaluation_send_window(*plan.schedule);
-  if (!own_evaluation_send_window_)
-    own_evaluation_send_window_ = schedule::evaluation_send_window(*plan.schedule);
-  return *own_evaluation_send_window_;
+  auto& known = &plan == own_.get() ? own_evaluation_send_window_ : latest_evaluation_send_window_;
+  if (!known) known = schedule::evaluation_send_window(*plan.schedule);
+  return *known;
 }
 
 void Executor::warm_up_p2p() const {

@@ -91,10 +91,8 @@ class Executor {
     std::vector<std::vector<std::size_t>> releases, overlapped, overlapped_forward_only;
   };
   [[nodiscard]] std::shared_ptr<const Plan> plan(std::shared_ptr<const schedule::Schedule> schedule) const;
-  /// Plan of the steps' schedule if it has one, else the executor's.
-  [[nodiscard]] std::shared_ptr<const Plan> plan_of(const Steps& steps) const {
-    return steps.schedule ? plan(steps.schedule) : own_;
-  }
+  /// Plan of the steps' schedule if it has one, else the executor's. Consecutive steps may share a schedule.
+  [[nodiscard]] std::shared_ptr<const Plan> plan_of(const Steps& steps);
 
   /// schedule::evaluation_send_window, computed on first use because it simulates all ranks.
   [[nodiscard]] std::size_t evaluation_send_window(const Plan& plan);
@@ -105,7 +103,8 @@ class Executor {
   at::TensorOptions options_;
   std::vector<tensor::Parameter*> parameters_;  ///< parameters of all stages
   std::shared_ptr<const Plan> own_;
-  std::optional<std::size_t> own_evaluation_send_window_;
+  std::shared_ptr<const Plan> latest_;  ///< plan of the latest steps with a schedule of their own
+  std::optional<std::size_t> own_evaluation_send_window_, latest_evaluation_send_window_;
 };
 
 }  // namespace colonnade::pipeline

@@ -28,10 +28,12 @@ std::optional<T> value_or_empty(const json& value) {
   return value.is_null() ? std::nullopt : std::optional(value.get<T>());
 }
 
-constexpr std::array<std::string_view, 15> kStepKeys{
-    "iteration",  "consumed_samples",  "consumed_tokens", "lm_loss", "grad_norm",         "learning_rate",
-    "loss_scale", "num_zeros",         "skipped",         "step_ms", "tokens_per_second", "tflops_per_device",
-    "mfu",        "peak_memory_bytes", "peak_memory_rank"};
+constexpr std::string_view kBatchSize = "global_batch_size";
+constexpr std::array<std::string_view, 16> kStepKeys{
+    "iteration", "consumed_samples",  "consumed_tokens",   "lm_loss",
+    "grad_norm", "learning_rate",     "loss_scale",        "num_zeros",
+    "skipped",   "step_ms",           "tokens_per_second", "tflops_per_device",
+    "mfu",       "peak_memory_bytes", "peak_memory_rank",  kBatchSize};
 
 StepRecord to_step(const json& line) {
   StepRecord record{.iteration = line.at("iteration").get<std::int64_t>(),
@@ -49,6 +51,7 @@ StepRecord to_step(const json& line) {
                     .mfu = value_or_empty<double>(line.at("mfu")),
                     .peak_memory_bytes = line.at("peak_memory_bytes").get<std::uint64_t>(),
                     .peak_memory_rank = line.at("peak_memory_rank").get<int>()};
+  if (line.contains(kBatchSize)) record.global_batch_size = line[kBatchSize].get<std::int64_t>();
   for (const auto& [key, value] : line.items()) {
     if (std::find(kStepKeys.begin(), kStepKeys.end(), key) != kStepKeys.end()) continue;
     if (value.is_array() && !value.empty() && value.front().is_array())
@@ -137,6 +140,7 @@ std::string to_json_line(const StepRecord& r) {
                {"mfu", r.mfu ? json(*r.mfu) : json()},
                {"peak_memory_bytes", r.peak_memory_bytes},
                {"peak_memory_rank", r.peak_memory_rank}};
+  if (r.global_batch_size) line[kBatchSize] = *r.global_batch_size;
   for (const auto& [name, value] : r.extra_losses) line[name] = value;
   for (const auto& [name, layers] : r.layer_metrics) line[name] = layers;
   for (const auto& [name, layers] : r.layer_counts) line[name] = layers;

@@ -24,13 +24,14 @@ struct StepRecord {
   double learning_rate = 0;               ///< used in this step
   double loss_scale = 1;                  ///< used in this step
   std::optional<std::int64_t> num_zeros;  ///< zero elements of the gradient; empty: not counted
-  bool skipped = false;                   ///< the gradient was not finite; no update
+  bool skipped = false;                   ///< no update: the gradient was not finite, or --iterations-to-skip
   double step_ms = 0;                     ///< wall time of the slowest rank
   double tokens_per_second = 0;           ///< of the full job
   double tflops_per_device = 0;           ///< model FLOPs / (time * devices) / 1e12
   std::optional<double> mfu;              ///< share of the device's peak; empty where unknown (CPU)
   std::uint64_t peak_memory_bytes = 0;    ///< peak of the step, maximum over ranks; tensor allocator
   int peak_memory_rank = 0;
+  std::optional<std::int64_t> global_batch_size;  ///< of the step, in runs with a batch-size schedule
   std::vector<std::pair<std::string, double>> extra_losses;  ///< "load_balancing_loss", ...
   std::vector<LayerMetric> layer_metrics;                    ///< arrays with one number per layer
   std::vector<LayerCounts> layer_counts;  ///< arrays with an array per layer; only on steps with a log line

@@ -8,6 +8,7 @@
 
 #include "colonnade/base/files.h"
 #include "colonnade/base/log.h"
+#include "colonnade/config/batch_schedule.h"
 #include "colonnade/config/dump.h"
 #include "colonnade/job/resume_policy.h"
 #include "colonnade/record/sessions.h"
@@ -100,7 +101,9 @@ void Recorder::step(const StepRecord& record, const PhaseTimes& phases, std::int
   last_step_ = record.iteration;
   steps_->append(record);
   if (record.iteration % run_.logging.tensorboard_log_interval == 0)
-    write_step(*events_, record, phases, run_.training.global_batch_size, run_.logging);
+    write_step(*events_, record, phases,
+               record.global_batch_size.value_or(config::batch_schedule(run_.training).final_size()),
+               run_.logging);
   if (!logs_step(record.iteration, last_iteration)) return;
   StepLineOptions options;
   options.last_iteration = last_iteration;

@@ -72,6 +72,7 @@ std::string step_line(const StepRecord& r, const StepLineOptions& options) {
   if (r.mfu) line += fmt::format(" ({:4.1f}%)", *r.mfu * 100);
   line += fmt::format(" | mem {:>8} (rank {})", short_bytes(r.peak_memory_bytes), r.peak_memory_rank);
   line += fmt::format(" | left {:>8}", options.seconds_left ? short_time(*options.seconds_left) : "-");
+  if (r.global_batch_size) line += fmt::format(" | batch {}", *r.global_batch_size);
   for (const auto& [name, value] : r.extra_losses) line += fmt::format(" | {} {:.4f}", name, value);
   for (const LayerMetric& metric : r.layer_metrics)
     if (is_on_step_line(metric)) line += fmt::format(" | {} {:.2f}", metric.first, worst_layer(metric));

@@ -19,8 +19,8 @@ struct StepLineOptions {
 /// " step     12/  1000 | loss 6.1234 | grad norm  0.913 | lr 3.00e-04 | 12.3k tok/s |   45.6 ms |
 ///   0.12 TFLOP/s | mem  1.23 GB (rank 3) | left 0:12:30"
 /// on one line, without its newline; columns stay aligned from step to step. All values are global. TFLOP/s
-/// is per device, followed by the share of the peak where that is known. At the end are other losses, the
-/// worst layer of layer metrics (is_on_step_line), and "skipped".
+/// is per device, followed by the share of the peak where that is known. At the end are the batch size of
+/// runs in which it grows, other losses, the worst layer of layer metrics (is_on_step_line), and "skipped".
 std::string step_line(const StepRecord& record, const StepLineOptions& options);
 
 /// " validation at step 100 | loss 5.4321 | perplexity 228.6 | 3.2 s"

@@ -4,6 +4,7 @@
 #include <fmt/format.h>
 
 #include "colonnade/base/log.h"
+#include "colonnade/config/batch_schedule.h"
 #include "colonnade/cost/describe.h"
 #include "colonnade/cost/flops.h"
 #include "colonnade/layout/context_groups.h"
@@ -48,18 +49,21 @@ RunSummary summarize(job::Job& job) {
   const std::string optimizer = !job.buffers().distributed(layout::ParamGroup::kDense) ? ""
                                 : instances > 1 ? fmt::format(", {} distributed optimizers", instances)
                                                 : ", distributed optimizer";
+  const config::BatchSchedule batches = config::batch_schedule(run.training);
   summary.facts = {
       {"layout", fmt::format("tensor {} x {}pipeline {} x data {}{}{}", mesh.size(Axis::kTp), context,
                              mesh.size(Axis::kPp), job.data_ranks(),
                              run.parallel.sequence_parallel ? ", sequence parallel" : "", optimizer)},
-      {"batch",
-       fmt::format("global {} = micro {} x data {} x accumulation {}", run.training.global_batch_size,
-                   run.training.micro_batch_size, job.data_ranks(), job.num_microbatches())},
+      {"batch", batches.is_constant()
+                    ? fmt::format("global {} = micro {} x data {} x accumulation {}", batches.final_size(),
+                                  run.training.micro_batch_size, job.data_ranks(), job.num_microbatches())
+                    : fmt::format("global {}; micro {} x data {}", batches.text(),
+                                  run.training.micro_batch_size, job.data_ranks())},
       {"sequence length", cost::length_text(run)},
-      {"TFLOP per step", fmt::format("{:.4g}", cost::training_flops(run.model, cost::sample_length(run),
-                                                                    run.training.global_batch_size,
-                                                                    run.parallel.tensor_model_parallel_size) /
-                                                   1e12)},
+      {"TFLOP per step",
+       fmt::format("{:.4g}", cost::training_flops(run.model, cost::sample_length(run), batches.final_size(),
+                                                  run.parallel.tensor_model_parallel_size) /
+                                 1e12)},
       {"exports to", models::hf::export_text(run.model)}};
   if (run.parallel.hybrid_context_parallel)
     summary.facts.emplace_back("groups by length", layout::hybrid_context_text(run));

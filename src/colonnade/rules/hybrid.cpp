@@ -37,12 +37,12 @@ Broken documents(const Run& r) {
 }
 
 Broken micro_batch(const Run& r) {
-  if (!is_hybrid(r) || r.training.micro_batch_size <= 1) return std::nullopt;
-  return Finding{"--micro-batch-size",
-                 "must be 1 with --hybrid-context-parallel",
-                 text(r.training.micro_batch_size),
-                 {{"micro_batch_size", "1"}},
-                 ""};
+  const char* rule = "must be 1 with --hybrid-context-parallel";
+  const std::int64_t micro = r.training.micro_batch_size, eval = r.training.eval_micro_batch_size.value_or(1);
+  if (!is_hybrid(r) || std::max(micro, eval) <= 1) return std::nullopt;
+  if (micro <= 1)
+    return Finding{"--eval-micro-batch-size", rule, text(eval), {{"eval_micro_batch_size", "1"}}, ""};
+  return Finding{"--micro-batch-size", rule, text(micro), {{"micro_batch_size", "1"}}, ""};
 }
 
 Finding unsupported(const char* rule, std::string got) {

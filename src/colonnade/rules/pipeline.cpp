@@ -1,7 +1,9 @@
 // Rules for pipeline and data parallelism.
 #include <algorithm>
+#include <iterator>
 
 #include "colonnade/base/error.h"
+#include "colonnade/config/batch_schedule.h"
 #include "colonnade/layout/buckets.h"
 #include "colonnade/layout/layout_string.h"
 #include "colonnade/layout/stages.h"
@@ -127,25 +129,68 @@ Broken delayed_wgrad(const Run& r) {
       "remove the flag"};
 }
 
-Broken group_size(const Run& r) {
+/// Whether groups of `group` can divide batches of `samples` in micro-steps of `step` samples.
+bool divides(const Run& r, std::int64_t group, std::int64_t samples, std::int64_t step) {
+  const std::int64_t ranks = r.parallel.pipeline_model_parallel_size, count = samples / step;
+  if (count < 1 || samples % step != 0) return true;          // another rule reports it
   const bool is_hybrid = r.parallel.hybrid_context_parallel;  // runs whole groups of micro-batches
-  const std::int64_t ranks = r.parallel.pipeline_model_parallel_size, count = num_microbatches(r);
+  const std::int64_t rest = count % group;
+  return group >= ranks && (is_hybrid || (group <= count && (rest == 0 || rest >= ranks)));
+}
+
+/// The first number of micro-batches per training step that groups of `group` cannot divide; 0 if there is
+/// none.
+std::int64_t undivided_microbatches(const Run& r, std::int64_t group) {
+  const std::int64_t step = samples_per_microbatch(r);
+  if (step < 1) return 0;
+  const config::BatchSchedule schedule = config::batch_schedule(r.training);
+  const auto undivided = std::ranges::find_if(schedule.sizes(), [&](const config::BatchSchedule::Size& size) {
+    return !divides(r, group, size.global_batch_size, step);
+  });
+  return undivided == schedule.sizes().end() ? 0 : undivided->global_batch_size / step;
+}
+
+Broken eval_group_size(const Run& r) {
+  const std::int64_t ranks = r.parallel.pipeline_model_parallel_size;
   const std::int64_t given = r.parallel.microbatch_group_size_per_virtual_pipeline_stage;
   const std::int64_t group = given > 0 ? given : ranks;
   const schedule::ScheduleKind* kind = kind_of(r, virtual_stages(r));
-  if (virtual_stages(r) <= 1 || count < 1 || kind == nullptr || kind->name != "interleaved")
+  const config::Training& t = r.training;
+  if (!config::has_eval_batch_size(t) || virtual_stages(r) <= 1 || kind == nullptr ||
+      kind->name != "interleaved" || samples_per_microbatch(r) < 1 || undivided_microbatches(r, group) > 0)
     return std::nullopt;
-  const std::int64_t rest = count % group;
-  if (group >= ranks && (is_hybrid || (group <= count && (rest == 0 || rest >= ranks)))) return std::nullopt;
-  const std::int64_t per_microbatch = r.training.global_batch_size / count;
+  const std::int64_t step = config::eval_micro_batch_size(t) * r.parallel.data_parallel_size();
+  const std::int64_t batch = config::eval_batch_size(t);
+  if (divides(r, group, batch, step)) return std::nullopt;
+  return Finding{
+      "--eval-global-batch-size",
+      "must give evaluation steps whole groups of micro-batches, or leave at least the pipeline size "
+      "for the last group",
+      fmt::format("{} micro-batches in groups of {} for {} pipeline ranks", batch / step, group, ranks),
+      {{"eval_global_batch_size", text(round_up(batch, step * group))}},
+      ""};
+}
+
+Broken group_size(const Run& r) {
+  const std::int64_t ranks = r.parallel.pipeline_model_parallel_size;
+  const std::int64_t given = r.parallel.microbatch_group_size_per_virtual_pipeline_stage;
+  const std::int64_t group = given > 0 ? given : ranks;
+  const schedule::ScheduleKind* kind = kind_of(r, virtual_stages(r));
+  if (virtual_stages(r) <= 1 || kind == nullptr || kind->name != "interleaved") return std::nullopt;
+  const std::int64_t count = undivided_microbatches(r, group);
+  if (count < 1) return std::nullopt;
+  const std::int64_t step = samples_per_microbatch(r);
+  std::vector<Edit> edits{{"microbatch_group_size_per_virtual_pipeline_stage", "0"}};
+  if (has_batch_schedule(r))
+    std::ranges::move(scheduled_multiples(r, step * ranks), std::back_inserter(edits));
+  else
+    edits.push_back({"global_batch_size", text(step * round_up(count, ranks))});
   return Finding{
       "--microbatch-group-size-per-virtual-pipeline-stage",
       "must be between the pipeline size and the number of micro-batches, and leave at least the pipeline "
       "size for the last group",
-      fmt::format("{} for {} pipeline ranks and {} micro-batches", group, ranks, count),
-      {{"microbatch_group_size_per_virtual_pipeline_stage", "0"},
-       {"global_batch_size", text(per_microbatch * round_up(count, ranks))}},
-      ""};
+      fmt::format("{} for {} pipeline ranks and {} micro-batches", group, ranks, count), std::move(edits),
+      has_batch_schedule(r) ? fmt::format("use batch sizes that are multiples of {}", step * ranks) : ""};
 }
 
 Broken param_gather(const Run& r) {
@@ -194,6 +239,10 @@ constexpr Rule kPipeline[] = {
      "A virtual stage runs a group of micro-batches before the next one begins; a group shorter than the "
      "pipeline would deadlock.",
      "micro_batch_size pipeline_model_parallel_size num_virtual_stages_per_pipeline_rank"},
+    {"eval-microbatch-group", true, eval_group_size,
+     "num_virtual_stages_per_pipeline_rank=2; eval_global_batch_size=4",
+     "Evaluations run the virtual stages in the same groups as training steps.",
+     "micro_batch_size global_batch_size pipeline_model_parallel_size num_virtual_stages_per_pipeline_rank"},
     {"param-gather", true, param_gather, "overlap_param_gather=true",
      "Only sharded parameters are all-gathered, in the buckets of --overlap-grad-reduce."},
     {"timeout", false, timeout, "distributed_timeout_minutes=0",

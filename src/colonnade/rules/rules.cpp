@@ -5,6 +5,7 @@
 #include <sstream>
 
 #include "colonnade/base/error.h"
+#include "colonnade/config/batch_schedule.h"
 #include "colonnade/config/parse.h"
 #include "colonnade/config/use.h"
 #include "colonnade/rules/table.h"
@@ -74,6 +75,7 @@ bool has_parse_fault(const config::Run& run, const Rule& rule, const Finding& fo
 std::span<const RuleGroup> rule_groups() {
   static const RuleGroup kGroups[] = {
       {"Model, rank and batch sizes", shape_rules()},
+      {"Batch sizes that change during a run", batch_rules()},
       {"Mixture of experts", moe_rules(), "num_experts=8; add_bias_linear=false; sequence_parallel=true"},
       {"Multi-latent attention and multi-token prediction", latent_rules(),
        "multi_latent_attention=true; position_embedding_type=rope; qk_head_dim=8; qk_pos_emb_head_dim=4; "
@@ -159,8 +161,8 @@ void require(const config::Run& run, Purpose purpose, std::vector<std::string> f
 
 std::int64_t num_microbatches(const config::Run& run) {
   const std::int64_t step = run.training.micro_batch_size * run.parallel.data_parallel_size();
-  if (step < 1 || run.training.global_batch_size % step != 0) return 0;
-  return run.training.global_batch_size / step;
+  const std::int64_t batch = config::batch_schedule(run.training).final_size();
+  return step < 1 || batch % step != 0 ? 0 : batch / step;
 }
 
 }  // namespace colonnade::rules

@@ -55,7 +55,7 @@ std::string report(const std::vector<Problem>& problems);
 void require(const config::Run& run, Purpose purpose = Purpose::kTrain, std::vector<std::string> faults = {});
 
 /// Micro-batches per step and data-parallel rank: global batch / (micro-batch * data-parallel size); 0 if not
-/// an integer.
+/// an integer. Where the batch size grows (config::batch_schedule), those of its final size.
 std::int64_t num_microbatches(const config::Run& run);
 
 }  // namespace colonnade::rules

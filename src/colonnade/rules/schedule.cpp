@@ -1,6 +1,7 @@
 // Rules for training length, learning rate and weight decay.
 #include <algorithm>
 
+#include "colonnade/config/batch_schedule.h"
 #include "colonnade/rules/table.h"
 
 namespace colonnade::rules {
@@ -42,11 +43,12 @@ Broken length_above_zero(const Run& r) {
 Broken length_below_one_step(const Run& r) {
   const auto& t = r.training;
   const std::int64_t samples = t.train_samples.value_or(0);
-  if (t.skip_train || samples < 1 || samples >= t.global_batch_size) return std::nullopt;
+  const std::int64_t first = config::batch_schedule(t).batch_size_at(0);
+  if (t.skip_train || samples < 1 || samples >= first) return std::nullopt;
   return Finding{"--train-samples",
                  "must be at least one global batch",
-                 fmt::format("{} and --global-batch-size {}", samples, t.global_batch_size),
-                 {{"train_samples", text(t.global_batch_size)}},
+                 fmt::format("{} and a global batch size of {}", samples, first),
+                 {{"train_samples", text(first)}},
                  ""};
 }
 

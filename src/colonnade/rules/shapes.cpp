@@ -114,12 +114,15 @@ Broken batch(const Run& r) {
   const std::int64_t block = model_parallel_size(p), micro = r.training.micro_batch_size;
   const std::int64_t data_ranks = block < 1 ? 0 : proposed_world_size(p) / block, step = micro * data_ranks;
   const std::int64_t global = r.training.global_batch_size;
-  if (step < 1 || (global >= step && global % step == 0)) return std::nullopt;
+  const bool rounds = r.training.decrease_batch_size_if_needed;
+  if (step < 1 || (global >= step && (rounds || global % step == 0))) return std::nullopt;
+  if (!r.training.step_batch_size_schedule.empty()) return std::nullopt;  // see the rule batch-sizes
   const bool fixed = proposed_world_size(p) != p.world_size;
   // Not given, the batch size was derived from a data-parallel size that will change.
   if (fixed && global == micro * std::max(p.data_parallel_size(), 1)) return std::nullopt;
   return Finding{"--global-batch-size",
-                 "must be a multiple of micro-batch size x data-parallel size",
+                 rounds ? "must be at least micro-batch size x data-parallel size"
+                        : "must be a multiple of micro-batch size x data-parallel size",
                  fmt::format("{} for {} x {} data-parallel ranks{}", global, micro, data_ranks,
                              fixed ? fmt::format(" of {} ranks", proposed_world_size(p)) : ""),
                  {{"global_batch_size", text(round_up(std::max<std::int64_t>(global, 1), step))}},

@@ -127,7 +127,21 @@ Broken two_bucket_sizes(const Run& r) {
                  ""};
 }
 
+Broken weight_hash(const Run& r) {
+  const auto& interval = r.training.check_weight_hash_across_dp_replicas_interval;
+  if (!interval || layout::sharding_of(r.parallel) < layout::Sharding::kParameters) return std::nullopt;
+  return Finding{"--check-weight-hash-across-dp-replicas-interval",
+                 "is not supported with --data-parallel-sharding-strategy optim_grads_params",
+                 text(*interval),
+                 {{"check_weight_hash_across_dp_replicas_interval", "unset"}},
+                 "remove the flag"};
+}
+
 constexpr Rule kSharding[] = {
+    {"weight-hash", true, weight_hash,
+     "use_megatron_fsdp=true; check_weight_hash_across_dp_replicas_interval=10",
+     "With sharded parameters no two replicas hold the same values.",
+     "use_megatron_fsdp data_parallel_sharding_strategy"},
     {"sharding-none", true, fsdp_without_sharding,
      "use_megatron_fsdp=true; use_distributed_optimizer=true; data_parallel_sharding_strategy=no_shard",
      "--use-distributed-optimizer shards optimizer states, no_shard shards nothing.", "use_megatron_fsdp"},

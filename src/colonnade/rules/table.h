@@ -71,6 +71,13 @@ inline constexpr const char* kValidRun =
 /// config file sets `s` and the command line disabled `other`.
 bool is_given_without_effect(const config::Run& run, const config::Setting& s, const char* other);
 
+/// Whether the batch size changes during the run, or should according to settings that break a rule.
+bool has_batch_schedule(const config::Run& run);
+/// Micro-batch size x data-parallel size; 0 if the ranks do not form whole replicas.
+std::int64_t samples_per_microbatch(const config::Run& run);
+/// Edits after which every size of the batch-size schedule is a multiple of `multiple`.
+std::vector<Edit> scheduled_multiples(const config::Run& run, std::int64_t multiple);
+
 /// Default fix for the flags of a finding.
 inline const char* removal(const Finding& found) {
   return found.edits.size() > 1 ? "remove the flags" : "remove the flag";
@@ -94,6 +101,7 @@ std::string routing_note(const config::Run& run);
 std::span<const RuleGroup> rule_groups();
 
 std::span<const Rule> shape_rules();
+std::span<const Rule> batch_rules();
 std::span<const Rule> moe_rules();
 std::span<const Rule> latent_rules();
 std::span<const Rule> t5_rules();

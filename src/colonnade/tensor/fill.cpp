@@ -12,6 +12,17 @@
 #include "colonnade/tensor/normal.h"
 
 namespace colonnade::tensor {
+namespace {
+
+void uniform_run(const Philox& draw, std::int64_t first, std::int64_t count, float bound, float* out) {
+  for (std::int64_t i = 0; i < count; ++i) {
+    const auto element = static_cast<std::uint64_t>(first + i);
+    out[i] = (2 * uniform(draw(element / 4)[element % 4]) - 1) * bound;
+  }
+}
+
+}  // namespace
+
 void fill_initial(at::Tensor local, const layout::ParamSpec& spec, const layout::Shard& shard,
                   std::uint64_t seed) {
   COL_CHECK(
@@ -28,7 +39,9 @@ void fill_initial(at::Tensor local, const layout::ParamSpec& spec, const layout:
     float* to = out + run.local;
     if (spec.init.kind == layout::InitKind::kOne) return void(std::fill_n(to, run.length, 1.0F));
     at::parallel_for(0, run.length, kGrain, [&](std::int64_t begin, std::int64_t end) {
-      normal_run(draw, run.global + begin, end - begin, static_cast<float>(spec.init.std), to + begin);
+      const bool is_uniform = spec.init.kind == layout::InitKind::kUniform;
+      (is_uniform ? uniform_run : normal_run)(draw, run.global + begin, end - begin,
+                                              static_cast<float>(spec.init.std), to + begin);
     });
   };
   for (const layout::ShardBox& part : shard.boxes) layout::for_each_span(spec, shard, part, fill_run);

@@ -373,6 +373,7 @@ TrainedLayout train_layout(const LayoutRun& layout, const data::Batches& samples
           const bool scale_falls = report.optimizer.skipped && job.optimizer().loss_scale().dynamic;
           if (scale_falls && skipped < most_skipped) {
             ++skipped;
+            job.counters.consumed_samples = before;
             stream.emplace(samples, job, consumed);
           } else {
             consumed += job.counters.consumed_samples - before;

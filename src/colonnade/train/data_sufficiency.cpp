@@ -7,6 +7,8 @@
 #include <functional>
 #include <iterator>
 
+#include "colonnade/config/batch_schedule.h"
+
 namespace colonnade::train {
 namespace {
 
@@ -17,15 +19,16 @@ constexpr const char* kFix = "add data, or write WEIGHT PREFIX for each dataset,
 std::vector<std::string> shortages(const SplitSizes& sizes, const config::Training& t,
                                    const data::RunProgress& done) {
   std::vector<std::string> found;
-  const std::int64_t batch = t.global_batch_size;
+  const config::BatchSchedule schedule = config::batch_schedule(t);
+  const std::int64_t batch = config::eval_batch_size(t);
   const std::int64_t last = t.skip_train ? done.iteration : data::last_iteration(t, done);
   const std::int64_t steps = last - done.iteration;
-  const std::int64_t read = done.samples + steps * batch;
+  const std::int64_t read = schedule.samples_after(done.samples, steps);
   if (const auto size = sizes[0]; size && steps > 0 && read > *size) {
-    const std::int64_t possible = std::max<std::int64_t>(*size - done.samples, 0) / batch;
-    const std::string most = t.train_samples
-                                 ? fmt::format("--train-samples {}", done.samples + possible * batch)
-                                 : fmt::format("--train-iters {}", done.iteration + possible);
+    const std::int64_t possible = schedule.steps_within(done.samples, *size);
+    const std::string most =
+        t.train_samples ? fmt::format("--train-samples {}", schedule.samples_after(done.samples, possible))
+                        : fmt::format("--train-iters {}", done.iteration + possible);
     found.push_back(fmt::format(
         "{}: the training data must hold the samples of all steps; got {} samples for {} iterations, which read {}; "
         "at most {}, or {}",

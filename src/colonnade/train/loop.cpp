@@ -8,14 +8,13 @@
 #include <map>
 #include <tuple>
 
-#include "colonnade/audit/changed_data.h"
 #include "colonnade/audit/ledger.h"
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
 #include "colonnade/base/progress.h"
 #include "colonnade/checkpoint/folders.h"
+#include "colonnade/config/batch_schedule.h"
 #include "colonnade/config/parse.h"
-#include "colonnade/cost/flops.h"
 #include "colonnade/fault/inject.h"
 #include "colonnade/job/checkpoint.h"
 #include "colonnade/job/prepare.h"
@@ -33,6 +32,7 @@
 #include "colonnade/train/lr_state.h"
 #include "colonnade/train/run_end.h"
 #include "colonnade/train/start_point.h"
+#include "colonnade/train/step_checks.h"
 #include "colonnade/train/step_exchange.h"
 #include "colonnade/train/step_record.h"
 #include "colonnade/train/validation.h"
@@ -56,9 +56,9 @@ class Loop {
  private:
   void resume(const StartPoint& start);
   bool is_own(const checkpoint::CheckpointReader& source);
-  void log_loaded(const checkpoint::CheckpointReader& source);
   void open_data();
   void require_enough_data() const;
+  job::StepReport next_report(const optim::StepOptions& options);
   void one_step();
   [[nodiscard]] std::vector<data::Range> validation_sets() const;
   std::map<std::string, double> validate();
@@ -113,6 +113,8 @@ class Loop {
   record::MemoryPeaks memory_;         ///< peaks of this rank
   std::optional<double> peak_tflops_;  ///< peak of this rank's device, where known
   bool stop_requested_ = false;
+  StepChecks checks_;
+  bool trained_ = false;  ///< this process has trained a step
 };
 
 Loop::Loop(job::StartedRun started, StopSignals& stop, Clock::time_point begin)
@@ -196,30 +198,6 @@ void Loop::require_enough_data() const {
   for (const std::string& sentence : validation_notes(job_.run, validation_sets())) log::info("{}", sentence);
 }
 
-/// Logs the loaded checkpoint and every changed setting.
-void Loop::log_loaded(const checkpoint::CheckpointReader& source) {
-  const config::Checkpoint& c = job_.run.checkpoint;
-  if (job_.ranks.rank() != 0) return;
-  log::info("loaded {}: the run resumes after iteration {}", source.folder().string(), iteration());
-  if (c.finetune) return;
-  if (c.override_ckpt_iteration)
-    log::warning(
-        "--override-ckpt-iteration: the checkpoint of iteration {} counts as iteration {}; data continues after {} "
-        "samples",
-        source.state().at("iteration").get<std::int64_t>(), iteration(), job_.counters.consumed_samples);
-  for (const std::string& change : job::changed_settings(job_.run, source.state()))
-    log::warning("{}", change);
-  const auto data = job::data_state(data_);
-  for (const std::string& change : job::changed_orders(job_.run, data, source.state()))
-    log::warning("{}", change);
-  changed_tokens_ = job::changed_tokens(job_.run, data, source.state());
-  if (job_.run.training.skip_train)  // otherwise the session file reports it
-    for (const std::string& change : audit::changed_data({.data = data}, {}, changed_tokens_))
-      log::warning("{}", change);
-  if (c.no_load_optim)
-    log::warning("--no-load-optim: optimizer states, loss scale and learning-rate schedule restart");
-}
-
 void Loop::resume(const StartPoint& start) {
   const config::Checkpoint& c = job_.run.checkpoint;
   const checkpoint::CheckpointReader& source = start.source;
@@ -240,7 +218,7 @@ void Loop::resume(const StartPoint& start) {
       lr_samples_ = job_.counters.consumed_samples;
   }
   if (!c.finetune && is_own(source)) saved_iteration_ = attempted_iteration_ = iteration();
-  log_loaded(source);
+  if (job_.ranks.rank() == 0) changed_tokens_ = log_loaded(job_, source, data_);
 }
 
 /// Rank 0 decides for all: a save is collective, and file systems of two machines may differ.
@@ -258,14 +236,23 @@ bool Loop::is_stop_requested() const {
   return late || stop_.requested() != 0;
 }
 
+/// Trains the next step, or skips it (--iterations-to-skip).
+job::StepReport Loop::next_report(const optim::StepOptions& options) {
+  if (std::ranges::count(job_.run.training.iterations_to_skip, iteration() + 1) > 0) {
+    stream_->skip();
+    return job_.skip_step();
+  }
+  return job_.train_step(stream_->next(), options);
+}
+
 void Loop::one_step() {
   const auto begin = Clock::now();
   progress().set_step(iteration() + 1);
   fault::point("step-begin");
   optim::StepOptions options = step_options(lr_, lr_samples_);
   options.count_zeros = job_.run.logging.log_num_zeros_in_grad;
-  job::StepReport report = job_.train_step(stream_->next(), options);
-  if (!report.optimizer.skipped) lr_samples_ += job_.run.training.global_batch_size;
+  job::StepReport report = next_report(options);
+  if (!report.optimizer.skipped) lr_samples_ += report.samples;
   const job::DataWait data = stream_->take_wait();
   const job::Peaks& peaks = report.peaks;
   memory_.raise(record::MemoryPhase::kForwardBackward, peaks.forward_backward);
@@ -280,6 +267,10 @@ void Loop::one_step() {
   fault::point("exchanged");
   stop_requested_ = stop_requested_ || all.stop;
   emit(report, all, options.learning_rate, data);
+  for (const std::string& warning : checks_.outliers(report, iteration(), job_.ranks.rank()))
+    log::warning("{}", warning);
+  if (weight_hash_due(job_.run.training, iteration())) require_equal_replicas(job_);
+  if (report.ran && !std::exchange(trained_, true)) log_memory();
 }
 
 void Loop::emit(const job::StepReport& report, const StepExchange& all, double rate,
@@ -297,7 +288,7 @@ void Loop::emit(const job::StepReport& report, const StepExchange& all, double r
   if (recorder_->logs_step(record.iteration, last_iteration()))
     record.layer_counts = record::layer_counts(report.counts);
   recorder_->step(record, times, last_iteration());
-  end_.loss = record.lm_loss;
+  if (report.ran) end_.loss = record.lm_loss;
 }
 
 /// Evaluates and returns the loss of each validation set.
@@ -313,7 +304,7 @@ double Loop::evaluate(const data::Batches& batches, const EvalRange& range) {
   const auto begin = Clock::now();
   progress().set_phase("evaluate");
   fault::point("evaluate-begin");
-  const std::int64_t size = job_.run.training.global_batch_size;
+  const std::int64_t size = config::eval_batch_size(job_.run.training);
   tensor::reset_peak(device());
   const auto losses = job_.evaluate(static_cast<int>(range.batches), [&](int i) {
     return job::evaluation_steps(batches, job_, range.first_sample + i * size);
@@ -474,12 +465,12 @@ int Loop::train() {
     log::info("the run is complete: iteration {} of {}; raise {} to continue", iteration(), last_iteration(),
               job_.run.training.train_iters ? "--train-iters" : "--train-samples");
   stream_ = std::make_unique<job::TokenStream>(*data_[0], job_, job_.counters.consumed_samples);
+  if (job_.run.training.check_weight_hash_across_dp_replicas_interval) require_equal_replicas(job_);
   // Without it, a rank could start a step and lose a peer that still ends at once on a signal.
   job_.ranks.world().barrier("before the first step");
   stop_.defer();
-  for (bool first = true; iteration() < last_iteration(); first = false) {
+  while (iteration() < last_iteration()) {
     one_step();
-    if (first) log_memory();
     if (validation_is_due()) validate();
     if (save_interval && iteration() % *save_interval == 0) save();
     const Stop stop = stop_reason(stop_requested_);

@@ -1,6 +1,7 @@
 // See start_point.h.
 #include "colonnade/train/start_point.h"
 
+#include "colonnade/audit/changed_data.h"
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
 #include "colonnade/convert/hugging_face.h"
@@ -58,6 +59,31 @@ std::optional<StartPoint> find_start_point(const config::Run& run, const comm::G
   if (c.pretrained_checkpoint.empty()) return std::nullopt;
   const auto step = c.load.empty() ? c.ckpt_step : std::nullopt;
   return StartPoint{convert::open_weights(c.pretrained_checkpoint, step, world), /*is_run=*/false, {}, {}};
+}
+
+std::vector<job::ChangedTokens> log_loaded(const job::Job& job, const checkpoint::CheckpointReader& source,
+                                           const data::Splits& splits) {
+  const config::Checkpoint& c = job.run.checkpoint;
+  log::info("loaded {}: the run resumes after iteration {}", source.folder().string(),
+            job.counters.iteration);
+  if (c.finetune) return {};
+  if (c.override_ckpt_iteration)
+    log::warning(
+        "--override-ckpt-iteration: the checkpoint of iteration {} counts as iteration {}; data continues after {} "
+        "samples",
+        source.state().at("iteration").get<std::int64_t>(), job.counters.iteration,
+        job.counters.consumed_samples);
+  for (const std::string& change : job::changed_settings(job.run, source.state())) log::warning("{}", change);
+  const auto data = job::data_state(splits);
+  for (const std::string& change : job::changed_orders(job.run, data, source.state()))
+    log::warning("{}", change);
+  std::vector<job::ChangedTokens> changed = job::changed_tokens(job.run, data, source.state());
+  if (job.run.training.skip_train)  // otherwise the session file reports it
+    for (const std::string& change : audit::changed_data({.data = data}, {}, changed))
+      log::warning("{}", change);
+  if (c.no_load_optim)
+    log::warning("--no-load-optim: optimizer states, loss scale and learning-rate schedule restart");
+  return changed;
 }
 
 void require_ids_in_vocabulary(const data::Splits& splits, const comm::Group& world) {

@@ -11,6 +11,7 @@
 #include "colonnade/config/run.h"
 #include "colonnade/data/batches.h"
 #include "colonnade/job/job.h"
+#include "colonnade/job/resume_policy.h"
 #include "colonnade/record/run_folder.h"
 #include "colonnade/record/tensorboard.h"
 
@@ -43,6 +44,10 @@ struct StartPoint {
 /// native checkpoint are verified by all ranks together. Collective over `world`. Throws as
 /// checkpoint::find_checkpoint.
 std::optional<StartPoint> find_start_point(const config::Run& run, const comm::Group& world);
+
+/// Logs the loaded checkpoint and every changed setting, for rank 0. Returns the changed tokens of the data.
+std::vector<job::ChangedTokens> log_loaded(const job::Job& job, const checkpoint::CheckpointReader& source,
+                                           const data::Splits& splits);
 
 /// Throws DataError on every rank when samples of the data contain out-of-vocabulary ids
 /// (data::vocabulary_error), or the data cannot be read. Rank 0 reads. Collective over the world.

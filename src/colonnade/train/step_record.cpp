@@ -1,6 +1,8 @@
 // See step_record.h.
 #include "colonnade/train/step_record.h"
 
+#include <cmath>
+
 #include "colonnade/cost/flops.h"
 #include "colonnade/record/layer_metrics.h"
 #include "colonnade/record/throughput.h"
@@ -15,18 +17,19 @@ record::StepRecord step_record(job::Job& job, const job::StepReport& report, con
   record.consumed_samples = job.counters.consumed_samples;
   const cost::SampleLength length = cost::sample_length(run);
   record.consumed_tokens = job.counters.consumed_samples * length.all();
+  if (!report.ran) record.lm_loss = std::nan("");
+  if (!job.batch_schedule().is_constant()) record.global_batch_size = report.samples;
   record.grad_norm = report.optimizer.grad_norm;
   record.learning_rate = learning_rate;
   record.loss_scale = report.loss_scale;
   if (run.logging.log_num_zeros_in_grad) record.num_zeros = report.optimizer.num_zeros;
   record.skipped = report.optimizer.skipped;
   record.step_ms = all.step_ms;
-  record.tokens_per_second =
-      record::tokens_per_second(run.training.global_batch_size * length.all(), all.step_ms);
-  record.tflops_per_device =
-      record::tflops_per_device(cost::training_flops(run.model, length, run.training.global_batch_size,
-                                                     run.parallel.tensor_model_parallel_size),
-                                all.step_ms, run.parallel.world_size);
+  const std::int64_t trained = report.ran ? report.samples : 0;
+  record.tokens_per_second = record::tokens_per_second(trained * length.all(), all.step_ms);
+  record.tflops_per_device = record::tflops_per_device(
+      cost::training_flops(run.model, length, trained, run.parallel.tensor_model_parallel_size), all.step_ms,
+      run.parallel.world_size);
   record.mfu = record::model_flops_utilization(record.tflops_per_device, peak_tflops);
   record.peak_memory_bytes = static_cast<std::uint64_t>(all.peak_memory);
   record.peak_memory_rank = all.peak_rank;

@@ -7,6 +7,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/progress.h"
+#include "colonnade/config/batch_schedule.h"
 
 namespace colonnade::train {
 namespace {
@@ -25,31 +26,34 @@ bool runs_full_validation(const config::Training& t) {
 }  // namespace
 
 bool validation_due(const config::Training& t, std::int64_t iteration) {
-  return t.eval_interval && t.reads_validation() && iteration > 0 && iteration % *t.eval_interval == 0;
+  return t.eval_interval && t.reads_validation() && iteration > 0 && iteration % *t.eval_interval == 0 &&
+         iteration >= t.start_eval_at_iter.value_or(0);
 }
 
 std::vector<EvalRange> validation_ranges(std::int64_t iteration, const config::Run& run,
                                          const std::vector<data::Range>& sets) {
   const config::Training& t = run.training;
   if (!t.full_validation) {
-    const std::int64_t before = (data::evaluations(t, iteration) - 1) * t.eval_iters * t.global_batch_size;
+    const std::int64_t before =
+        (data::evaluations(t, iteration) - 1) * t.eval_iters * config::eval_batch_size(t);
     return {{"validation", before, t.eval_iters}};
   }
   std::vector<EvalRange> ranges;
   for (std::size_t i = 0; i < sets.size(); ++i)
-    ranges.push_back({set_name(run.data, i), sets[i].begin, sets[i].size() / t.global_batch_size});
+    ranges.push_back({set_name(run.data, i), sets[i].begin, sets[i].size() / config::eval_batch_size(t)});
   return ranges;
 }
 
 std::vector<std::string> validation_faults(const config::Run& run, const std::vector<data::Range>& sets) {
-  const std::int64_t batch = run.training.global_batch_size;
+  const std::int64_t batch = config::eval_batch_size(run.training);
   std::vector<std::string> faults;
   if (!runs_full_validation(run.training)) return faults;
   const auto add = [&](const std::string& set, std::int64_t samples) {
     faults.push_back(fmt::format(
         "--full-validation: the {} data must fill one global batch of {} samples; got {}; add data, "
-        "or lower --global-batch-size",
-        set, batch, samples));
+        "or lower {}",
+        set, batch, samples,
+        run.training.eval_global_batch_size ? "--eval-global-batch-size" : "--global-batch-size"));
   };
   if (sets.empty()) add("validation", 0);
   for (std::size_t i = 0; i < sets.size(); ++i)
@@ -58,7 +62,7 @@ std::vector<std::string> validation_faults(const config::Run& run, const std::ve
 }
 
 std::vector<std::string> validation_notes(const config::Run& run, const std::vector<data::Range>& sets) {
-  const std::int64_t batch = run.training.global_batch_size;
+  const std::int64_t batch = config::eval_batch_size(run.training);
   std::vector<std::string> sentences;
   if (!runs_full_validation(run.training)) return sentences;
   for (std::size_t i = 0; i < sets.size(); ++i) {

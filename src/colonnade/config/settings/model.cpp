@@ -318,6 +318,10 @@ void initialization_and_precision(Table& t) {
   t.add<kModel, &Model::embedding_init_method_std>(
        "--embedding-init-method-std", "standard deviation of initial embeddings; unset: --init-method-std")
       .at_least(0);
+  t.add<kModel, &Model::init_method_xavier_uniform>(
+      "--init-method-xavier-uniform",
+      "initial values of all matrices uniform in +-sqrt(6 / (inputs + outputs)), also of embeddings unless "
+      "--embedding-init-method-std differs from --init-method-std");
   t.add<kModel, &Model::params_dtype>("--params-dtype", "dtype of weights and activations")
       .choices({"fp32", "bf16", "fp16"})
       .colonnade_only();

@@ -132,12 +132,6 @@ constexpr Flag kSelfTests[] = {
 
 constexpr Flag kReruns[] = {
     {"--rerun-mode", "text", "validate_results", "", "disabled validate_results report_stats"},
-    {"--check-for-large-grads"},
-    {"--check-for-spiky-loss"},
-};
-
-constexpr Flag kReplicas[] = {
-    {"--check-weight-hash-across-dp-replicas-interval", "integer"},
 };
 
 constexpr Flag kStepControl[] = {
@@ -297,8 +291,6 @@ void logging_flags(Table& t) {
   t.group("fault tolerance");
   t.no_effect("steps are not rerun for comparison; losses and gradient norms are on every log line", kReruns);
   t.no_effect("no self-tests run during training", kSelfTests);
-  t.no_effect("data-parallel replicas start equal and apply the same updates; their weights are not hashed",
-              kReplicas);
   t.no_effect("no synchronization or test runs between steps", kStepControl);
   t.no_effect("`colonnade launch` monitors and restarts the ranks", kFaultTolerance);
   t.no_effect("a watchdog names lost and late ranks without a flight recorder", kFlightRecorder);

@@ -9,8 +9,7 @@ constexpr auto kTraining = &Run::training;
 constexpr auto kOptimizer = &Run::optimizer;
 constexpr auto kSchedule = &Run::schedule;
 
-void batches(Table& t) {
-  t.group("training");
+void batch_sizes(Table& t) {
   t.add<kTraining, &Training::micro_batch_size>("--micro-batch-size", "sequences per forward pass of a rank")
       .unit("sequences")
       .range(0, 1'000'000'000'000)
@@ -22,6 +21,40 @@ void batches(Table& t) {
       .unit("sequences")
       .range(0, 1'000'000'000'000)
       .common();
+  t.add<kTraining, &Training::step_batch_size_schedule>(
+      "--step-batch-size-schedule",
+      "global batch sizes from numbers of consumed tokens on, as \"0:768 250B:1536\" (suffixes K, M, B, T); "
+      "replaces --global-batch-size");
+  t.add<kTraining, &Training::rampup_batch_size>(
+       "--rampup-batch-size",
+       "START INCREMENT SAMPLES: the batch size grows from START to --global-batch-size in equal increments "
+       "over SAMPLES sequences; recent Megatron ignores it")
+      .unit("sequences");
+  t.add<kTraining, &Training::decrease_batch_size_if_needed>(
+      "--decrease-batch-size-if-needed",
+      "round batch sizes down to a multiple of micro-batch size x data-parallel size");
+}
+
+std::string set_skipped(Run& run, const Words& words) {
+  std::vector<std::int64_t> all;
+  for (const std::string& word : words)
+    if (std::int64_t one = 0; read_number(word, one) && one > 0)
+      all.push_back(one);
+    else
+      return "must be integers above 0";
+  run.training.iterations_to_skip = std::move(all);
+  return "";
+}
+
+std::optional<Words> get_skipped(const Run& run) {
+  Words words;
+  for (const std::int64_t one : run.training.iterations_to_skip) words.push_back(fmt::format("{}", one));
+  return words;
+}
+
+void batches(Table& t) {
+  t.group("training");
+  batch_sizes(t);
   t.add<kTraining, &Training::seq_length>("--seq-length", "sequence length (t5: of the encoder)")
       .alias("--encoder-seq-length")
       .unit("tokens")
@@ -44,6 +77,9 @@ void batches(Table& t) {
       .choices({"cpu", "cuda"})
       .colonnade_only()
       .common();
+  t.special("--iterations-to-skip",
+            "iterations that read their data without an update, as for data that make the loss diverge")
+      .accessors(Kind::kList, &set_skipped, &get_skipped);
   t.add<kTraining, &Training::exit_interval>("--exit-interval",
                                              "save and exit after the next step that is a multiple of this")
       .unit("steps")
@@ -60,13 +96,42 @@ void batches(Table& t) {
       "stop at the first NaN or Inf in loss or gradients; off: skip and report such steps");
 }
 
+void step_checks(Table& t) {
+  t.add<kTraining, &Training::check_for_spiky_loss>(
+      "--check-for-spiky-loss",
+      "warn of a micro-batch loss 10 times above the largest of the first 100 of its rank");
+  t.add<kTraining, &Training::check_for_large_grads>(
+      "--check-for-large-grads",
+      "warn of a local gradient norm of a bucket 10 times above the largest of the first 100 of its rank");
+  t.add<kTraining, &Training::check_weight_hash_across_dp_replicas_interval>(
+       "--check-weight-hash-across-dp-replicas-interval",
+       "steps between comparisons of the weights of all data-parallel replicas; a difference ends the run; "
+       "unset: none")
+      .unit("steps")
+      .at_least(1);
+}
+
 void validation(Table& t) {
+  step_checks(t);
   t.group("validation");
   t.add<kTraining, &Training::eval_iters>("--eval-iters", "steps per evaluation").unit("steps").at_least(0);
   t.add<kTraining, &Training::eval_interval>("--eval-interval", "steps between evaluations; unset: none")
       .unit("steps")
       .at_least(1)
       .common();
+  t.add<kTraining, &Training::start_eval_at_iter>("--start-eval-at-iter",
+                                                  "first iteration after which an evaluation is run")
+      .unit("steps")
+      .at_least(0);
+  t.add<kTraining, &Training::eval_global_batch_size>(
+       "--eval-global-batch-size", "sequences per evaluation step; unset: --global-batch-size")
+      .unit("sequences")
+      .range(1, 1'000'000'000'000);
+  t.add<kTraining, &Training::eval_micro_batch_size>(
+       "--eval-micro-batch-size",
+       "sequences per forward pass of a rank in evaluations; unset: --micro-batch-size")
+      .unit("sequences")
+      .range(1, 1'000'000'000'000);
   t.add<kTraining, &Training::skip_train>("--skip-train", "only evaluate");
   t.add<kTraining, &Training::full_validation>(
       "--full-validation",

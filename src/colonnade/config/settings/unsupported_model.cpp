@@ -168,7 +168,6 @@ constexpr Flag kOldRecomputation[] = {
 
 constexpr Flag kInitialization[] = {
     {"--no-initialization", "off", "", "perform_initialization"},
-    {"--init-method-xavier-uniform"},
     {"--data-parallel-random-init"},
 };
 
@@ -216,9 +215,8 @@ void add_unsupported_model(Table& t) {
       "old recomputation flag, which Megatron removed",
       "write --recompute-granularity full --recompute-method uniform --recompute-num-layers 1, or --recompute-activations for the selective form",
       kOldRecomputation);
-  t.unsupported("Xavier, per-rank or skipped initialization",
-                "remove it; weights are normal with --init-method-std, equal in every layout",
-                kInitialization);
+  t.unsupported("per-rank or skipped initialization",
+                "remove it; weights are initialized, equal in every layout", kInitialization);
   t.unsupported("fp32 residual stream with 16-bit layers", "remove it", kFp32Residual);
   t.unsupported("shorthand for GPT-OSS settings",
                 "use --pretrained-checkpoint with its Hugging Face folder; config.json has the settings",

@@ -22,19 +22,7 @@ constexpr Flag kFrozen[] = {
     {"--freeze-all-layers"},
 };
 
-constexpr Flag kRampUp[] = {
-    {"--rampup-batch-size", "list"},
-    {"--step-batch-size-schedule", "text"},
-    {"--decrease-batch-size-if-needed"},
-};
-
-constexpr Flag kEvaluationBatches[] = {
-    {"--eval-global-batch-size", "integer"},
-    {"--eval-micro-batch-size", "integer"},
-};
-
 constexpr Flag kSkippedSteps[] = {
-    {"--iterations-to-skip", "list"},
     {"--result-rejected-tracker-filename", "text"},
 };
 
@@ -50,10 +38,6 @@ constexpr Flag kFaultInjection[] = {
 constexpr Flag kOldBatchFlags[] = {
     {"--batch-size", "integer"},
     {"--indexer-batch-size", "integer", "128"},
-};
-
-constexpr Flag kLateEvaluation[] = {
-    {"--start-eval-at-iter", "integer"},
 };
 
 constexpr Flag kLocalCheckpoints[] = {
@@ -150,14 +134,10 @@ void add_unsupported_training(Table& t) {
   t.unsupported("runs without trained parameters",
                 "remove it; --freeze-parameters freezes some of them, and `colonnade evaluate` trains none",
                 kFrozen);
-  t.unsupported("batch-size schedule", "remove it; --global-batch-size applies to every step", kRampUp);
-  t.unsupported("separate evaluation batch sizes",
-                "remove it; evaluation uses --global-batch-size and --micro-batch-size", kEvaluationBatches);
-  t.unsupported("skipped iterations", "remove it; all steps are run", kSkippedSteps);
+  t.unsupported("file of rejected results", "remove it; --iterations-to-skip lists iterations",
+                kSkippedSteps);
   t.unsupported("fault injection", "remove it", kFaultInjection);
   t.unsupported("old batch-size flags", "use --micro-batch-size and --global-batch-size", kOldBatchFlags);
-  t.unsupported("delayed start of evaluations", "remove it; --eval-interval sets the evaluation steps",
-                kLateEvaluation);
   t.unsupported("local (non-persistent) or replicated checkpoints",
                 "remove it; --save-interval sets the interval of persistent checkpoints", kLocalCheckpoints);
   t.unsupported("dumps of parameters, gradients or activations",

@@ -13,6 +13,15 @@
 
 namespace colonnade::layout {
 
+/// Initial values of a matrix [..., out, in]: normal with `std`, or with --init-method-xavier-uniform uniform
+/// in
+/// +-sqrt(6 / (in + out)) (Glorot and Bengio 2010), of global sizes without padding.
+inline Init weight_init(const config::Model& model, const std::vector<std::int64_t>& shape, double std) {
+  if (!model.init_method_xavier_uniform) return {.std = std};
+  const std::int64_t fans = shape.back() + shape[shape.size() - 2];
+  return {.kind = InitKind::kUniform, .std = std::sqrt(6.0 / static_cast<double>(fans))};
+}
+
 /// Builds parameter specs of one model.
 class ParamBuilder {
  public:
@@ -48,7 +57,7 @@ class ParamBuilder {
     LinearParams p{.weight = {.name = name + ".weight",
                               .shape = {rows, width(in)},
                               .sharded_dims = {{.dim = 0, .segments = pieces}},
-                              .init = {.std = m_.init_method_std}},
+                              .init = weight_init(m_, {rows, width(in)}, m_.init_method_std)},
                    .bias = std::nullopt};
     if (bias) {
       p.bias = ParamSpec{.name = name + ".bias",
@@ -65,7 +74,7 @@ class ParamBuilder {
     LinearParams p{.weight = {.name = name + ".weight",
                               .shape = {m_.hidden_size, piece.size},
                               .sharded_dims = {{.dim = 1, .segments = {piece}}},
-                              .init = {.std = output_std()}},
+                              .init = weight_init(m_, {m_.hidden_size, piece.size}, output_std())},
                    .bias = std::nullopt};
     if (m_.add_bias_linear) {
       p.bias = ParamSpec{.name = name + ".bias",
@@ -78,11 +87,12 @@ class ParamBuilder {
   }
 
   /// [vocabulary, h], sharded by rows with padding.
-  [[nodiscard]] ParamSpec vocabulary(const std::string& name, double std) const {
+  [[nodiscard]] ParamSpec vocabulary(const std::string& name, bool is_embedding) const {
+    const std::vector<std::int64_t> shape{m_.vocab_size, m_.hidden_size};
     return {.name = name,
-            .shape = {m_.vocab_size, m_.hidden_size},
+            .shape = shape,
             .sharded_dims = vocabulary_sharding(),
-            .init = {.std = std}};
+            .init = is_embedding ? embedding_init(shape) : weight_init(m_, shape, m_.init_method_std)};
   }
   /// [vocabulary], sharded with the same padding.
   [[nodiscard]] ParamSpec vocabulary_bias(const std::string& name) const {
@@ -104,7 +114,7 @@ class ParamBuilder {
             .sharded_dims = {{.dim = 0, .axis = Axis::kEp, .segments = {{.size = count}}},
                              {.dim = dim, .axis = Axis::kEtp, .segments = pieces}},
             .param_group = ParamGroup::kExpert,
-            .init = {.std = std}};
+            .init = weight_init(m_, {length, h}, std)};
   }
 
   /// Biases of all experts [experts, piece], sharded by experts and over etp; `replicated`: not over etp, for
@@ -129,7 +139,7 @@ class ParamBuilder {
     return {.name = name,
             .shape = {rows, width(in)},
             .partial = partial_by_sequence(),
-            .init = {.std = m_.init_method_std}};
+            .init = weight_init(m_, {rows, width(in)}, m_.init_method_std)};
   }
 
   /// Replicated linear layer with bias; `by_sequence`: applied to the sequence shard, else to the same small
@@ -143,6 +153,12 @@ class ParamBuilder {
     if (!by_sequence) p.weight.partial = {};
     p.bias->partial = p.weight.partial;
     return p;
+  }
+
+  /// Embeddings are normal if they have a standard deviation of their own, as in Megatron.
+  [[nodiscard]] Init embedding_init(const std::vector<std::int64_t>& shape) const {
+    const bool own = embedding_std() != m_.init_method_std;
+    return own ? Init{.std = embedding_std()} : weight_init(m_, shape, m_.init_method_std);
   }
 
   [[nodiscard]] const config::Model& model() const { return m_; }

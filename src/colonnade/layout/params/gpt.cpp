@@ -136,7 +136,7 @@ LayerParams named_layer(const Model& m, const Builder& build, const std::string&
 
 EmbeddingParams embedding_params(const Model& model, const Parallel& parallel) {
   const Builder build(model, parallel);
-  EmbeddingParams p{.word = build.vocabulary("embedding.word_embeddings.weight", build.embedding_std()),
+  EmbeddingParams p{.word = build.vocabulary("embedding.word_embeddings.weight", /*is_embedding=*/true),
                     .position = std::nullopt,
                     .type = std::nullopt};
   if (model.shares_word_embeddings()) p.word.held_by = HeldBy::kTiedEmbeddings;
@@ -144,13 +144,13 @@ EmbeddingParams embedding_params(const Model& model, const Parallel& parallel) {
     p.position = ParamSpec{.name = "embedding.position_embeddings.weight",
                            .shape = {model.max_position_embeddings, model.hidden_size},
                            .partial = build.partial_by_sequence(),
-                           .init = {.std = build.embedding_std()}};
+                           .init = build.embedding_init({model.max_position_embeddings, model.hidden_size})};
   }
   if (model.num_tokentypes > 0) {
     p.type = ParamSpec{.name = "embedding.tokentype_embeddings.weight",
                        .shape = {model.num_tokentypes, model.hidden_size},
                        .partial = build.partial_by_sequence(),
-                       .init = {.std = build.embedding_std()}};
+                       .init = build.embedding_init({model.num_tokentypes, model.hidden_size})};
   }
   return p;
 }
@@ -167,11 +167,12 @@ LayerParams layer_params(const Model& model, const Parallel& parallel, std::int6
 
 std::optional<ParamSpec> relative_bias(const Model& model, bool encoder) {
   if (model.position_embedding != config::PositionEmbedding::kRelative) return std::nullopt;
+  const std::vector<std::int64_t> shape{model.relative_attention_num_buckets, model.num_attention_heads};
   return ParamSpec{.name = fmt::format("{}_relative_pos_emb.relative_attention_bias.weight",
                                        encoder ? "encoder" : "decoder"),
-                   .shape = {model.relative_attention_num_buckets, model.num_attention_heads},
+                   .shape = shape,
                    .sharded_dims = {{.dim = 1, .segments = {{.size = model.num_attention_heads}}}},
-                   .init = {.std = model.init_method_std},
+                   .init = weight_init(model, shape, model.init_method_std),
                    .held_by = encoder ? HeldBy::kEncoder : HeldBy::kDecoder};
 }
 
@@ -220,7 +221,7 @@ HeadParams head_params(const Model& model, const Parallel& parallel) {
         .head = build.replicated_linear("binary_head", 2, /*by_sequence=*/false)};
   const std::string output = config::has_several_stacks(model) ? "lm_head.output_layer" : "output_layer";
   if (model.untie_embeddings_and_output_weights)
-    p.output = build.vocabulary(output + ".weight", model.init_method_std);
+    p.output = build.vocabulary(output + ".weight", /*is_embedding=*/false);
   if (model.output_layer_bias.value_or(false)) p.output_bias = build.vocabulary_bias(output + ".bias");
   return p;
 }
