@@ -141,7 +141,7 @@ std::string render_text(const Timeline& timeline, const Schedule& s) {
   std::string out;
   for (std::string& row : rows) {
     row.erase(row.find_last_not_of(' ') + 1);
-    if (row.size() > kMaxTextColumns) row = row.substr(0, kMaxTextColumns) + " ...";
+    if (row.size() > kMaxTextColumns) row.replace(kMaxTextColumns, std::string::npos, " ...");
     out += row + '\n';
   }
   return out;
