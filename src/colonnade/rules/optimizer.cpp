@@ -28,7 +28,7 @@ Broken adam_eps(const Run& r) {
 
 Broken lion_betas(const Run& r) {
   const auto& o = r.optimizer;
-  if (!config::optimizer_reads(o.optimizer, "lion_beta1") || (o.lion_beta1 < 1 && o.lion_beta2 < 1))
+  if (!config::optimizer_reads(o, "lion_beta1") || (o.lion_beta1 < 1 && o.lion_beta2 < 1))
     return std::nullopt;
   return Finding{"--lion-beta1",
                  "and --lion-beta2 must be below 1",
