@@ -154,9 +154,8 @@ constexpr const char* kMegatronLlama3 = R"(
 TEST(ParseScript, OnlyUnsupportedFlagsOfMegatronsExamplesAreRejected) {
   EXPECT_THAT(rejected_in(kMegatronGpt3), ::testing::IsEmpty());
   EXPECT_THAT(rejected_in(kMegatronLlama3),
-              ::testing::UnorderedElementsAre("--decoupled-lr", "--decoupled-min-lr", "--fp8-format",
-                                              "--fp8-amax-history-len", "--fp8-amax-compute-algo",
-                                              "--fp8-param-gather"));
+              ::testing::UnorderedElementsAre("--fp8-format", "--fp8-amax-history-len",
+                                              "--fp8-amax-compute-algo", "--fp8-param-gather"));
 }
 
 /// A temporary YAML file.
@@ -295,8 +294,9 @@ INSTANTIATE_TEST_SUITE_P(
             "SentencePieceTokenizer, GPTSentencePieceTokenizer, Llama2Tokenizer, TikTokenizer, "
             "BertWordPieceLowerCase, BertWordPieceCase, SFTTokenizer; got \"TiktokTokenizer\"; see `colonnade help --tokenizer-type`"},
         BadLine{
-            "--optimizer muon",
-            "--optimizer: this version has no Muon optimizer; got \"muon\"; remove it, or write adam or sgd"},
+            "--optimizer soap",
+            "--optimizer: this version has no SOAP optimizer; got \"soap\"; remove it, or write adam or sgd or lion "
+            "or muon or dist_muon"},
         BadLine{"--bf16=maybe",
                 "--bf16 must have no value, true or false; got \"maybe\"; write --bf16 alone"},
         BadLine{"--bf16 stray",
@@ -352,9 +352,9 @@ INSTANTIATE_TEST_SUITE_P(
                 "kernel is "
                 "picked by device and shape; results do not depend on it"},
         BadLine{
-            "--decoupled-lr 5e-4",
-            "--decoupled-lr: this version has no separate learning rates for the embedding and the output "
-            "layer; got \"5e-4\"; remove it; --lr and --min-lr apply to all weights"},
+            "--logits-load-kd-loss-alpha 5e-1",
+            "--logits-load-kd-loss-alpha: this version has no distillation; got \"5e-1\"; remove it; the loss "
+            "is computed from the data"},
         BadLine{"--params-dtype bf16 --no-bf16",
                 "--no-bf16 and --params-dtype conflict on --params-dtype; got not bf16 and bf16; "
                 "remove one"},
@@ -452,8 +452,8 @@ TEST(Parse, FlexDispatcherIsAllToAll) {
 }
 
 TEST(Parse, ValuesOfUnsupportedFeaturesNameThem) {
-  EXPECT_THAT(faults_of("--optimizer muon"),
-              ElementsAre(HasSubstr("this version has no Muon optimizer; got \"muon\"")));
+  EXPECT_THAT(faults_of("--optimizer soap"),
+              ElementsAre(HasSubstr("this version has no SOAP optimizer; got \"soap\"")));
   EXPECT_THAT(faults_of("--spec megatron.core.models.hybrid.hybrid_layer_specs hybrid_stack_spec"),
               ElementsAre(HasSubstr("this version has no hybrid layers (Mamba)")));
   EXPECT_THAT(faults_of("--spec my.own layers"), ElementsAre(HasSubstr("must be among local, ")));

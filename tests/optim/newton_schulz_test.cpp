@@ -25,13 +25,24 @@ TEST(NewtonSchulz, ChangesTheSingularValuesOnly) {
       const Tensor expected = by_singular_values(matrix, coefficients, steps);
       EXPECT_LT(test::distance(newton_schulz(matrix, coefficients, steps, false), expected), 1e-10)
           << static_cast<int>(coefficients) << " " << shape[0] << " x " << shape[1];
-      EXPECT_LT(test::distance(newton_schulz(matrix, coefficients, steps, true), expected), 0.1);
     }
+}
+
+TEST(NewtonSchulz, InBf16StaysClose) {
+  for (const std::vector<std::int64_t>& shape : {std::vector<std::int64_t>{6, 9}, {9, 6}, {1, 7}}) {
+    const Tensor matrix = test::named_random("matrix", shape);
+    const Tensor exact = newton_schulz(matrix, MuonCoefficients::kQuintic, 5, false);
+    const Tensor rounded = newton_schulz(matrix, MuonCoefficients::kQuintic, 5, true);
+    EXPECT_EQ(rounded.scalar_type(), at::kDouble);
+    const double error = (rounded - exact).norm().item<double>() / exact.norm().item<double>();
+    EXPECT_LT(error, 0.05) << shape[0] << " x " << shape[1];
+    EXPECT_GT(error, 1e-5);
+  }
 }
 
 TEST(NewtonSchulz, StepsThatConvergeOrthogonalize) {
   for (const MuonCoefficients coefficients :
-       {MuonCoefficients::kPolarExpress, MuonCoefficients::kDeepSeekV4, MuonCoefficients::kCans}) {
+       {MuonCoefficients::kPolarExpress, MuonCoefficients::kDeepSeekV4}) {
     const Tensor q = newton_schulz(test::named_random("matrix", {6, 9}), coefficients, 20, false);
     EXPECT_LT(test::distance(at::matmul(q, q.t()), at::eye(6, at::kDouble)), 1e-2)
         << static_cast<int>(coefficients);

@@ -35,8 +35,10 @@ Tensor rounded(const Tensor& values, Dtype dtype) {
 }
 
 /// The kernel computes in fp32, so an element near the middle of two stored numbers may be rounded to the
-/// other one: nearly all are equal, and the rest is off by one unit of the dtype.
-void expect_rounded(const Tensor& got, const Tensor& exact, Dtype dtype, const char* what) {
+/// other one: nearly all are equal, and the rest is off by one unit of the dtype. Sums of numbers with few
+/// bits
+/// (`few_bits`) often lie in the middle.
+void expect_rounded(const Tensor& got, const Tensor& exact, Dtype dtype, bool few_bits, const char* what) {
   const Tensor expected = rounded(exact, dtype);
   if (dtype == Dtype::kFloat32) {
     EXPECT_LT(test::distance(got, expected), 1e-6) << what;
@@ -45,7 +47,9 @@ void expect_rounded(const Tensor& got, const Tensor& exact, Dtype dtype, const c
   const Tensor difference = (got.to(at::kDouble) - expected).abs();
   const double unit = dtype == Dtype::kFloat16 ? 0x1p-10 : dtype == Dtype::kBfloat16 ? 0x1p-7 : 0x1p-3;
   const double least = expected.abs().max().item<double>() * 0x1p-16;  // a subnormal number
-  EXPECT_LE((difference == 0).logical_not().sum().item<std::int64_t>(), got.numel() / 500 + 1) << what;
+  EXPECT_LE((difference == 0).logical_not().sum().item<std::int64_t>(),
+            got.numel() / (few_bits ? 100 : 500) + 1)
+      << what;
   EXPECT_TRUE((difference <= expected.abs() * unit + least).all().item<bool>()) << what;
 }
 
@@ -76,9 +80,10 @@ void check_step(Optimizer& optimizer, const config::Dtypes& dtypes, int number) 
     const Tensor p = before[i].main - lr * (m_hat / (v_hat.sqrt() + o.adam_eps) +
                                             s.group->weight_decay_multiplier * decay * before[i].main);
     const Values after = values_of(s);
-    expect_rounded(after.m, m, dtypes.exp_avg, "exp_avg");
-    expect_rounded(after.v, v, dtypes.exp_avg_sq, "exp_avg_sq");
-    expect_rounded(after.main, p, dtypes.main_parameter, "main parameters");
+    const bool few_bits = dtypes.main_gradient == Dtype::kBfloat16;
+    expect_rounded(after.m, m, dtypes.exp_avg, few_bits, "exp_avg");
+    expect_rounded(after.v, v, dtypes.exp_avg_sq, false, "exp_avg_sq");
+    expect_rounded(after.main, p, dtypes.main_parameter, false, "main parameters");
     EXPECT_TRUE(at::equal(s.model, unscaled(s.main, s.main_scale).to(s.model.scalar_type())));
     for (const Tensor& workspace : {s.main_scale, s.scales[0], s.scales[1]})
       EXPECT_TRUE(!workspace.defined() || workspace[1].item<double>() == 0);

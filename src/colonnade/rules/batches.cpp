@@ -101,7 +101,8 @@ Broken eval_batch(const Run& r) {
 constexpr Rule kBatches[] = {
     {"step-schedule", true, step_schedule_form, "step_batch_size_schedule=0:8 64:x",
      "As in Megatron, the first size begins at 0 tokens, and the batch size never decreases."},
-    {"step-schedule-once", true, step_schedule_once, "step_batch_size_schedule=0:8 1K:32",
+    {"step-schedule-once", true, step_schedule_once,
+     "global_batch_size=16; step_batch_size_schedule=0:8 1K:32",
      "The last size is the global batch size: evaluations use it, and it converts iterations of the learning "
      "rate schedule into samples.",
      "step_batch_size_schedule"},

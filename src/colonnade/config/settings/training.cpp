@@ -198,7 +198,6 @@ void optimizer(Table& t) {
 }
 
 void muon(Table& t) {
-  t.group("Muon optimizer");
   constexpr auto kMuon = &Optimizer::muon;
   t.add<kOptimizer, kMuon, &Muon::momentum>("--muon-momentum", "decay rate of the momentum").range(0, 1);
   t.add<kOptimizer, kMuon, &Muon::nesterov>("--muon-nesterov", "Nesterov momentum");
