@@ -329,13 +329,9 @@ TEST(Checkpoint, Fp32StatesLoadInDtypesWithScales) {
   }
 }
 
-TEST(Checkpoint, KeepsTheMomentumOfSgdAndLion) {
-  for (const char* flags : {"--optimizer sgd ", "--optimizer lion "})
+TEST(Checkpoint, KeepsTheMomentumOfSgdLionAndMuon) {
+  for (const char* flags : {"--optimizer sgd ", "--optimizer lion ", "--optimizer muon --muon-nesterov "})
     check_every_layout(kTp2Pp2, std::string(kLlamaRun) + flags);
-}
-
-TEST(Checkpoint, KeepsMuonsMomentum) {
-  check_every_layout(kTp2Pp2, std::string(kLlamaRun) + "--optimizer muon --muon-nesterov ");
 }
 
 TEST(Checkpoint, StatesHaveTheNamesOfTheirOptimizer) {

@@ -111,7 +111,8 @@ AxisSet data_axes(ParamGroup param_group) {
 }
 
 bool is_matrix(const ParamSpec& spec) {
-  return spec.shape.size() == (spec.param_group == ParamGroup::kExpert ? 3U : 2U);
+  const bool is_stack = model_axes(spec.param_group).has(Axis::kEp);
+  return spec.shape.size() == (is_stack ? 3U : 2U);
 }
 
 std::int64_t ParamSpec::numel() const { return product(shape); }

@@ -1,6 +1,6 @@
 // Assembles the matrices of a stage's parameters from the shards of its ranks, one rank per matrix, and
-// returns a function of them. Muon needs whole matrices, while parameters and states are sharded over tensor,
-// expert and data-parallel ranks.
+// returns a function of them. Muon needs whole matrices, while parameters and states are sharded over model-
+// and data-parallel ranks.
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -13,12 +13,11 @@
 
 namespace colonnade::optim {
 
-/// Matrices of a parameter: itself [out, in], or each expert of a stack [experts, out, in], divided further
-/// into rows.
+/// Matrices of a parameter: itself [out, in], or each one of a stack [n, out, in], and ranges of their rows.
 struct MatrixSplit {
   bool qkv = true;             ///< q, k and v rows of a fused weight
   bool gate_up = false;        ///< gate and up rows of a fused weight
-  bool by_model_rank = false;  ///< each shard of a tensor or expert tensor rank by itself
+  bool by_model_rank = false;  ///< each shard of a tensor rank by itself
 };
 
 class MatrixExchange {

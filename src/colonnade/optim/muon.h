@@ -16,7 +16,7 @@ namespace colonnade::optim {
 ///   u = (1 - mu) g + mu buffer      with Nesterov momentum, else buffer
 ///   p -= lr (factor newton_schulz(u) + weight_decay p)
 /// factor: extra_scale_factor x that of MuonScale. A matrix is a whole parameter of the model, wherever its
-/// shards lie, one expert of a stack, or the rows of q, k or v of a fused weight (Muon::split_qkv). One rank
+/// shards lie, one of a stack, or the rows of q, k or v of a fused weight (Muon::split_qkv). One rank
 /// of the stage orthogonalizes each matrix, so that all layouts compute the same update; with
 /// MuonTpMode::kBlockwise the shards of tensor ranks are matrices of their own. The state is the buffer, in
 /// shards as of any other optimizer.

@@ -11,6 +11,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/checkpoint/checksum.h"
+#include "colonnade/layout/layer_kind.h"
 
 namespace colonnade::train {
 namespace {
@@ -118,10 +119,10 @@ bool weight_hash_due(const config::Training& t, std::int64_t iteration) {
 
 void require_equal_replicas(job::Job& job) {
   job.buffers().wait_for(job.parameters());
-  std::string mine = difference(job, layout::ParamGroup::kDense);
-  const bool has_experts = job.run.model.moe.num_experts > 0;
-  if (std::string experts = has_experts ? difference(job, layout::ParamGroup::kExpert) : ""; mine.empty())
-    mine = std::move(experts);
+  std::string mine;
+  for (const layout::ParamGroup group :
+       layout::param_groups(job.run.model))  // collective, also after a finding
+    if (std::string found = difference(job, group); mine.empty()) mine = std::move(found);
   std::vector<std::string> faults = job.ranks.world().all_gather_text(mine, kHashes);
   std::erase(faults, "");
   std::ranges::sort(faults);

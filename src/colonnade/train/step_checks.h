@@ -45,8 +45,8 @@ bool weight_hash_due(const config::Training& training, std::int64_t iteration);
 
 /// Throws CommError on every rank when the values of a parameter differ between data-parallel replicas, with
 /// its name, the ranks that differ from the majority and the iteration. XXH3-128 of each rank's values are
-/// compared: over dp x cp for dense parameters, over the expert data-parallel group for experts. Copies all
-/// parameters to the host. Communication: two or three gathers of texts. Collective over the world.
+/// compared, over the data axes of each parameter group. Copies all parameters to the host. Communication:
+/// two or three gathers of texts. Collective over the world.
 void require_equal_replicas(job::Job& job);
 
 }  // namespace colonnade::train
