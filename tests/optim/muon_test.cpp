@@ -110,62 +110,83 @@ Tensor muon_addend(const Parameter& p, int step, const data_parallel::Groups& gr
          (groups.expert_data.inner.size() * groups.expert_data.outer.size());
 }
 
-void check_layout(const MuonLayout& split, const config::Optimizer& settings) {
+/// Values of all parameters by the definition: Adam's for those that Muon does not update.
+class MuonReference {
+ public:
+  MuonReference(const config::Muon& settings, const std::vector<layout::ParamSpec>& specs)
+      : settings_(settings), scalar_(adam(), specs) {
+    for (const auto& spec : specs) {
+      if (!is_muons(spec)) continue;
+      const Tensor value = test::full_value(spec);
+      matrices_[spec.name] = {spec, value, at::zeros_like(value)};
+    }
+  }
+  void step(int number, double lr, double decay) {
+    scalar_.step(number, lr, decay, 1);
+    for (auto& [name, m] : matrices_)
+      reference_step(settings_, m.spec, m.value, m.buffer, gradient(m.spec, number), lr, decay);
+  }
+  [[nodiscard]] const Tensor& value(const std::string& name) const {
+    const auto found = matrices_.find(name);
+    return found == matrices_.end() ? scalar_.value(name) : found->second.value;
+  }
+
+ private:
+  struct Matrices {
+    layout::ParamSpec spec;
+    Tensor value, buffer;
+  };
+  config::Muon settings_;
+  Reference scalar_;
+  std::map<std::string, Matrices> matrices_;
+};
+
+/// Replicas in `instances` equal groups.
+data_parallel::ReplicaGroups replicas(comm::Communicators& ranks, layout::AxisSet axes, int instances) {
+  const auto [inner, outer] = ranks.inner_outer_groups(axes, ranks.mesh().size(axes) / instances);
+  return {inner, outer};
+}
+
+void check_rank(const MuonLayout& split, const config::Optimizer& settings,
+                const std::vector<layout::ParamSpec>& specs, comm::Communicators& ranks) {
   using layout::Axis;
+  const data_parallel::Groups groups{.data = replicas(ranks, {Axis::kDp, Axis::kCp}, split.instances),
+                                     .tensor = ranks.group({Axis::kTp}),
+                                     .expert_data = replicas(ranks, {Axis::kEdp}, split.instances)};
+  StageRanks stage{ranks.group({Axis::kTp, Axis::kCp, Axis::kDp}), {}};
+  for (int rank = 0; rank < split.world; ++rank) stage.positions.push_back(ranks.mesh().position(rank));
+  std::vector<std::unique_ptr<Parameter>> owned;
+  std::vector<Parameter*> list;
+  for (const auto& spec : specs) {
+    owned.push_back(
+        std::make_unique<Parameter>(spec, ranks.mesh().position(ranks.rank()), test::options(at::kDouble)));
+    list.push_back(owned.back().get());
+  }
+  test::randomize(list);
+  data_parallel::GradBuffers buffers(
+      {list}, groups,
+      {.dtypes = test::dtypes(at::kDouble), .bucket_elements = 300, .sharding = split.sharding});
+  Optimizer optimizer(settings, buffers, ranks.world(), false, {}, stage);
+  MuonReference reference(settings.muon, specs);
+  for (int step = 1; step <= 3; ++step) {
+    buffers.start_step();
+    for (Parameter* p : list) p->accumulate(muon_addend(*p, step, groups));
+    buffers.finish();
+    optimizer.step({.learning_rate = 0.01, .weight_decay = 0.1});
+    reference.step(step, 0.01, 0.1);
+    for (const Parameter* p : list)
+      EXPECT_LT(test::distance(p->value, test::local_shard(*p, reference.value(p->spec.name))), 1e-9)
+          << split.name << " " << p->spec.name << " step " << step;
+  }
+}
+
+void check_layout(const MuonLayout& split, const config::Optimizer& settings) {
   config::Parallel parallel = test::tensor_parallel(split.tp, /*sequence_parallel=*/split.tp > 1);
   parallel.world_size = split.world;
   parallel.expert_model_parallel_size = split.ep;
   parallel.expert_tensor_parallel_size = split.etp;
   const auto specs = muon_specs(parallel);
-  comm::run_ranks(parallel, [&](comm::Communicators& ranks) {
-    const auto replicas = [&](layout::AxisSet axes) {
-      const auto [inner, outer] = ranks.inner_outer_groups(axes, ranks.mesh().size(axes) / split.instances);
-      return data_parallel::ReplicaGroups(inner, outer);
-    };
-    data_parallel::Groups groups{.data = replicas({Axis::kDp, Axis::kCp}),
-                                 .tensor = ranks.group({Axis::kTp}),
-                                 .expert_data = replicas({Axis::kEdp})};
-    const StageRanks stage = [&] {
-      StageRanks found{ranks.group({Axis::kTp, Axis::kCp, Axis::kDp}), {}};
-      for (int rank = 0; rank < split.world; ++rank) found.positions.push_back(ranks.mesh().position(rank));
-      return found;
-    }();
-    std::vector<std::unique_ptr<Parameter>> owned;
-    std::vector<Parameter*> list;
-    for (const auto& spec : specs) {
-      owned.push_back(
-          std::make_unique<Parameter>(spec, ranks.mesh().position(ranks.rank()), test::options(at::kDouble)));
-      list.push_back(owned.back().get());
-    }
-    test::randomize(list);
-    data_parallel::GradBuffers buffers(
-        {list}, groups,
-        {.dtypes = test::dtypes(at::kDouble), .bucket_elements = 300, .sharding = split.sharding});
-    Optimizer optimizer(settings, buffers, ranks.world(), false, {}, stage);
-    Reference scalar(adam(), specs);
-    std::map<std::string, std::pair<Tensor, Tensor>> expected;  // value and buffer
-    for (const auto& spec : specs)
-      if (is_muons(spec)) {
-        const Tensor value = test::full_value(spec);
-        expected[spec.name] = {value, at::zeros_like(value)};
-      }
-    for (int step = 1; step <= 3; ++step) {
-      buffers.start_step();
-      for (Parameter* p : list) p->accumulate(muon_addend(*p, step, groups));
-      buffers.finish();
-      optimizer.step({.learning_rate = 0.01, .weight_decay = 0.1});
-      scalar.step(step, 0.01, 0.1, 1);
-      for (const Parameter* p : list) {
-        const auto found = expected.find(p->spec.name);
-        if (found != expected.end())
-          reference_step(settings.muon, p->spec, found->second.first, found->second.second,
-                         gradient(p->spec, step), 0.01, 0.1);
-        const Tensor& whole = found == expected.end() ? scalar.value(p->spec.name) : found->second.first;
-        EXPECT_LT(test::distance(p->value, test::local_shard(*p, whole)), 1e-9)
-            << split.name << " " << p->spec.name << " step " << step;
-      }
-    }
-  });
+  comm::run_ranks(parallel, [&](comm::Communicators& ranks) { check_rank(split, settings, specs, ranks); });
 }
 
 TEST(Muon, EveryLayoutTakesTheStepOfTheUnsplitReference) {

@@ -101,12 +101,13 @@ void set_gradients(Toy& toy, int step, double factor) {
 }
 
 TEST(StoredStates, FollowTheDefinitionWithRounding) {
-  constexpr Dtype fp32 = Dtype::kFloat32, bf16 = Dtype::kBfloat16, fp16 = Dtype::kFloat16,
-                  fp8 = Dtype::kFloat8;
-  for (const config::Dtypes& dtypes : {stored_in(bf16, bf16, fp32, fp32), stored_in(bf16, fp32, fp32, bf16),
-                                       stored_in(fp32, bf16, fp32, fp32), stored_in(fp32, fp32, fp32, bf16),
-                                       stored_in(fp16, fp16, fp32, fp32), stored_in(fp8, fp16, fp32, bf16),
-                                       stored_in(fp8, bf16, fp16, fp32), stored_in(bf16, fp8, fp16, bf16)}) {
+  constexpr Dtype kFp32 = Dtype::kFloat32, kBf16 = Dtype::kBfloat16, kFp16 = Dtype::kFloat16,
+                  kFp8 = Dtype::kFloat8;
+  for (const config::Dtypes& dtypes :
+       {stored_in(kBf16, kBf16, kFp32, kFp32), stored_in(kBf16, kFp32, kFp32, kBf16),
+        stored_in(kFp32, kBf16, kFp32, kFp32), stored_in(kFp32, kFp32, kFp32, kBf16),
+        stored_in(kFp16, kFp16, kFp32, kFp32), stored_in(kFp8, kFp16, kFp32, kBf16),
+        stored_in(kFp8, kBf16, kFp16, kFp32), stored_in(kBf16, kFp8, kFp16, kBf16)}) {
     SCOPED_TRACE(fmt::format("exp_avg {}, exp_avg_sq {}, main {}, gradients {}", config::name(dtypes.exp_avg),
                              config::name(dtypes.exp_avg_sq), config::name(dtypes.main_parameter),
                              config::name(dtypes.main_gradient)));

@@ -118,26 +118,35 @@ void MatrixExchange::add_matrices(std::size_t index, const MatrixSplit& split) {
             {.parameter = index, .stack = stack, .first_row = first, .rows = rows, .columns = whole.width});
     return;
   }
-  // Boxes of a shard that is split follow one another in the order of their segments.
-  const bool splits = row_ranges(spec, split).size() > 1;
   std::vector<int> done;
   for (std::size_t member = 0; member < parameter.shards.size(); ++member) {
     const int rank = parameter.model_ranks[member];
     if (std::ranges::find(done, rank) != done.end()) continue;
     done.push_back(rank);
-    const layout::Shard& shard = parameter.shards[member];
-    const Stack local(shard.shape);
-    const std::size_t row_dim = shard.shape.size() - 2;
-    for (std::int64_t stack = 0; stack < local.stacks; ++stack) {
-      Matrix matrix{.parameter = index, .stack = stack, .columns = local.width, .model_rank = rank};
-      for (const layout::ShardBox& box : shard.boxes) {
-        matrix.first_row = splits ? box.local[row_dim] : 0;
-        matrix.rows = splits ? box.length[row_dim] : local.height;
-        matrices_.push_back(matrix);
-        if (!splits) break;
-      }
-    }
+    add_shard(index, member, split);
   }
+}
+
+/// Adds the matrices of a member's shard. Its boxes follow one another in the order of their segments.
+void MatrixExchange::add_shard(std::size_t index, std::size_t member, const MatrixSplit& split) {
+  const Parameter& parameter = parameters_[index];
+  const layout::Shard& shard = parameter.shards[member];
+  const Stack local(shard.shape);
+  const std::size_t row_dim = shard.shape.size() - 2;
+  std::vector<std::pair<std::int64_t, std::int64_t>> ranges{{0, local.height}};
+  if (row_ranges(parameter.parameter->spec, split).size() > 1) {
+    ranges.clear();
+    for (const layout::ShardBox& box : shard.boxes)
+      ranges.emplace_back(box.local[row_dim], box.length[row_dim]);
+  }
+  for (std::int64_t stack = 0; stack < local.stacks; ++stack)
+    for (const auto& [first, rows] : ranges)
+      matrices_.push_back({.parameter = index,
+                           .stack = stack,
+                           .first_row = first,
+                           .rows = rows,
+                           .columns = local.width,
+                           .model_rank = parameter.model_ranks[member]});
 }
 
 /// Longest matrices first, each to the rank with the least work so far; the same on all ranks.

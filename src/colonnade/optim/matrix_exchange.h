@@ -69,6 +69,7 @@ class MatrixExchange {
   class RoundTrip;
 
   void add_matrices(std::size_t index, const MatrixSplit& split);
+  void add_shard(std::size_t index, std::size_t member, const MatrixSplit& split);
   void gather_held(const UpdateScope& scope);
   void assign_owners();
   void make_rounds();
