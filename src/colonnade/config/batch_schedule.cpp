@@ -207,6 +207,12 @@ BatchSchedule batch_schedule(const Training& t) {
   return BatchSchedule(parsed.sizes);
 }
 
+std::int64_t final_batch_size(const Training& t) {
+  const bool is_constant =
+      t.step_batch_size_schedule.empty() && t.rampup_batch_size.empty() && t.batch_multiple == 0;
+  return is_constant ? t.global_batch_size : batch_schedule(t).final_size();
+}
+
 std::int64_t final_size_of_step_schedule(const Training& t) {
   if (t.step_batch_size_schedule.empty()) return 0;
   const ParsedSizes parsed = parse_step_schedule(t);

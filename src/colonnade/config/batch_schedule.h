@@ -55,6 +55,8 @@ class BatchSchedule {
 ///   increment,
 ///                  in float64 as in Megatron; the global batch size once consumed exceeds `samples`
 BatchSchedule batch_schedule(const Training& training);
+/// batch_schedule(training).final_size(), without memory where the batch size is constant.
+std::int64_t final_batch_size(const Training& training);
 
 /// The final size of --step-batch-size-schedule; 0 without one or if it cannot be parsed.
 std::int64_t final_size_of_step_schedule(const Training& training);

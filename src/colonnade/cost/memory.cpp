@@ -191,7 +191,7 @@ ActivationPeak peak_of_rank(const ModelCost& model, const StageMemory& memory,
 /// without a global batch size.
 int microbatches_of(const config::Run& run) {
   const std::int64_t per_round = run.training.micro_batch_size * run.parallel.data_parallel_size();
-  const std::int64_t global = config::batch_schedule(run.training).final_size();
+  const std::int64_t global = config::final_batch_size(run.training);
   if (global == 0) return 1;
   if (per_round < 1 || global % per_round != 0) {
     throw ConfigError(
@@ -282,11 +282,12 @@ std::vector<StageMemory> with_passes(const ModelCost& model, std::vector<StageMe
   const schedule::CheckedSchedule schedule = schedule::checked(schedule_of(model.run()));
   add_activations(activation_peaks(model, schedule, in_flight_bytes(model, schedule, plan), plan), schedule,
                   plan);
-  const config::Run evaluation = evaluation_run(model.run());
-  if (evaluation.training == model.run().training || model.is_custom())
+  if (!config::has_eval_batch_size(model.run().training) || model.is_custom()) {
     add_evaluations(model, schedule, plan);
-  else
+  } else {
+    const config::Run evaluation = evaluation_run(model.run());
     add_evaluations(ModelCost(evaluation), schedule::checked(schedule_of(evaluation)), plan);
+  }
   return plan;
 }
 

@@ -14,6 +14,7 @@
 #include <tuple>
 
 #include "colonnade/base/error.h"
+#include "colonnade/config/batch_schedule.h"
 #include "colonnade/config/derive.h"
 #include "colonnade/config/schema.h"
 #include "colonnade/cost/memory.h"
@@ -219,8 +220,12 @@ class Evaluator {
         return lower_bound;
     }
     add_activations(peaks(equal, sound, plan), sound, plan);
-    if (max_peak(run, plan) <= hardware_.usable_bytes())
-      add_evaluations(ModelCost(evaluation_run(equal)), sound, plan);
+    if (max_peak(run, plan) <= hardware_.usable_bytes()) {
+      if (config::has_eval_batch_size(equal.training))
+        add_evaluations(ModelCost(evaluation_run(equal)), sound, plan);
+      else
+        add_evaluations(ModelCost(equal), sound, plan);
+    }
     return max_peak(run, plan);
   }
 

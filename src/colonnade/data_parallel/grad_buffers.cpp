@@ -4,6 +4,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "colonnade/base/error.h"
+#include "colonnade/data_parallel/local_norm.h"
 #include "colonnade/data_parallel/partial_sums.h"
 #include "colonnade/tensor/dtypes.h"
 
@@ -183,7 +184,7 @@ void GradBuffers::launch(std::size_t index) {
   for (tensor::Parameter* parameter : bucket.parameters)
     if (!parameter->has_grad()) parameter->main_grad_for_add();  // unused parameter: zero gradient
   bucket.launched = true;
-  if (options_.records_norms) norms_.emplace_back(bucket.name, bucket.stored_grads.norm());
+  if (options_.records_norms) norms_.emplace_back(bucket.name, local_norm(bucket.parameters));
   wait_for_previous_copy(index);
   bucket.reduced = reduce(groups_.replicas(bucket.flat.param_group).inner, bucket.stored_grads,
                           bucket.shard.grads, bucket.name);

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "colonnade/data_parallel/grad_buffers.h"
+#include "colonnade/data_parallel/local_norm.h"
 #include "colonnade/data_parallel/partial_sums.h"
 #include "colonnade/tensor/dtypes.h"
 
@@ -171,7 +172,7 @@ void GradBuffers::start_scatter(std::size_t index) {
   bucket.pending_grads = static_cast<int>(bucket.parameters.size());
   bucket.params.release();
   finish_scatter();
-  if (options_.records_norms) norms_.emplace_back(bucket.name, bucket.grads.tensor().norm());
+  if (options_.records_norms) norms_.emplace_back(bucket.name, local_norm(bucket.parameters));
   const comm::Group& replicas = groups_.replicas(bucket.flat.param_group).inner;
   if (options_.deterministic) {
     pending_.emplace(PendingScatter{index, bucket.reader, at::empty_like(bucket.grads.tensor()), {}});

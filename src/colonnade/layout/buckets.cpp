@@ -68,8 +68,9 @@ std::int64_t owned_elements(const PlacedParam& entry, const FlatBucket& bucket, 
 }
 
 /// Sum of weight(entry) over the elements of one parameter group that rank `rank` of `shards` owns.
+template <typename Weight>
 std::int64_t owned_by(const FlatLayout& layout, ParamGroup param_group, int rank, int shards,
-                      const EntryWeight& weight) {
+                      const Weight& weight) {
   std::int64_t owned = 0;
   for (const FlatBucket& bucket : layout.buckets) {
     if (bucket.param_group != param_group) continue;
@@ -77,6 +78,22 @@ std::int64_t owned_by(const FlatLayout& layout, ParamGroup param_group, int rank
       owned += owned_elements(layout.entries[i], bucket, rank, shards) * weight(layout.entries[i]);
   }
   return owned;
+}
+
+/// See largest_shard.
+template <typename Weight>
+std::int64_t largest_weighted_shard(const FlatLayout& layout, const ReplicaCounts& shards,
+                                    const Weight& weight) {
+  // One rank may own the largest shard of every group.
+  std::int64_t most = 0;
+  for (const ParamGroup param_group : kParamGroups) {
+    std::int64_t most_of_group = 0;
+    for (int rank = 0; rank < shards.of(param_group); ++rank)
+      most_of_group =
+          std::max(most_of_group, owned_by(layout, param_group, rank, shards.of(param_group), weight));
+    most += most_of_group;
+  }
+  return most;
 }
 
 }  // namespace
@@ -144,17 +161,12 @@ std::int64_t elements_in_shard(const FlatLayout& layout, const FlatBucket& bucke
   return elements;
 }
 
+std::int64_t largest_shard(const FlatLayout& layout, const ReplicaCounts& shards) {
+  return largest_weighted_shard(layout, shards, [](const PlacedParam&) { return std::int64_t{1}; });
+}
+
 std::int64_t largest_shard(const FlatLayout& layout, const ReplicaCounts& shards, const EntryWeight& weight) {
-  // One rank may own the largest shard of every group.
-  std::int64_t most = 0;
-  for (const ParamGroup param_group : kParamGroups) {
-    std::int64_t most_of_group = 0;
-    for (int rank = 0; rank < shards.of(param_group); ++rank)
-      most_of_group =
-          std::max(most_of_group, owned_by(layout, param_group, rank, shards.of(param_group), weight));
-    most += most_of_group;
-  }
-  return most;
+  return largest_weighted_shard(layout, shards, weight);
 }
 
 std::int64_t resident_elements(const FlatLayout& layout, const ReplicaCounts& shards) {

@@ -97,11 +97,11 @@ FlatLayout lay_out(const std::vector<std::vector<FlatParam>>& chunks, std::int64
 /// Weight of each element of a parameter in a sum over shards.
 using EntryWeight = std::function<std::int64_t(const PlacedParam& entry)>;
 
-/// Maximum over ranks of the owned parameter elements (without padding), weighted, with each bucket in
-/// `shards` equal shards per parameter group.
-std::int64_t largest_shard(
-    const FlatLayout& layout, const ReplicaCounts& shards,
-    const EntryWeight& weight = [](const PlacedParam&) { return 1; });
+/// Maximum over ranks of the owned parameter elements (without padding), with each bucket in `shards` equal
+/// shards per parameter group.
+std::int64_t largest_shard(const FlatLayout& layout, const ReplicaCounts& shards);
+/// The same for a weighted sum of the elements.
+std::int64_t largest_shard(const FlatLayout& layout, const ReplicaCounts& shards, const EntryWeight& weight);
 
 /// Parameter elements of a bucket in shard `part` of `parts` equal shards.
 std::int64_t elements_in_shard(const FlatLayout& layout, const FlatBucket& bucket, int part, int parts);

@@ -161,7 +161,7 @@ void require(const config::Run& run, Purpose purpose, std::vector<std::string> f
 
 std::int64_t num_microbatches(const config::Run& run) {
   const std::int64_t step = run.training.micro_batch_size * run.parallel.data_parallel_size();
-  const std::int64_t batch = config::batch_schedule(run.training).final_size();
+  const std::int64_t batch = config::final_batch_size(run.training);
   return step < 1 || batch % step != 0 ? 0 : batch / step;
 }
 
