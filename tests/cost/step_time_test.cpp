@@ -162,6 +162,26 @@ TEST(StepTime, OptimizerMovesTheBytesOfItsDtypes) {
   EXPECT_NEAR(bytes(), 8 + 8 + 2 + 4, 0.05);
 }
 
+// Newton-Schulz steps on [m, n], m <= n, have 4 m^2 n + 2 m^3 FLOPs, which the ranks of a stage share.
+TEST(StepTime, MuonOrthogonalizesItsMatrices) {
+  config::Run run = run_of(test::llama3_8b(), test::layout(1, 1, 1), 2048, 1, 1);
+  const Hardware h = ideal();
+  const double adam = estimate_step(run, h).optimizer;
+  run.optimizer.optimizer = config::OptimizerKind::kMuon;
+  const double m = 4096, kv = 1024, ffn = 14336;
+  const auto flops = [](double rows, double columns) {
+    const double least = std::min(rows, columns), most = std::max(rows, columns);
+    return 5 * (4 * least * least * most + 2 * least * least * least);
+  };
+  const double layer = flops(m + 2 * kv, m) + flops(m, m) + flops(2 * ffn, m) + flops(m, ffn);
+  const double seconds = 32 * layer / h.peak_flops;
+  const double one = estimate_step(run, h).optimizer - adam;
+  EXPECT_NEAR(one, seconds, 0.01 * seconds);
+  run.parallel = test::layout(4, 1, 1);
+  run.training.global_batch_size = 4;
+  EXPECT_NEAR(estimate_step(run, h).optimizer - adam, seconds / 4, 0.01 * seconds);
+}
+
 // torchtitan: 1.28 with 405B on 512 GPUs in 8 stages.
 TEST(PublishedGains, InterleavingIsFaster) {
   EXPECT_LT(step_of(llama_70b(256, 8, 4, 5)), 0.97 * step_of(llama_70b(256, 8, 4, 0)));

@@ -68,6 +68,13 @@ TEST(DryRun, EveryContextParallelKind) {
   }
 }
 
+TEST(DryRun, Muon) {
+  for (const Planned& layout : {kDryLayouts[0], kDryLayouts[1]}) {
+    SCOPED_TRACE(layout.name);
+    expect_as_planned(test::planned_run(layout, test::llama("--optimizer muon "), "cpu"));
+  }
+}
+
 TEST(DryRun, DeterministicMode) {
   for (const Planned& layout : {kDryLayouts[0], kDryLayouts[1]}) {
     SCOPED_TRACE(layout.name);

@@ -205,6 +205,16 @@ TEST(PlannedMemory, OptimizerDtypesBetweenSteps) {
     }
 }
 
+// Matrices have one state, other parameters two, frozen ones neither states nor main copies.
+TEST(PlannedMemory, TwoOptimizersAndFrozenParametersBetweenSteps) {
+  for (const Planned& layout : test::kLayouts)
+    for (const char* more : {"--optimizer muon ", "--optimizer muon --muon-tp-mode blockwise --bf16 ",
+                             "--freeze-parameters embedding.* *.linear_fc1.* --bf16 "}) {
+      SCOPED_TRACE(fmt::format("{}: {}", layout.name, more));
+      expect_resident(test::planned_run(layout, test::odd(more), "meta"));
+    }
+}
+
 TEST(PlannedMemory, LatentAttentionAndMtpBetweenSteps) {
   on_every_mla_and_mtp_setting("meta", expect_resident);
   on_every_mla_and_mtp_setting("cpu", expect_nothing_else);

@@ -48,12 +48,12 @@ class BatchSchedule {
 
 /// The schedule of a derived run: of --step-batch-size-schedule or --rampup-batch-size, else constant. With
 /// --decrease-batch-size-if-needed each size is rounded down to a multiple of Training::batch_multiple.
-/// Faulty values (batch_schedule_fault) yield the constant --global-batch-size: rules::check reports them.
+/// Faulty values (step_schedule_fault, rampup_fault) yield the constant --global-batch-size: rules::check
+/// reports them.
 ///
 ///   step schedule  the size of the last entry with consumed >= tokens / seq_length (rounded down)
-///   ramp           start + floor(consumed / (samples / n)) * increment with n = (global - start) /
-///   increment,
-///                  in float64 as in Megatron; the global batch size once consumed exceeds `samples`
+///   ramp           start + floor(consumed / (samples / n)) * increment, n = (global - start) / increment, in
+///                  float64 as in Megatron; the global batch size once consumed exceeds `samples`
 BatchSchedule batch_schedule(const Training& training);
 /// batch_schedule(training).final_size(), without memory where the batch size is constant.
 std::int64_t final_batch_size(const Training& training);

@@ -65,7 +65,7 @@ struct Dtypes {
   /// Parameters [n/R] as sent by all-gathers. Megatron's --fp8-param-gather.
   Dtype parameter_wire = Dtype::kFloat32;
 
-  /// Of the optimizer state with this name in checkpoints (config::OptimizerTraits::states).
+  /// Dtype of the optimizer state with this name in checkpoints (config::OptimizerTraits::states).
   [[nodiscard]] constexpr Dtype state(std::string_view name) const {
     return name == "exp_avg_sq" ? exp_avg_sq : exp_avg;
   }

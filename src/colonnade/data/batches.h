@@ -57,9 +57,8 @@ using SampleCounts = std::array<std::optional<std::int64_t>, 3>;
 /// Samples that a run requests, with the final global batch size B and E samples per evaluation step
 /// (config::eval_batch_size):
 ///   train  train_samples, or train_iters * B
-///   valid  n * eval_iters * E with n = last_iteration / eval_interval + 1 - start_eval_at_iter /
-///   eval_interval,
-///          at least evaluations(); or one epoch (--full-validation)
+///   valid  n * eval_iters * E, or one epoch (--full-validation), with n the larger of evaluations() and
+///          last_iteration / eval_interval + 1 - start_eval_at_iter / eval_interval
 ///   test   eval_iters * E
 /// Indices depend on these counts, so they equal Megatron's, which requests one evaluation too many, and more
 /// training samples than a growing batch size reads.

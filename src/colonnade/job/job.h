@@ -46,8 +46,8 @@ struct StepReport {
   std::map<std::string, double> losses;  ///< "lm_loss", ...
   /// Global counts by name (tensor::Report::counts), each an array.
   std::map<std::string, std::vector<double>> counts;
-  /// Of this rank only: losses of its micro-batches, means over their tokens (--check-for-spiky-loss, on the
-  /// last pipeline stage), and norms of its own gradients by bucket (--check-for-large-grads).
+  /// Values of this rank: losses of its micro-batches, means over their tokens (--check-for-spiky-loss, on
+  /// the last pipeline stage), and norms of its own gradients by bucket (--check-for-large-grads).
   std::vector<double> microbatch_losses;
   std::vector<std::pair<std::string, double>> bucket_norms;
   optim::StepResult optimizer;

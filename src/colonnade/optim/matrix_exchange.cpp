@@ -95,11 +95,10 @@ void MatrixExchange::gather_held(const UpdateScope& scope) {
   }
   const auto members = static_cast<std::size_t>(stage_.group.size());
   held_.assign(parameters_.size(), std::vector<Held>(members));
-  if (own.empty()) return;
+  if (own.empty() || options_.device().is_meta()) return;
   const at::Tensor mine = at::tensor(own, at::kLong).to(options_.device());
-  at::Tensor all = at::empty({stage_.group.size() * mine.numel()}, mine.options());
+  const at::Tensor all = at::empty({stage_.group.size() * mine.numel()}, mine.options());
   stage_.group.all_gather(all, mine, "shards of matrices").wait();
-  if (all.is_meta()) all = at::tensor(own, at::kLong);  // a dry run has one rank
   const at::Tensor host = tensor::to_host(all);
   const auto* numbers = host.const_data_ptr<std::int64_t>();
   for (std::size_t member = 0; member < members; ++member)
@@ -375,6 +374,10 @@ class MatrixExchange::RoundTrip {
 };
 
 void MatrixExchange::run(const std::vector<const Segment*>& segments, const Functions& functions) const {
+  if (options_.device().is_meta()) {
+    for (const Segment* s : segments) functions.use(*s, functions.input(*s));
+    return;
+  }
   std::vector<const Segment*> by_parameter(parameters_.size());
   for (std::size_t i = 0; i < parameters_.size(); ++i) {
     const auto found = std::ranges::find(segments, parameters_[i].parameter, &Segment::parameter);

@@ -34,7 +34,7 @@ class MatrixExchange {
   /// Calls input() once for each segment, of_matrix() for each matrix of this rank, and use() once for each
   /// segment. All ranks of the stage call it. Elements with several holders are sent by the first of them and
   /// returned to all. Communication: two all-to-alls per round; a round has about 64 million elements per
-  /// rank.
+  /// rank. On meta nothing is exchanged: the other ranks of a dry run do not exist.
   void run(const std::vector<const Segment*>& segments, const Functions& functions) const;
 
  private:

@@ -21,7 +21,7 @@ namespace colonnade::optim {
 
 struct StepOptions {
   double learning_rate = 0;
-  /// Of word embeddings and output layer (--decoupled-lr); unset: learning_rate.
+  /// Rate of word embeddings and output layer (--decoupled-lr); unset: learning_rate.
   std::optional<double> decoupled_learning_rate = {};
   double weight_decay = 0;
   double grad_multiplier = 1;  ///< applied to the gradient before norm and clipping (per-token loss)

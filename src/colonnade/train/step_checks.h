@@ -28,8 +28,8 @@ class OutlierCheck {
   double maximum_ = 0;
 };
 
-/// --check-for-spiky-loss and --check-for-large-grads of one rank. Its first values are those after the start
-/// of the process, as in Megatron.
+/// --check-for-spiky-loss and --check-for-large-grads of one rank. The first values after the process starts
+/// are the reference, as in Megatron.
 class StepChecks {
  public:
   /// One sentence for each micro-batch loss and each gradient bucket of the step `iteration` that is an
