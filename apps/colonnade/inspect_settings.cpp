@@ -119,7 +119,9 @@ class NoEffectFlags {
   void with_samples() {
     const bool train = options_.split == data::Split::kTrain, valid = options_.split == data::Split::kValid;
     if (!run_.data.sft)
-      for (const char* key : {"reset_position_ids", "reset_attention_mask"}) needs(key, "--sft");
+      for (const char* key :
+           {"reset_position_ids", "reset_attention_mask", "dataloader_inter_document_masking"})
+        needs(key, "--sft");
     if (!valid)
       for (const char* key : {"full_validation", "multiple_validation_sets"})
         needs(key, "--split-name valid");

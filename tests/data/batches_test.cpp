@@ -140,8 +140,8 @@ class Rows final : public Batches {
       : Batches(std::make_shared<Numbered>(size), cyclic_step) {}
 
  private:
-  [[nodiscard]] HostBatch make(std::span<const std::int64_t> chosen, AttentionMasks masks) const override {
-    HostBatch batch{.seq = masks == AttentionMasks::kBuilt ? 1 : 0, .tokens = Ints(chosen.size())};
+  [[nodiscard]] HostBatch make(std::span<const std::int64_t> chosen) const override {
+    HostBatch batch{.seq = 1, .tokens = Ints(chosen.size())};
     for (std::size_t i = 0; i < chosen.size(); ++i) {
       samples().tokens(chosen[i], 0, std::span(batch.tokens).subspan(i, 1));
       check_vocabulary(std::span(batch.tokens).subspan(i, 1), 20, chosen[i]);
@@ -160,8 +160,7 @@ TEST(Batches, SingleReadsSamplesInIndexOrder) {
   EXPECT_EQ(batch.tokens, (Ints{5, 6, 7}));
   EXPECT_EQ(batch.samples, (Ints{5, 6, 7}));
   EXPECT_EQ(batch.seq, 1);
-  EXPECT_EQ(rows.get(Ints{9, 2}, AttentionMasks::kOmitted).tokens, (Ints{9, 2}));
-  EXPECT_EQ(rows.get(Ints{9, 2}, AttentionMasks::kOmitted).seq, 0);
+  EXPECT_EQ(rows.get(Ints{9, 2}).tokens, (Ints{9, 2}));
   EXPECT_THAT(
       test::message_of<DataError>([&] { (void)rows.get(18, 3); }),
       testing::AllOf(

@@ -84,7 +84,7 @@ TEST_F(BertBatchesTest, HoldTheInputsOfBert) {
     EXPECT_EQ(batch.swapped.size(), order ? 4U : 0U);
     EXPECT_EQ(batch.encoder_seq, 0);
     EXPECT_TRUE(batch.position_ids.empty());
-    EXPECT_TRUE(batch.attention_mask.empty());
+    EXPECT_TRUE(batch.cu_seqlens.empty());
     for (const std::size_t size : {batch.tokens.size(), batch.token_types.size(), batch.padding.size(),
                                    batch.labels.size(), batch.loss_mask.size()})
       EXPECT_EQ(size, 4U * 64);

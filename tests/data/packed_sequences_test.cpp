@@ -20,9 +20,11 @@ HostBatch batch_of(const std::vector<std::vector<std::int64_t>>& texts) {
   batch.tokens.resize(n), batch.labels.resize(n), batch.position_ids.resize(n), batch.loss_mask.resize(n);
   for (std::size_t row = 0; row < texts.size(); ++row) {
     const auto part = [&](auto& all) { return std::span(all).subspan(row * s, s); };
-    fill_sample(texts[row], {.eod = kEod, .reset_position_ids = true, .reset_attention_mask = true},
+    fill_sample(texts[row], {.eod = kEod, .reset_position_ids = true},
                 {part(batch.tokens), part(batch.labels), part(batch.position_ids), part(batch.loss_mask)});
+    add_document_starts(part(batch.tokens), kEod, static_cast<std::int64_t>(row * s), batch.cu_seqlens);
   }
+  batch.cu_seqlens.push_back(static_cast<std::int64_t>(n));
   return batch;
 }
 
@@ -31,10 +33,10 @@ TEST(PackedSequences, EndAtTheirEndOfDocumentOrAtTheRow) {
             (std::vector<PackedSequence>{{0, 0, 3}, {0, 3, 3}, {1, 0, 1}, {1, 1, 1}, {1, 2, 4}}));
 }
 
-TEST(PackedSequences, AreRowsWithoutPositionIds) {
+TEST(PackedSequences, AreRowsWithoutDocuments) {
   HostBatch batch = batch_of({{1, kEod, 2, 3}, {1, 2, 3, 4}});
   EXPECT_EQ(packed_sequences(batch).size(), 3U);
-  batch.position_ids.clear();
+  batch.cu_seqlens.clear();
   EXPECT_EQ(packed_sequences(batch), (std::vector<PackedSequence>{{0, 0, 3}, {1, 0, 3}}));
 }
 

@@ -56,6 +56,7 @@ struct Files {
     tokenizer = tokenizers::make_tokenizer({.type = "HuggingFaceTokenizer", .model = data.tokenizer_model});
   }
   void pack() { data.reset_position_ids = data.reset_attention_mask = true; }
+  void pack_by_sequence() { data.inter_document_masking = true; }
   [[nodiscard]] Splits open() const { return open_sft_batches(data, training, *tokenizer, 1155); }
   [[nodiscard]] std::string fault() const {
     return test::message_of<DataError>([&] { (void)open(); });
@@ -116,7 +117,7 @@ TEST(SftBatches, SingleConversationsHaveALossOnTheirAnswers) {
   ASSERT_EQ(batches->size(), 40) << "one epoch is enough for six samples";
   std::set<int> seen;
   const HostBatch batch = batches->get(0, 40);
-  EXPECT_TRUE(batch.attention_mask.empty());
+  EXPECT_TRUE(batch.cu_seqlens.empty());
   for (std::size_t i = 0; i < 40; ++i) {
     const Row row = row_of(batch, i, *files.tokenizer);
     const int number = number_at(row.text);
@@ -162,12 +163,24 @@ TEST(SftBatches, PackedConversationsAreCompleteAndSeparate) {
     for (std::size_t query = 0; query < s; ++query) {
       if (row.positions[query] == 0) first = query;
       EXPECT_EQ(row.positions[query], static_cast<std::int64_t>(query - first));
-      for (std::size_t key = 0; key < s; ++key)
-        ASSERT_EQ(batch.attention_mask[(i * s + query) * s + key], key < first || key > query ? 1 : 0);
+      const auto at = static_cast<std::int64_t>(i * s + query);
+      EXPECT_EQ(std::ranges::count(batch.cu_seqlens, at), query == first ? 1 : 0);
     }
   }
+  EXPECT_TRUE(std::ranges::is_sorted(batch.cu_seqlens));
+  EXPECT_EQ(batch.cu_seqlens.back(), samples * 127);
   EXPECT_EQ(seen.size(), 40U);
   EXPECT_EQ(std::set<int>(seen.begin(), seen.end()).size(), 40U) << "each once per epoch";
+}
+
+TEST(SftBatches, InterDocumentMaskingPacksTheSameWay) {
+  Files files, by_sequence;
+  files.pack();
+  by_sequence.pack_by_sequence();
+  const HostBatch reset = files.open()[0]->get(0, 5), masked = by_sequence.open()[0]->get(0, 5);
+  EXPECT_EQ(reset.tokens, masked.tokens);
+  EXPECT_EQ(reset.position_ids, masked.position_ids);
+  EXPECT_EQ(reset.cu_seqlens, masked.cu_seqlens);
 }
 
 TEST(SftBatches, OrderDependsOnlyOnTheSeedAndContinuesForMoreSamples) {

@@ -94,7 +94,7 @@ TEST_F(T5BatchesTest, HoldTheInputsOfEncoderAndDecoder) {
   EXPECT_EQ(batch.encoder_tokens.size(), 4U * 64);
   EXPECT_EQ(batch.encoder_padding.size(), 4U * 64);
   EXPECT_TRUE(batch.position_ids.empty());
-  EXPECT_TRUE(batch.attention_mask.empty());
+  EXPECT_TRUE(batch.cu_seqlens.empty());
   EXPECT_EQ(batch.samples, (Ints{8, 9, 10, 11}));
   for (std::size_t row = 0; row < 4; ++row) {
     EXPECT_EQ(batch.tokens[32 * row], ids_.bos);

@@ -39,10 +39,11 @@ Text operator+(Text a, const Text& b) {
 /// Dataset of samples of `length` tokens from a text, and runs over it.
 class Data {
  public:
-  Data(const Text& text, std::int64_t length) : length_(length) {
+  Data(const Text& text, std::int64_t length) : Data(std::vector{text}, length) {}
+  Data(const std::vector<Text>& sequences, std::int64_t length) : length_(length) {
     data::IndexedDatasetBuilder builder((folder_.path() / "text").string(), data::TokenType::kUint16);
-    const auto size = static_cast<std::int32_t>(text.size());
-    builder.add_document(text, std::array{size});
+    for (const Text& text : sequences)
+      builder.add_document(text, std::array{static_cast<std::int32_t>(text.size())});
     builder.finalize();
   }
 
@@ -144,6 +145,32 @@ TEST(Documents, DependOnEarlierDocumentsWithoutBothResets) {
     for (const char* flags : {"", "--reset-position-ids", "--reset-attention-mask"})
       EXPECT_GT(std::abs(train_on(packed.run(flags), 1, number).loss[0] / alone(number).loss[0] - 1), 1e-3)
           << flags << " document " << number;
+}
+
+/// Sequences of the data; without `ends` their last token is not an end of document.
+std::vector<Text> sequences(bool ends) {
+  std::vector<Text> all;
+  for (std::int64_t i = 0; i < 24; ++i) {
+    all.push_back(document(i % 4, 3 + i * 5 % 14));
+    if (!ends) all.back().back() = 7;
+  }
+  return all;
+}
+
+TEST(Documents, InterDocumentMaskingSeparatesSequencesAsResetsSeparateEnds) {
+  const std::string flags = "--micro-batch-size 2 --global-batch-size 4 --train-iters 2 ";
+  const auto curve = [&](bool ends, const test::Layout& layout, const std::string& how) {
+    return train_on(Data(sequences(ends), kLength).run(layout.world, flags + layout.flags + how), 2).loss;
+  };
+  for (const test::Layout& layout :
+       {test::Layout{"One", 1, ""}, test::Layout{"Cp2", 2, "--context-parallel-size 2 "},
+        test::Layout{"Pp2Dp2", 4, "--pipeline-model-parallel-size 2 "}}) {
+    SCOPED_TRACE(layout.name);
+    EXPECT_EQ(curve(true, layout, "--dataloader-inter-document-masking"), curve(true, layout, kReset));
+  }
+  const test::Layout one{"One", 1, ""};
+  const double masked = curve(false, one, "--dataloader-inter-document-masking")[0];
+  EXPECT_GT(std::abs(curve(false, one, kReset)[0] - masked), 1e-4) << "ends are needed by resets only";
 }
 
 TEST(Documents, EodMaskLossRemovesTheLossAtEnds) {

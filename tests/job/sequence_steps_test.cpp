@@ -31,15 +31,15 @@ config::Run run_in(int world, const std::string& flags) {
 /// Token, label and position of everything with a loss.
 using Seen = std::multiset<std::tuple<std::int64_t, std::int64_t, std::int64_t>>;
 
-Seen seen_in(const tensor::Batch& batch, bool with_positions) {
+Seen seen_in(const tensor::Batch& batch) {
   Seen all;
   const at::Tensor tokens = batch.at(Field::kTokens).flatten(), labels = batch.at(Field::kLabels).flatten();
   const at::Tensor mask = batch.at(Field::kLossMask).flatten(), positions = batch.find(Field::kPositionIds);
-  EXPECT_EQ(positions.defined(), with_positions);
+  EXPECT_EQ(positions.defined(), batch.share().ranks != 1 || batch.documents().any());
   for (std::int64_t i = 0; i < tokens.numel(); ++i)
     if (mask[i].item<float>() > 0)
       all.emplace(tokens[i].item<std::int64_t>(), labels[i].item<std::int64_t>(),
-                  with_positions ? positions.flatten()[i].item<std::int64_t>() : i);
+                  positions.defined() ? positions.flatten()[i].item<std::int64_t>() : i);
   return all;
 }
 
@@ -52,10 +52,11 @@ TEST(SequenceSteps, HoldEveryTokenOnceWithItsLabelAndPosition) {
     const auto batches = test::long_tailed(run, 2.5);
     std::vector<std::int64_t> numbers(8);
     std::iota(numbers.begin(), numbers.end(), 24);
-    const Seen expected = seen_in(to_batch(batches.get(numbers)), true);
+    const Seen expected = seen_in(to_batch(batches.get(numbers)));
     EXPECT_EQ(expected.size(), 8 * 64U);
     Seen got;
     std::set<int> sizes;
+    int packed = 0;
     for (int rank = 0; rank < ranks; ++rank)
       for (const MicrobatchShard& one :
            sequence_step(batches, run, rank, 24, run.training.global_batch_size).microbatches) {
@@ -65,11 +66,13 @@ TEST(SequenceSteps, HoldEveryTokenOnceWithItsLabelAndPosition) {
         EXPECT_EQ(batch.to(at::kCPU).share().ranks, one.ranks);
         EXPECT_EQ(batch.at(Field::kTokens).size(1) % std::lcm(one.ranks > 1 ? 2 : 1, parts), 0);
         EXPECT_LE(batch.at(Field::kTokens).size(1), 16);
-        EXPECT_FALSE(batch.find(Field::kAttentionMask).defined());
-        got.merge(seen_in(batch, one.ranks > 1));
+        EXPECT_EQ(batch.documents().any(), !one.full.cu_seqlens.empty());
+        packed += batch.documents().any() ? 1 : 0;
+        got.merge(seen_in(batch));
       }
     EXPECT_EQ(got, expected);
     EXPECT_GE(sizes.size(), 3U) << "groups of several sizes";
+    EXPECT_GT(packed, 0) << "micro-batches of several sequences";
   }
 }
 
@@ -80,9 +83,8 @@ class WithMask final : public data::Batches {
       : Batches(std::make_shared<test::LongTailed>(2.5, 60), 0), from_(from) {}
 
  private:
-  [[nodiscard]] data::HostBatch make(std::span<const std::int64_t> chosen,
-                                     data::AttentionMasks masks) const override {
-    data::HostBatch batch = from_.get(chosen, masks);
+  [[nodiscard]] data::HostBatch make(std::span<const std::int64_t> chosen) const override {
+    data::HostBatch batch = from_.get(chosen);
     EXPECT_TRUE(batch.loss_mask.empty());
     batch.loss_mask.assign(batch.tokens.size(), 1.0F);
     return batch;
@@ -137,8 +139,7 @@ TEST(SequenceSteps, GiveTheBusiestRankFarLessAttentionThanOneContextSize) {
     }
     std::vector<std::int64_t> lengths;
     for (std::int64_t n = first; n < first + kSamples; ++n)
-      for (const data::PackedSequence& s :
-           data::packed_sequences(batches.get(std::array{n}, data::AttentionMasks::kOmitted)))
+      for (const data::PackedSequence& s : data::packed_sequences(batches.get(std::array{n})))
         lengths.push_back(s.length);
     changing += *std::ranges::max_element(pairs);
     equal += layout::equal_context_groups(lengths, kRanks, kTokens).longest();
@@ -196,13 +197,25 @@ TEST(SequenceSteps, EmptySequenceHasOneTokenPerChunk) {
   }
 }
 
+TEST(SequenceSteps, ShareAMicroBatchOnlyWhereNothingChanges) {
+  const auto shared = [](const std::string& flags) {
+    return layout::shared_microbatch_tokens(run_in(4, kHybrid + flags));
+  };
+  EXPECT_EQ(shared(""), 16);
+  EXPECT_EQ(shared("--num-experts 4 --moe-z-loss-coeff 0.1"), 16);
+  for (const char* flags :
+       {"--hidden-dropout 0.1", "--attention-dropout 0.1", "--mtp-num-layers 1",
+        "--num-experts 4 --moe-aux-loss-coeff 0.1", "--num-experts 4 --moe-input-jitter-eps 0.1"})
+    EXPECT_EQ(shared(flags), 0) << flags;
+}
+
 TEST(SequenceSteps, HaveTheirOffsetInTheSample) {
-  const config::Run run = run_in(4, kHybrid);
+  const config::Run run = run_in(4, kHybrid + std::string("--hidden-dropout 0.1"));
   const auto batches = test::long_tailed(run, 2.5);
   for (int rank = 0; rank < 4; ++rank)
     for (const MicrobatchShard& one :
          sequence_step(batches, run, rank, 0, run.training.global_batch_size).microbatches) {
-      const auto whole = batches.get(std::array{one.full.samples.at(0)}, data::AttentionMasks::kOmitted);
+      const auto whole = batches.get(std::array{one.full.samples.at(0)});
       ASSERT_EQ(one.sample, whole.seq);
       for (std::int64_t i = 0; i < one.full.seq; ++i)
         EXPECT_EQ(one.full.tokens[static_cast<std::size_t>(i)],

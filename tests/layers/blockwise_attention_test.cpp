@@ -23,8 +23,9 @@ struct Kind {
 
 void PrintTo(const Kind& kind, std::ostream* out) { *out << kind.name << " " << kind.cp; }
 
-/// Document mask [b, 1, s, s], true = masked; the samples have different document starts.
-Tensor documents() {
+/// Document bounds of both samples, and their mask [b, 1, s, s], true = masked.
+const layout::Documents kDocuments{{0, 5, 21, 32, 48, 62, 64}};
+Tensor document_mask() {
   const Tensor at = at::arange(kBlockSequence, test::options(at::kLong));
   const Tensor document =
       at::stack({(at >= 5).to(at::kLong) + (at >= 21), (at >= 16).to(at::kLong) + (at >= 30)});
@@ -71,7 +72,7 @@ std::vector<Tensor> reference_attention(const std::vector<Tensor>& qkv, const Ma
   const Tensor query = at::arange(kBlockSequence, test::options(at::kLong)).unsqueeze(1), key = query.t();
   Tensor hidden = (key > query).view({1, 1, kBlockSequence, kBlockSequence});
   if (masks.window > 0) hidden = hidden.logical_or(key < query - masks.window);
-  if (masks.documents) hidden = hidden.logical_or(documents());
+  if (masks.documents) hidden = hidden.logical_or(document_mask());
   Tensor scores = at::matmul(leaves[0], k.transpose(-1, -2)) * kScale;
   if (through.softcap > 0) scores = through.softcap * (scores / through.softcap).tanh();
   const Tensor weights = scores.masked_fill(hidden, -1e300).softmax(-1) * dropout_factors(through.dropout);
@@ -118,7 +119,7 @@ void expect_full_attention(const Kind& kind, const Masks& masks, const Scores& t
     for (const Tensor& x : qkv) leaves.push_back(part(x, 2, context.cp.all).set_requires_grad(true));
     tensor::Batch batch;
     batch.set(tensor::Field::kSamples, samples());
-    if (masks.documents) batch.set(tensor::Field::kAttentionMask, documents());
+    if (masks.documents) batch.set_documents(kDocuments);
     const Tensor y = core.forward({leaves[0], leaves[1], leaves[2]}, {.batch = batch, .training = true});
     y.backward(part(probe, 0, context.cp.all));
     EXPECT_LT(test::distance(y.detach(), part(expected[0], 0, context.cp.all)), 1e-12);

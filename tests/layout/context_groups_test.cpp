@@ -217,7 +217,7 @@ TEST(ContextGroups, EqualPassesAllowCollectivesInEachPass) {
     const int ranks = 2 << (random() % 3), stages = 2 << (random() % 2), together = 2 << (random() % 2);
     const auto lengths = long_tailed(random(), 1 + random() % 40);
     const ContextGroups groups = context_groups(lengths, ranks, 131072 / ranks);
-    const int most = groups.most(), passes = (most + stages - 1) / stages * stages;
+    const int most = groups.most(lengths, 0), passes = (most + stages - 1) / stages * stages;
     int counted = 0;
     for (int rank = 0; rank < ranks; ++rank)
       counted = std::max(counted, static_cast<int>(groups.of(rank).size()));

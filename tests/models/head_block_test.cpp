@@ -43,21 +43,22 @@ tensor::Batch batch_of(const std::vector<std::vector<int>>& documents, bool posi
   const Tensor all = at::randint(0, kVocabulary, {kB, kS + 1}, generator, at::kLong);
   Tensor mask = at::ones({kB, kS}, at::kFloat);
   mask[0][2] = mask[1][6] = 0;
-  Tensor hidden = at::zeros({kB, 1, kS, kS}, at::kBool), ids = at::zeros({kB, kS}, at::kLong);
+  Tensor ids = at::zeros({kB, kS}, at::kLong);
+  layout::Documents bounds;
   for (std::int64_t b = 0; b < kB; ++b)
     for (std::int64_t i = 0; i < kS; ++i) {
       const auto& own = documents[static_cast<std::size_t>(b)];
-      for (std::int64_t j = 0; j < i; ++j) {
-        const bool same = own[static_cast<std::size_t>(i)] == own[static_cast<std::size_t>(j)];
-        hidden[b][0][i][j] = !same;
-        if (same) ids[b][i] += 1;
-      }
+      const auto of = [&](std::int64_t j) { return own[static_cast<std::size_t>(j)]; };
+      if (i == 0 || of(i) != of(i - 1)) bounds.cu_seqlens.push_back(b * kS + i);
+      for (std::int64_t j = 0; j < i; ++j)
+        if (of(i) == of(j)) ids[b][i] += 1;
     }
+  bounds.cu_seqlens.push_back(kB * kS);
   tensor::Batch batch({{Field::kTokens, all.narrow(1, 0, kS).contiguous()},
                        {Field::kLabels, all.narrow(1, 1, kS).contiguous()},
                        {Field::kLossMask, mask}});
-  if (&documents != &kOne)
-    batch.set(positions ? Field::kPositionIds : Field::kAttentionMask, positions ? ids : hidden);
+  if (&documents != &kOne && positions) batch.set(Field::kPositionIds, ids);
+  if (&documents != &kOne && !positions) batch.set_documents(bounds);
   return batch.to(test::device());
 }
 
@@ -69,6 +70,16 @@ Tensor normed(const Tensor& x, const Tensor& gamma) {
 Tensor entropy(const Tensor& hidden, const Tensor& output, const Tensor& labels) {
   const Tensor logits = at::matmul(hidden, output.t()).transpose(0, 1);
   return -logits.log_softmax(-1).gather(-1, labels.unsqueeze(-1)).squeeze(-1);
+}
+
+/// Pairs of different documents [b, 1, s, s]; undefined without documents.
+Tensor masked_pairs(const tensor::Batch& batch) {
+  if (!batch.documents().any()) return {};
+  const Tensor number = at::zeros({kB * kS}, test::options(at::kLong));
+  for (const std::int64_t start : batch.documents().cu_seqlens)
+    if (start < kB * kS) number.narrow(0, start, kB * kS - start).add_(1);
+  const Tensor of = number.view({kB, kS});
+  return of.unsqueeze(2).ne(of.unsqueeze(1)).unsqueeze(1);
 }
 
 /// A layer without positions; `name` is the prefix of its weights.
@@ -113,7 +124,7 @@ Tensor mtp_loss(std::int64_t k, Tensor& hidden, const test::Weights& w, const Te
   const Tensor both = at::cat(
       {normed(embedded, w.at(name + "enorm.weight")), normed(hidden, w.at(name + "hnorm.weight"))}, -1);
   const Tensor x = at::matmul(both, w.at(name + "eh_proj.weight").t());
-  hidden = normed(layer(x, w, name + "transformer_layer.", batch.find(Field::kAttentionMask)),
+  hidden = normed(layer(x, w, name + "transformer_layer.", masked_pairs(batch)),
                   w.at(name + "final_layernorm.weight"));
   return (entropy(hidden, output, targets) * weight).sum() / weight.sum();
 }

@@ -18,7 +18,7 @@ TEST(Messages, ABatchIsReleasedAfterItsLastForwardOnARank) {
       tensor::Batch batch = batch_of(microbatch);
       const Tensor mask = at::ones({1});
       masks.emplace_back(mask.getIntrusivePtr());
-      batch.set(tensor::Field::kAttentionMask, mask);
+      batch.set(tensor::Field::kCuSeqlens, mask);
       return batch;
     };
     rank.executor->train(steps, 1, {});

@@ -44,7 +44,8 @@ inline data::GptBatches long_tailed(const config::Run& run, double middle) {
   const std::int64_t eod = run.model.vocab_size - 1;
   return {std::make_shared<LongTailed>(middle, eod),
           {.seq_length = run.training.seq_length,
-           .rules = {.eod = eod, .reset_position_ids = true, .reset_attention_mask = true},
+           .rules = {.eod = eod, .reset_position_ids = true},
+           .documents = data::Documents::kEnds,
            .vocab_size = run.model.vocab_size}};
 }
 

@@ -47,7 +47,7 @@ TEST(Batch, ShardsTokensLabelsMaskAndPositionsAlongTheSequence) {
   std::vector<std::string> sharded;
   for (const Field field :
        {Field::kTokens, Field::kLabels, Field::kLossMask, Field::kLossCount, Field::kSamples,
-        Field::kPositionIds, Field::kAttentionMask, Field::kPadding, Field::kTokenTypes, Field::kSwapped,
+        Field::kPositionIds, Field::kCuSeqlens, Field::kPadding, Field::kTokenTypes, Field::kSwapped,
         Field::kEncoderTokens, Field::kEncoderPadding}) {
     const BatchKey key(field), shifted(field, 1);
     EXPECT_EQ(shifted.is_sequence_sharded(), key.is_sequence_sharded()) << key.name();
@@ -63,6 +63,16 @@ TEST(Batch, CountsTheTokensOfAllSequencesOfASample) {
   batch.set(Field::kEncoderTokens, at::zeros({2, 5}));
   EXPECT_EQ(batch.tokens_per_sample(), 8);
   EXPECT_THROW((void)Batch().tokens_per_sample(), Error);
+}
+
+TEST(Batch, DocumentsMoveWithIt) {
+  Batch batch;
+  EXPECT_FALSE(batch.documents().any());
+  batch.set_documents({{0, 3, 8}});
+  const Batch moved = batch.to(at::kMeta);
+  EXPECT_THAT(moved.documents().cu_seqlens, ElementsAre(0, 3, 8));
+  EXPECT_TRUE(moved.at(Field::kCuSeqlens).is_meta());
+  EXPECT_TRUE(at::equal(batch.at(Field::kCuSeqlens), at::tensor({0, 3, 8}, at::kInt)));
 }
 
 TEST(Batch, MovesEveryTensorAndItsShare) {

@@ -30,9 +30,7 @@ class WithVocabulary final : public data::Batches {
   [[nodiscard]] data::TextIds text_ids() const override { return {10, 10}; }
 
  private:
-  [[nodiscard]] data::HostBatch make(std::span<const std::int64_t>, data::AttentionMasks) const override {
-    return {};
-  }
+  [[nodiscard]] data::HostBatch make(std::span<const std::int64_t>) const override { return {}; }
 };
 
 TEST(StartPoint, UnreadableDataEndsAllRanks) {

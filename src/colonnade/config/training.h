@@ -152,6 +152,7 @@ struct Data {
   int num_workers = 2;                            ///< --num-workers: batches prefetched by threads
   bool reset_position_ids = false;
   bool reset_attention_mask = false;
+  bool inter_document_masking = false;  ///< --dataloader-inter-document-masking
   bool eod_mask_loss = false;
   double mid_level_dataset_surplus = 0.005;
   std::string data_args_path;               ///< --data-args-path: file with the value of data_path
@@ -172,6 +173,16 @@ struct Data {
   std::string sft_tokenizer_prompt_format;          ///< --sft-tokenizer-prompt-format
   std::string chat_template;                        ///< --chat-template: a file, or the template itself
 
+  /// Tokens attend to their own document only.
+  [[nodiscard]] bool attends_within_documents() const {
+    return reset_attention_mask || inter_document_masking;
+  }
+  /// Positions restart at documents.
+  [[nodiscard]] bool restarts_positions() const { return reset_position_ids || inter_document_masking; }
+  /// Samples of --sft hold several conversations.
+  [[nodiscard]] bool packs_conversations() const {
+    return (reset_position_ids && reset_attention_mask) || inter_document_masking;
+  }
   friend bool operator==(const Data&, const Data&) = default;
 };
 

@@ -67,10 +67,10 @@ HostBatch Batches::get(std::int64_t first, std::int64_t count) const {
   return get(numbers);
 }
 
-HostBatch Batches::get(std::span<const std::int64_t> numbers, AttentionMasks masks) const {
+HostBatch Batches::get(std::span<const std::int64_t> numbers) const {
   std::vector<std::int64_t> samples;
   for (const std::int64_t number : numbers) samples.push_back(sample_of(number));
-  HostBatch batch = make(samples, masks);
+  HostBatch batch = make(samples);
   batch.micro_batch = static_cast<std::int64_t>(numbers.size());
   batch.samples.assign(numbers.begin(), numbers.end());
   return batch;

@@ -23,9 +23,11 @@ struct HostBatch {
   std::int64_t micro_batch = 0;  ///< b
   std::int64_t seq = 0;          ///< s
   std::vector<std::int64_t> tokens, labels;
-  std::vector<std::int64_t> position_ids;     ///< empty: 0 to s - 1 in every row
-  std::vector<float> loss_mask;               ///< 1 where the loss counts, else 0; empty: all 1
-  std::vector<std::uint8_t> attention_mask;   ///< [b, s, s], 1: masked; empty if causal or omitted
+  std::vector<std::int64_t> position_ids;  ///< empty: 0 to s - 1 in every row
+  std::vector<float> loss_mask;            ///< 1 where the loss counts, else 0; empty: all 1
+  /// [documents + 1] document bounds in the b s tokens, row by row: tokens attend to their own document only.
+  /// Every row starts one. Empty: every row is one document.
+  std::vector<std::int64_t> cu_seqlens;
   std::vector<std::int64_t> samples;          ///< [b] sample numbers in the run, which seed the rows' dropout
   std::int64_t encoder_seq = 0;               ///< 0 without an encoder
   std::vector<std::int64_t> encoder_tokens;   ///< [b, encoder_seq]
@@ -72,9 +74,6 @@ struct DataRequest {
 };
 SampleCounts sample_counts(const config::Training& training, const DataRequest& wanted);
 
-/// Whether batches contain the attention masks of --reset-attention-mask.
-enum class AttentionMasks { kBuilt, kOmitted };
-
 /// The samples of one split in the run's order. get() is thread-safe.
 class Batches {
  public:
@@ -98,8 +97,7 @@ class Batches {
   /// The batch of the given sample numbers: 0 is the first sample of the run, consumed_samples the next one
   /// after a resume. Throws DataError past the end (single), for damaged data and for a token id outside the
   /// vocabulary.
-  [[nodiscard]] HostBatch get(std::span<const std::int64_t> numbers,
-                              AttentionMasks masks = AttentionMasks::kBuilt) const;
+  [[nodiscard]] HostBatch get(std::span<const std::int64_t> numbers) const;
   /// Index into samples() of sample `number` of the run. Throws ConfigError if cyclic has no full epoch.
   [[nodiscard]] std::int64_t sample_of(std::int64_t number) const;
   /// get() of `count` numbers from `first`.
@@ -107,7 +105,7 @@ class Batches {
 
  protected:
   /// The batch of the `chosen` indices into samples(), without its micro_batch and samples fields.
-  [[nodiscard]] virtual HostBatch make(std::span<const std::int64_t> chosen, AttentionMasks masks) const = 0;
+  [[nodiscard]] virtual HostBatch make(std::span<const std::int64_t> chosen) const = 0;
   /// Throws DataError unless all `ids` of a sample are in [0, vocab_size); a `vocab_size` of 0 disables the
   /// check.
   void check_vocabulary(std::span<const std::int64_t> ids, std::int64_t vocab_size,

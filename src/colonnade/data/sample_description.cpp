@@ -181,7 +181,7 @@ void SampleDescriber::add(const Batches& batches, std::int64_t number, Json& abo
   }
   if (fim_) return add_fim(source, batches.sample_of(number), about);
   if (!is_bert_ && !is_chat_ && sentinels_.empty()) return;
-  const HostBatch batch = batches.get(std::span(&number, 1), AttentionMasks::kOmitted);
+  const HostBatch batch = batches.get(std::span(&number, 1));
   if (is_bert_)
     add_bert(batch, about);
   else if (is_chat_)

@@ -36,6 +36,7 @@ const Keys kRunKeys = {"tokenizer_type",
                        "eod_mask_loss",
                        "reset_position_ids",
                        "reset_attention_mask",
+                       "dataloader_inter_document_masking",
                        "allow_ambiguous_pad_tokens",
                        "mid_level_dataset_surplus",
                        "data_cache_path",
@@ -61,7 +62,7 @@ const Keys kTokenizerKeys(std::begin(job::kTokenizerKeys), std::end(job::kTokeni
 const Keys kTokenizerFileKeys = {"tokenizer_model", "vocab_file", "merge_file"};
 const Keys kMessageKeys = {"sft", "sft_tokenizer_prompt_format", "chat_template"};
 const Keys kDocumentKeys = {"eod_mask_loss", "reset_position_ids", "reset_attention_mask",
-                            "allow_ambiguous_pad_tokens"};
+                            "dataloader_inter_document_masking", "allow_ambiguous_pad_tokens"};
 
 /// Settings of the checkpoint's run that given settings override: other data, samples of another kind,
 /// another message format, or files of another tokenizer.

@@ -70,6 +70,13 @@ std::int64_t optimizer_bytes(Job& job) {
   return bytes;
 }
 
+/// The longest documents: full rows.
+layout::Documents one_per_row(std::int64_t rows, std::int64_t length) {
+  layout::Documents documents;
+  for (std::int64_t row = 0; row <= rows; ++row) documents.cu_seqlens.push_back(row * length);
+  return documents;
+}
+
 tensor::Batch empty_batch(const config::Run& given) {
   const config::Run run = layout::with_fixed_context_size(given);
   const auto b = run.training.micro_batch_size;
@@ -90,8 +97,7 @@ tensor::Batch empty_batch(const config::Run& given) {
     if (run.model.num_tokentypes > 0) batch.set(Field::kTokenTypes, at::zeros({b, s}, ids));
     if (run.model.bert_binary_head) batch.set(Field::kSwapped, at::zeros({b}, ids));
   }
-  if (run.data.reset_attention_mask)
-    batch.set(Field::kAttentionMask, at::zeros({b, 1, s, s}, ids.dtype(at::kBool)));
+  if (run.data.attends_within_documents()) batch.set_documents(one_per_row(b, s), run.training.device);
   if (run.training.calculate_per_token_loss) put_mtp_per_token(batch, run.model.mtp_num_layers);
   batch = context_shard(std::move(batch), 0, run.parallel.context_parallel_size, run.model.mtp_num_layers);
   if (given.parallel.hybrid_context_parallel)

@@ -130,6 +130,7 @@ constexpr ChangeableSetting kChangeable[] = {
     {"mtp_loss_scaling_factor", "steps differ"},
     {"reset_position_ids", "losses are not comparable"},
     {"reset_attention_mask", "losses are not comparable"},
+    {"dataloader_inter_document_masking", "losses are not comparable"},
     {"eod_mask_loss", "losses are not comparable"},
     {"clip_grad", "steps differ"},
     {"main_grads_dtype", "gradients are rounded differently"},

@@ -1,6 +1,7 @@
 // See sequence_steps.h.
 #include "colonnade/job/sequence_steps.h"
 
+#include <algorithm>
 #include <array>
 #include <map>
 
@@ -14,7 +15,7 @@ namespace colonnade::job {
 namespace {
 
 data::HostBatch sample(const data::Batches& batches, std::int64_t number) {
-  return batches.get(std::array{number}, data::AttentionMasks::kOmitted);
+  return batches.get(std::array{number});
 }
 
 /// The tokens of `sequence`, sliced from its sample.
@@ -30,13 +31,62 @@ data::HostBatch slice(const data::HostBatch& from, const data::PackedSequence& s
           .labels = range(from.labels),
           .position_ids = {},  // default: counted from the sequence's start
           .loss_mask = range(from.loss_mask),
-          .attention_mask = {},
+          .cu_seqlens = {},
           .samples = from.samples};
+}
+
+template <typename T>
+void append(std::vector<T>& to, const std::vector<T>& from) {
+  to.insert(to.end(), from.begin(), from.end());
+}
+
+/// Appends a row of one sequence to a row of sequences, whose positions and bounds are kept.
+void append(data::HostBatch& row, const data::HostBatch& sequence) {
+  const auto add_bounds = [&](std::int64_t begin, std::int64_t length) {
+    for (std::int64_t i = 0; i < length; ++i) row.position_ids.push_back(i);
+    row.cu_seqlens.push_back(begin + length);
+  };
+  if (row.cu_seqlens.empty()) {
+    row.cu_seqlens.push_back(0);
+    add_bounds(0, row.seq);
+  }
+  add_bounds(row.seq, sequence.seq);
+  if (row.loss_mask.empty() != sequence.loss_mask.empty()) {
+    row.loss_mask.resize(row.tokens.size(), 1.0F);
+    row.loss_mask.resize(row.tokens.size() + sequence.tokens.size(), 1.0F);
+    std::ranges::copy(sequence.loss_mask, row.loss_mask.begin() + row.seq);
+  } else {
+    append(row.loss_mask, sequence.loss_mask);
+  }
+  append(row.tokens, sequence.tokens);
+  append(row.labels, sequence.labels);
+  row.seq += sequence.seq;
 }
 
 struct Sample {
   data::HostBatch full;
   std::vector<double> loss_counts;
+};
+
+/// Samples of a step, read once.
+class Samples {
+ public:
+  Samples(const data::Batches& batches, const config::Model& model, std::int64_t first)
+      : batches_(batches), model_(model), first_(first) {}
+  const Sample& operator[](std::int64_t row) {
+    if (!read_.contains(row)) {
+      data::HostBatch full = sample(batches_, first_ + row);
+      std::vector<double> counts = counts_ahead(model_, full);
+      read_.emplace(row, Sample{std::move(full), std::move(counts)});
+    }
+    return read_.at(row);
+  }
+
+ private:
+  const data::Batches& batches_;
+  const config::Model& model_;
+  std::int64_t first_;
+  std::map<std::int64_t, Sample> read_;
 };
 
 }  // namespace
@@ -55,28 +105,30 @@ SequenceStep sequence_step(const data::Batches& batches, const config::Run& run,
                                              run.parallel.max_seqlen_per_dp_cp_rank);
   SequenceStep step;
   step.longest_over_mean = groups.longest() / groups.mean();
-  const std::int64_t tokens = run.training.seq_length;
-  std::map<std::int64_t, Sample> samples;
-  for (const layout::SequenceAssignment& share : groups.of(rank)) {
+  const std::int64_t tokens = run.training.seq_length, shared = layout::shared_microbatch_tokens(run);
+  Samples samples(batches, run.model, first);
+  for (const auto& microbatch : groups.microbatches(rank, lengths, shared)) {
+    const layout::SequenceAssignment& share = microbatch.front();
     const data::PackedSequence& sequence = all[share.sequence];
-    if (!samples.contains(sequence.row)) {
-      data::HostBatch full = sample(batches, first + sequence.row);
-      std::vector<double> counts = counts_ahead(run.model, full);
-      samples.emplace(sequence.row, Sample{std::move(full), std::move(counts)});
+    const Sample& packed = samples[sequence.row];
+    MicrobatchShard shard{.full = slice(packed.full, sequence),
+                          .rank = rank - share.first,
+                          .ranks = share.ranks,
+                          .begin = sequence.begin,
+                          .sample = tokens,
+                          .loss_counts = packed.loss_counts};
+    for (std::size_t i = 1; i < microbatch.size(); ++i) {
+      const data::PackedSequence& other = all[microbatch[i].sequence];
+      append(shard.full, slice(samples[other.row].full, other));
     }
-    const Sample& packed = samples.at(sequence.row);
-    step.microbatches.push_back({.full = slice(packed.full, sequence),
-                                 .rank = rank - share.first,
-                                 .ranks = share.ranks,
-                                 .begin = sequence.begin,
-                                 .sample = tokens,
-                                 .loss_counts = packed.loss_counts});
+    step.microbatches.push_back(std::move(shard));
   }
   const MicrobatchShard none{.full = {.micro_batch = 1, .samples = {first}},
                              .sample = tokens,
                              .loss_counts = counts_ahead(run.model, {})};
   if (layout::needs_equal_passes(run))
-    step.microbatches.resize(static_cast<std::size_t>(layout::equal_passes(run, groups.most())), none);
+    step.microbatches.resize(
+        static_cast<std::size_t>(layout::equal_passes(run, groups.most(lengths, shared))), none);
   return step;
 }
 
@@ -88,6 +140,10 @@ tensor::Batch sequence_batch(MicrobatchShard sequence, int parts) {
   const auto padded = static_cast<std::size_t>(host.seq);
   if (host.loss_mask.empty()) host.loss_mask.assign(host.tokens.size(), 1.0F);
   host.tokens.resize(padded), host.labels.resize(padded), host.loss_mask.resize(padded);
+  if (!host.cu_seqlens.empty()) {
+    host.position_ids.resize(padded);
+    if (host.cu_seqlens.back() < host.seq) host.cu_seqlens.push_back(host.seq);
+  }
   tensor::Batch full = to_batch(std::move(host));
   put_counts_ahead(full, sequence.loss_counts);
   tensor::Batch batch =

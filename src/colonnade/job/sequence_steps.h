@@ -1,6 +1,7 @@
 // The data step of --hybrid-context-parallel: splits the packed samples of a global batch into their
-// sequences, each a micro-batch on the ranks that layout::context_groups chooses for it. The sums over the
-// batch equal those of packed samples with document masks, added in another order.
+// sequences, on the ranks that layout::context_groups chooses for each. A sequence of several ranks is a
+// micro-batch, short sequences of one rank share one. The sums over the batch equal those of packed samples,
+// added in another order.
 // Source: Megatron's core/pipeline_parallel/hybrid_cp_schedule.py.
 #pragma once
 
@@ -12,12 +13,13 @@
 
 namespace colonnade::job {
 
-/// A full sequence and this rank's position among the ranks that share it. An empty one keeps ranks with
-/// fewer sequences in step with collectives of all ranks (layout::equal_passes).
+/// A full sequence and this rank's position among the ranks that share it, or several sequences of one rank
+/// with their bounds (layout::shared_microbatch_tokens). An empty one keeps ranks with fewer sequences in
+/// step with collectives of all ranks (layout::equal_passes).
 struct MicrobatchShard {
-  data::HostBatch full;  ///< one row
+  data::HostBatch full;  ///< one row; `samples` of the first sequence
   int rank = 0, ranks = 1;
-  std::int64_t begin = 0;   ///< first token in its sample
+  std::int64_t begin = 0;   ///< first token of the first sequence in its sample
   std::int64_t sample = 1;  ///< tokens of the sample
   /// Loss counts by depth of the full sample (counts_ahead).
   std::vector<double> loss_counts = {};

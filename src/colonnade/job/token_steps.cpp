@@ -73,9 +73,7 @@ tensor::Batch to_batch(data::HostBatch host) {
   if (!host.padding.empty())
     batch.set(Field::kPadding, tensor_of(std::move(host.padding), {b, s}, at::kByte).to(at::kBool));
   if (!host.swapped.empty()) batch.set(Field::kSwapped, tensor_of(std::move(host.swapped), {b}, at::kLong));
-  if (!host.attention_mask.empty())
-    batch.set(Field::kAttentionMask,
-              tensor_of(std::move(host.attention_mask), {b, 1, s, s}, at::kByte).to(at::kBool));
+  if (!host.cu_seqlens.empty()) batch.set_documents({std::move(host.cu_seqlens)});
   return batch;
 }
 

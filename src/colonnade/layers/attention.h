@@ -15,10 +15,11 @@
 
 namespace colonnade::layers {
 
-/// Attention mask and relative position bias of a layer; sliding windows and sinks come from the settings.
+/// Padding and relative position bias of a layer; sliding windows and sinks come from the settings, documents
+/// from the batch.
 struct MaskSpec {
   bool causal = true;
-  tensor::BatchKey mask = tensor::Field::kAttentionMask;  ///< batch key (CoreAttention::Args)
+  std::optional<tensor::BatchKey> padding = {};  ///< batch key (CoreAttention::Args)
   RelativeBias bias = {};
 };
 

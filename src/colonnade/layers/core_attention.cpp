@@ -18,10 +18,11 @@
 namespace colonnade::layers {
 namespace {
 
-/// A key mask [b, t] broadcast to [b, 1, queries, t]; other masks as they are.
-at::Tensor expand_mask(const at::Tensor& mask, std::int64_t queries) {
-  if (!mask.defined() || mask.dim() == 4) return mask;
-  return mask.view({mask.size(0), 1, 1, mask.size(1)}).expand({mask.size(0), 1, queries, mask.size(1)});
+/// Padding of keys [b, t] as a mask [b, 1, queries, t].
+at::Tensor key_mask(const at::Tensor& padding, std::int64_t queries) {
+  if (!padding.defined()) return padding;
+  return padding.view({padding.size(0), 1, 1, padding.size(1)})
+      .expand({padding.size(0), 1, queries, padding.size(1)});
 }
 
 /// Zero-pads the last dimension, which changes no dot product.
@@ -37,7 +38,7 @@ CoreAttention::CoreAttention(const config::Model& model, const Context& context,
     : sinks(context.make(args.sinks)),
       recompute_(context.recompute.recomputes("core_attn")),
       causal_(args.causal),
-      mask_(args.mask),
+      padding_(args.padding),
       bias_(args.bias),
       cp_groups_(cp_groups(context.cp, args.layer)),
       name_(args.name),
@@ -120,7 +121,6 @@ at::Tensor CoreAttention::context_parallel_attention(ops::Qkv heads, const tenso
 
 at::Tensor CoreAttention::attend(const ops::Qkv& heads, const CpGroups& group,
                                  const tensor::Pass& pass) const {
-  const at::Tensor mask = expand_mask(pass.batch.find(mask_), heads.q.size(2));
   const std::int64_t first = group.heads.rank() * heads.q.size(1);
   const ops::Sinks own_sinks{sinks.get(), first, sink_at_zero_};
   const double dropout = pass.training ? dropout_ : 0;
@@ -129,10 +129,11 @@ at::Tensor CoreAttention::attend(const ops::Qkv& heads, const CpGroups& group,
       dropout > 0 ? attention_dropout_key(pass, length, first_head_ + first) : ops::DropoutKey();
   if (group.ring.size() > 1)
     return blockwise_attention(
-        heads, mask,
+        heads,
         {.group = group.ring,
          .all_gather = group.all_gather,
          .scores = {.scale = scale_ * layer_scaling_, .softcap = softcap_, .dropout = dropout, .key = key},
+         .documents = pass.batch.documents(),
          .window = window_,
          .sinks = own_sinks,
          .name = name_});
@@ -142,8 +143,12 @@ at::Tensor CoreAttention::attend(const ops::Qkv& heads, const CpGroups& group,
   args.window = window_;
   args.softcap = softcap_;
   args.sinks = own_sinks;
-  args.mask = mask;
+  if (padding_) args.mask = key_mask(pass.batch.find(*padding_), heads.q.size(2));
   args.causal = causal_;
+  if (causal_ && pass.batch.documents().any()) {
+    args.documents = pass.batch.documents();
+    args.cu_seqlens = pass.batch.find(tensor::Field::kCuSeqlens);
+  }
   if (bias_.table != nullptr)
     args.bias = ops::relative_bias(*bias_.table, heads.q.size(2), heads.k.size(2), bias_.distances);
   args.dropout = dropout;

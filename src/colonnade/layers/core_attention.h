@@ -5,6 +5,7 @@
 
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 
 #include "colonnade/layers/context.h"
@@ -21,8 +22,9 @@ struct RelativeBias {
   ops::RelativePositionBuckets distances;
 };
 
-/// softmax(scale * q k^T + mask) v over this rank's heads, with the layer's sliding window, logit soft cap
-/// and sinks: q [b, n / tp, s, d], k [b, max(1, g / tp), s, d], v [b, max(1, g / tp), s, w]
+/// softmax(scale * q k^T + mask) v over this rank's heads, within the documents of the batch, with the
+/// layer's sliding window, logit soft cap and sinks: q [b, n / tp, s, d], k [b, max(1, g / tp), s, d], v [b,
+/// max(1, g / tp), s, w]
 /// -> [s, b, n / tp * w]. During generation the pass's KV cache holds keys and values of earlier tokens.
 /// With context parallelism s counts this rank's tokens. --cp-comm-type of the layer selects all-to-all
 /// (Ulysses, context_parallel/ulysses.h), blockwise attention over gathered or circulating keys
@@ -41,9 +43,8 @@ class CoreAttention {
     std::string name;                             ///< names the dropout stream; the same in every layout
     std::optional<layout::ParamSpec> sinks = {};  ///< learned sinks, one per head
     bool causal = true;
-    /// Batch key of the mask, bool, true = masked: [b or 1, 1, s, t], or [b, t] for keys masked for every
-    /// query.
-    tensor::BatchKey mask = tensor::Field::kAttentionMask;
+    /// Batch key of padded keys, bool [b, t], true: masked for every query; not with context parallelism.
+    std::optional<tensor::BatchKey> padding = {};
     RelativeBias bias = {};
   };
   CoreAttention(const config::Model& model, const Context& context, const Args& args);
@@ -83,7 +84,7 @@ class CoreAttention {
 
   bool recompute_;  ///< attention is recomputed in the backward pass
   bool causal_;
-  tensor::BatchKey mask_;
+  std::optional<tensor::BatchKey> padding_;
   RelativeBias bias_;
   std::map<int, CpGroups> cp_groups_;
   std::string name_;

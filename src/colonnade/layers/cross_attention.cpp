@@ -23,7 +23,7 @@ CrossAttention::CrossAttention(const layout::CrossAttentionParams& params, const
              .scale = softmax_scale(model),
              .name = params.q.weight.name,
              .causal = false,
-             .mask = tensor::Field::kEncoderPadding}),
+             .padding = tensor::Field::kEncoderPadding}),
       head_dim_(model.kv_channels) {}
 
 at::Tensor CrossAttention::forward(const MixerInput& x, const tensor::Pass& pass) {

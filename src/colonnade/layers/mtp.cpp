@@ -3,7 +3,7 @@
 
 #include <ATen/ops/cat.h>
 #include <ATen/ops/full.h>
-#include <ATen/ops/ones.h>
+#include <ATen/ops/zeros.h>
 
 #include "colonnade/layers/embedding.h"
 #include "colonnade/layers/recompute.h"
@@ -20,14 +20,14 @@ at::Tensor shifted(const at::Tensor& x, double fill) {
   return at::cat({x.narrow(1, 1, s - 1), at::full({x.size(0), 1}, fill, x.options())}, 1);
 }
 
-/// Document starts, bool [b, s]: token j is masked from j - 1 or, without a mask, has position id 0.
+/// Document starts, bool [b, s]: those of the batch's documents or, without them, tokens with position id 0.
 at::Tensor starts_of(const tensor::Batch& batch) {
-  const at::Tensor mask = batch.find(Field::kAttentionMask);
   const at::Tensor positions = batch.find(Field::kPositionIds);
-  if (!mask.defined()) return positions.defined() ? positions == 0 : at::Tensor();
-  const at::Tensor masked_from_previous = mask.squeeze(1).diagonal(-1, 1, 2);
-  return at::cat(
-      {at::ones({masked_from_previous.size(0), 1}, masked_from_previous.options()), masked_from_previous}, 1);
+  if (!batch.documents().any()) return positions.defined() ? positions == 0 : at::Tensor();
+  const at::Tensor& tokens = batch.at(Field::kTokens);
+  const at::Tensor starts = at::zeros({tokens.numel() + 1}, tokens.options().dtype(at::kBool));
+  starts.index_fill_(0, batch.at(Field::kCuSeqlens).to(at::kLong), 1);
+  return starts.narrow(0, 0, tokens.numel()).view(tokens.sizes());
 }
 
 /// Targets of k + 1 from those of k.

@@ -15,8 +15,8 @@ struct MtpTargets {
   at::Tensor left;    ///< bool, i + k is in another document than i; undefined: nowhere
   at::Tensor count;   ///< sum of the mask over full sequences
 
-  /// Targets of k = 1 ... `depths`. Document boundaries come from the batch's attention mask or, without one,
-  /// its position ids.
+  /// Targets of k = 1 ... `depths`. Document boundaries come from the batch's documents or, without them, its
+  /// position ids.
   static std::vector<MtpTargets> all(const tensor::Batch& batch, std::int64_t depths);
   /// Shifted tokens only.
   static std::vector<at::Tensor> all_tokens(const tensor::Batch& batch, std::int64_t depths);

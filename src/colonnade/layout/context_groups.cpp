@@ -57,12 +57,31 @@ std::vector<SequenceAssignment> ContextGroups::of(int rank) const {
   return own;
 }
 
-int ContextGroups::most() const {
-  std::vector<int> counts(work.size(), 0);
-  for (const SequenceAssignment& share : shares)
-    for (int rank = share.first; rank < share.first + share.ranks; ++rank)
-      ++counts[static_cast<std::size_t>(rank)];
-  return counts.empty() ? 0 : std::ranges::max(counts);
+std::vector<std::vector<SequenceAssignment>> ContextGroups::microbatches(
+    int rank, const std::vector<std::int64_t>& lengths, std::int64_t tokens) const {
+  std::vector<std::vector<SequenceAssignment>> all;
+  std::vector<std::int64_t> room;  // of each micro-batch
+  for (const SequenceAssignment& share : of(rank)) {
+    const std::int64_t length = lengths[share.sequence];
+    const auto fits = share.ranks > 1
+                          ? room.end()
+                          : std::ranges::find_if(room, [&](std::int64_t free) { return free >= length; });
+    if (fits != room.end()) {
+      all[static_cast<std::size_t>(fits - room.begin())].push_back(share);
+      *fits -= length;
+      continue;
+    }
+    all.push_back({share});
+    room.push_back(share.ranks > 1 ? 0 : std::max<std::int64_t>(tokens - length, 0));
+  }
+  return all;
+}
+
+int ContextGroups::most(const std::vector<std::int64_t>& lengths, std::int64_t tokens) const {
+  std::size_t most = 0;
+  for (int rank = 0; rank < static_cast<int>(work.size()); ++rank)
+    most = std::max(most, microbatches(rank, lengths, tokens).size());
+  return static_cast<int>(most);
 }
 
 double attention_pairs(std::int64_t length) {
@@ -122,6 +141,18 @@ std::int64_t padded_length(std::int64_t length, int ranks, int parts) {
   return (length + step - 1) / step * step;
 }
 
+std::int64_t shared_microbatch_tokens(const config::Run& run) {
+  const config::Model& m = run.model;
+  const config::Moe& moe = m.moe;
+  const auto has_loss = [](double coefficient) { return coefficient != 0; };
+  const bool routed_together = std::ranges::any_of(moe.aux_loss_coeff, has_loss) || moe.uses_sinkhorn() ||
+                               moe.expert_capacity_factor || moe.input_jitter_eps > 0 ||
+                               moe.router_force_load_balancing;
+  const bool separate = m.hidden_dropout > 0 || m.attention_dropout > 0 || m.mtp_num_layers > 0 ||
+                        (moe.num_experts > 0 && routed_together);
+  return separate ? 0 : run.parallel.max_seqlen_per_dp_cp_rank;
+}
+
 int hybrid_ranks(const config::Parallel& parallel) {
   return parallel.data_parallel_size() * parallel.context_parallel_size;
 }
@@ -171,8 +202,8 @@ config::Run with_fixed_context_size(config::Run run) {
   run.training = config::with_constant_batch_size(run.training, (batch + groups - 1) / groups * groups);
   run.training.eval_global_batch_size.reset();
   run.training.eval_micro_batch_size.reset();
-  run.data.reset_position_ids = run.data.reset_attention_mask =
-      false;  // samples of one sequence need no mask
+  run.data.reset_position_ids = run.data.reset_attention_mask = run.data.inter_document_masking =
+      false;  // samples of one sequence
   return run;
 }
 

@@ -25,8 +25,12 @@ struct ContextGroups {
   /// Assignments of a rank, in execution order. All ranks of an aligned block of g ranks begin with the same
   /// assignments of g or more ranks, so the ranks of a group reach them together under one schedule.
   [[nodiscard]] std::vector<SequenceAssignment> of(int rank) const;
-  /// Maximum number of sequences on a rank.
-  [[nodiscard]] int most() const;
+  /// The same as micro-batches: sequences of one rank share one while together they have at most `tokens`
+  /// tokens (0: every sequence has its own). First fit in execution order.
+  [[nodiscard]] std::vector<std::vector<SequenceAssignment>> microbatches(
+      int rank, const std::vector<std::int64_t>& lengths, std::int64_t tokens) const;
+  /// Maximum number of micro-batches on a rank.
+  [[nodiscard]] int most(const std::vector<std::int64_t>& lengths, std::int64_t tokens) const;
 };
 
 /// Causal attention pairs (query, key) of a sequence of `length` tokens.
@@ -49,6 +53,12 @@ ContextGroups equal_context_groups(const std::vector<std::int64_t>& lengths, int
 /// Padded length of a sequence on `ranks` context ranks: two equal chunks per rank (context_chunks) if there
 /// are several, and an equal shard of each rank's tokens per tensor rank (`parts`).
 std::int64_t padded_length(std::int64_t length, int ranks, int parts);
+
+/// Tokens of a micro-batch of several sequences of one rank: --max-seqlen-per-dp-cp-rank, or 0 where such a
+/// micro-batch would change what is computed: with dropout, whose masks depend on the sample and its
+/// positions, with multi-token prediction, whose weights depend on the sample, and with experts whose losses
+/// or capacity depend on all tokens of a micro-batch.
+std::int64_t shared_microbatch_tokens(const config::Run& run);
 
 /// Ranks that share a batch under --hybrid-context-parallel: data x context parallel size.
 int hybrid_ranks(const config::Parallel& parallel);

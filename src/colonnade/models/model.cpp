@@ -104,7 +104,7 @@ class Builder {
   std::unique_ptr<tensor::Block> layer(std::int64_t number) {
     if (config::has_several_stacks(model_)) return t5_layer(number);
     const layers::MaskSpec mask_spec =
-        model_.bidirectional ? layers::MaskSpec{.causal = false, .mask = tensor::Field::kPadding}
+        model_.bidirectional ? layers::MaskSpec{.causal = false, .padding = tensor::Field::kPadding}
                              : layers::MaskSpec{};
     return std::make_unique<layers::TransformerLayer>(layout::layer_params(model_, parallel_, number), model_,
                                                       context_, rotary_.of(model_, number), number,

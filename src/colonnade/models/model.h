@@ -16,7 +16,7 @@ namespace colonnade::models {
 /// final norm and the blocks after it. Rotary tables have `max_sequence` positions or more.
 ///
 /// Batch fields read (tensor/batch.h): kTokens, and kLabels and kSamples if needed;
-///   GPT   kPositionIds, kAttentionMask
+///   GPT   kPositionIds, documents
 ///   BERT  kPadding, kTokenTypes, with a binary head kSwapped
 ///   T5    those of t5/blocks.h
 /// Activations between stages are [s, b, h] (t5/blocks.h: of T5); in training, stages after the final norm

@@ -28,15 +28,6 @@ Tensor additive_mask(const Tensor& q, const HeadSizes& z, const AttentionArgs& a
   return added.masked_fill_(masked_out, -std::numeric_limits<double>::infinity());
 }
 
-/// x [..., d] zero-padded to `wide` channels.
-Tensor zero_padded(const Tensor& x, std::int64_t head_dim) {
-  if (x.size(-1) == head_dim) return x;
-  auto shape = x.sizes().vec();
-  shape.back() = head_dim;
-  const Tensor y = at::zeros(shape, x.options());
-  y.narrow(-1, 0, x.size(-1)).copy_(x);
-  return y;
-}
 /// [s, b, n d] with heads truncated or zero-padded to `to` channels.
 Tensor resize_heads(const Tensor& x_sbh, std::int64_t heads, std::int64_t to) {
   const std::int64_t d = x_sbh.size(-1) / heads;
@@ -192,12 +183,19 @@ void check_attention(const Qkv& qkv, const AttentionArgs& args) {
                                 (mask.size(0) == 1 || mask.size(0) == qkv.q.size(0)) && mask.size(1) == 1 &&
                                 mask.size(2) == qkv.q.size(2) && mask.size(3) == qkv.k.size(2)),
             "attention mask must be bool [b or 1, 1, s, t]; got {}", c10::str(mask.sizes()));
+  COL_CHECK(
+      !args.documents.any() ||
+          (args.causal && qkv.q.size(2) == qkv.k.size(2) && !mask.defined() && !args.bias.defined()),
+      "attention within documents must be causal over equal numbers of queries and keys, without a mask or "
+      "bias; got {} queries and {} keys",
+      qkv.q.size(2), qkv.k.size(2));
 }
 
 }  // namespace
 
 Tensor attention(const Qkv& qkv, const AttentionArgs& args) {
   check_attention(qkv, args);
+  if (args.documents.any()) return attention_within_documents(qkv, args);
   const HeadSizes z(qkv.q, qkv.k);
   const bool windowed = args.window > 0 && args.window < z.t - 1;
   const bool square_causal = args.causal && z.s == z.t && z.s > 1;  // causal as the kernels define it

@@ -6,7 +6,7 @@
 #include <cstdint>
 #include <vector>
 
-#include "colonnade/layout/context_parallel.h"
+#include "colonnade/layout/attention_tiles.h"
 #include "colonnade/ops/dropout.h"
 #include "colonnade/ops/rotary.h"
 #include "colonnade/tensor/parameter.h"
@@ -28,10 +28,13 @@ struct AttentionArgs {
   double layer_scaling = 1.0;
   bool causal = true;       ///< causal mask, aligned to the end of the keys
   std::int64_t window = 0;  ///< W > 0: a query attends to itself and W earlier positions; needs causal
-  at::Tensor bias;     ///< [1, n, s, t], added to the scaled scores; differentiable; materializes all scores
-  at::Tensor mask;     ///< bool [b or 1, 1, s, t], true = masked out, in addition to causal; or undefined
-  double dropout = 0;  ///< > 0 materializes all scores
-  DropoutKey key;      ///< used if dropout > 0: sequence offset and length, first head, samples
+  at::Tensor bias;  ///< [1, n, s, t], added to the scaled scores; differentiable; materializes all scores
+  at::Tensor mask;  ///< bool [b or 1, 1, s, t], true = masked out, in addition to causal; or undefined
+  /// Documents that a query does not look beyond: tiles instead of a mask. Needs causal and t = s.
+  layout::Documents documents;
+  at::Tensor cu_seqlens;  ///< their bounds as int32 on the device, for kernels; used on CUDA
+  double dropout = 0;     ///< > 0 materializes all scores
+  DropoutKey key;         ///< used if dropout > 0: sequence offset and length, first head, samples
   Sinks sinks;
   double softcap = 0;  ///< c > 0: scores become c tanh(scores / c) before masks; materializes all scores
 };
@@ -54,7 +57,7 @@ struct BlockArgs {
 /// Mask of a key block, and positions of queries and keys in their sequence.
 struct BlockMask {
   bool causal = false;     ///< query i attends to keys 0 .. i; needs equal numbers of queries and keys
-  at::Tensor masked = {};  ///< bool [b or 1, 1, s, t], true = masked out, in addition to causal; or undefined
+  at::Tensor masked = {};  ///< bool [1, 1, s, t], true = masked out, in addition to causal; or undefined
   std::vector<layout::TokenSpan> queries = {}, keys = {};  ///< concatenated chunks; used if dropout > 0
 };
 
@@ -66,6 +69,13 @@ BlockOutput attention_block(const Qkv& qkv, const BlockArgs& args, const BlockMa
 /// The same by matmuls on any device, for a chunk of queries at a time: scores in fp32 (float64 for float64),
 /// in chunks that cost::block_scores counts.
 BlockOutput attention_block_by_scores(const Qkv& qkv, const BlockArgs& args, const BlockMask& mask);
+
+/// Queries, keys and values of a tile, as views.
+Qkv tile_heads(const Qkv& qkv, const layout::AttentionTile& tile);
+/// Mask of a tile; a sliding window of `window` earlier positions costs a mask of its size.
+BlockMask tile_mask(const layout::AttentionTile& tile, std::int64_t window, at::Device device);
+/// Parameters of the rows of a tile.
+BlockArgs tile_args(const BlockArgs& args, const layout::AttentionTile& tile);
 
 /// Merges the output of another key block for the same queries in place: lse = log(exp(into.lse) +
 /// exp(more.lse)), and outputs weighted accordingly. into.y has the dtype of lse; both may be views.
@@ -90,6 +100,11 @@ Qkv attention_block_backward_by_scores(const at::Tensor& grad_y, const Qkv& qkv,
 /// queries against a longer cache cost one [b or 1, 1, s, t] mask in the dtype of q. The CPU kernel needs
 /// equal head sizes: if w differs from d, the smaller is zero-padded within each pass, and only q, k, v and
 /// the result are saved for backward. Every query must attend to at least one key.
+///
+/// Documents cost no mask: each is attended to on its own (layout::attention_tiles), on CUDA in one call of
+/// the variable-length flash kernel for 16-bit dtypes and head sizes 8, 16, ... 256. Saved for backward: q,
+/// k, v, the result and one log-sum-exp per query, also with a window, a soft cap or dropout, whose masks and
+/// scores have the size of a tile.
 ///
 /// A sink z adds exp(z) to the softmax denominator and nothing to the values. On the CPU it costs one pass
 /// over the output: with L the log-sum-exp of the scores and L' = ln(e^L + e^z), the output is scaled by e^(L

@@ -120,6 +120,15 @@ struct QueryChunks {
 
 }  // namespace
 
+Tensor zero_padded(const Tensor& x, std::int64_t head_dim) {
+  if (x.size(-1) == head_dim) return x;
+  auto shape = x.sizes().vec();
+  shape.back() = head_dim;
+  const Tensor y = at::zeros(shape, x.options());
+  y.narrow(-1, 0, x.size(-1)).copy_(x);
+  return y;
+}
+
 void add_sinks(const Tensor& y, const Tensor& lse, const Tensor& sinks) {
   const Tensor before = lse.clone();
   lse.copy_(at::logaddexp(before, sinks));

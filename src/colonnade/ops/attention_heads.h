@@ -58,6 +58,12 @@ struct FoldedHeads {
   }
 };
 
+/// x [..., d] zero-padded to `head_dim` channels; x itself if it has as many.
+at::Tensor zero_padded(const at::Tensor& x, std::int64_t head_dim);
+
+/// attention() with documents (attention_documents.cpp).
+at::Tensor attention_within_documents(const Qkv& qkv, const AttentionArgs& args);
+
 /// Applies each head's sink to y and lse, as an extra key with value zero.
 void add_sinks(const at::Tensor& y, const at::Tensor& lse, const at::Tensor& sinks);
 

@@ -197,7 +197,8 @@ Broken sft_tokenizer(const Run& r) {
 /// Packed conversations restart positions and attention, both or neither.
 Broken sft_packing(const Run& r) {
   const config::Data& d = r.data;
-  if (!d.sft || (d.reset_position_ids == d.reset_attention_mask && !d.eod_mask_loss)) return std::nullopt;
+  const bool both = d.reset_position_ids == d.reset_attention_mask || d.inter_document_masking;
+  if (!d.sft || (both && !d.eod_mask_loss)) return std::nullopt;
   Finding found{"", "", "", {}, "set both, or neither"};
   if (d.eod_mask_loss) {
     found.rule = "has no effect with --sft, where only answer tokens have a loss";

@@ -22,14 +22,17 @@ bool is_hybrid(const Run& r) { return r.parallel.hybrid_context_parallel; }
 
 Broken documents(const Run& r) {
   if (!is_hybrid(r)) return std::nullopt;
+  const bool by_sequence = r.data.inter_document_masking;
   Finding found{kFlag,
-                "requires --reset-position-ids, --reset-attention-mask and --calculate-per-token-loss",
+                "requires --calculate-per-token-loss, and --dataloader-inter-document-masking or both "
+                "--reset-position-ids and --reset-attention-mask",
                 "",
                 {},
                 ""};
   for (const char* key : {"reset_position_ids", "reset_attention_mask", "calculate_per_token_loss"}) {
     const config::Setting& s = config::setting(key);
-    if (config::text_of(r, s) == "true") continue;
+    if (config::text_of(r, s) == "true" || (by_sequence && std::string_view(key).starts_with("reset")))
+      continue;
     found.got += fmt::format("{}no {}", found.edits.empty() ? "" : ", ", s.flag);
     found.edits.push_back({key, "true"});
   }

@@ -262,6 +262,9 @@ constexpr NoEffectCase kNoEffectCases[] = {
     {{"add_qkv_bias", "rotary_seq_len_interpolation_factor", "use_rope_scaling", "rope_scaling_factor"},
      "with --multi-latent-attention",
      [](const Run& r) { return r.model.latent.enabled; }},
+    {{"reset_position_ids", "reset_attention_mask"},
+     "with --dataloader-inter-document-masking",
+     [](const Run& r) { return r.data.inter_document_masking; }},
     {{"split"},
      "with --train-data-path, --valid-data-path, --test-data-path or --per-split-data-args-path",
      [](const Run& r) {

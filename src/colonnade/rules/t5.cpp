@@ -190,6 +190,7 @@ Finding causal_only_features(const Run& r) {
   found.add_if(r, r.parallel.hybrid_context_parallel, "hybrid_context_parallel", "false");
   found.add_if(r, r.data.reset_position_ids, "reset_position_ids", "false");
   found.add_if(r, r.data.reset_attention_mask, "reset_attention_mask", "false");
+  found.add_if(r, r.data.inter_document_masking, "dataloader_inter_document_masking", "false");
   found.add_if(r, r.data.eod_mask_loss, "eod_mask_loss", "false");
   return found;
 }

@@ -1,6 +1,7 @@
 // See batch.h.
 #include "colonnade/tensor/batch.h"
 
+#include <ATen/ops/empty.h>
 #include <fmt/ranges.h>
 
 #include <algorithm>
@@ -24,7 +25,7 @@ constexpr std::array kFields = {
     FieldProperties{Field::kLossCount, "loss_count"},
     FieldProperties{Field::kSamples, "samples"},
     FieldProperties{Field::kPositionIds, "position_ids", /*sequence_sharded=*/true},
-    FieldProperties{Field::kAttentionMask, "attention_mask"},
+    FieldProperties{Field::kCuSeqlens, "cu_seqlens"},
     FieldProperties{Field::kPadding, "padding"},
     FieldProperties{Field::kTokenTypes, "token_types"},
     FieldProperties{Field::kSwapped, "swapped"},
@@ -81,9 +82,18 @@ std::int64_t Batch::tokens_per_sample() const {
   return at(Field::kTokens).size(1) + (encoder.defined() ? encoder.size(1) : 0);
 }
 
+void Batch::set_documents(layout::Documents documents, at::Device device) {
+  documents_ = std::move(documents);
+  const auto bounds = std::ssize(documents_.cu_seqlens);
+  const at::Tensor host = at::empty({bounds}, at::kInt);
+  std::ranges::copy(documents_.cu_seqlens, host.mutable_data_ptr<std::int32_t>());
+  set(Field::kCuSeqlens, host.to(device));
+}
+
 Batch Batch::to(at::Device device) const {
   Batch moved;
-  moved.set_share(share_);
+  moved.share_ = share_;
+  moved.documents_ = documents_;
   for (const auto& [key, tensor] : tensors_) moved.set(key, tensor.defined() ? tensor.to(device) : tensor);
   return moved;
 }

@@ -10,6 +10,8 @@
 #include <string_view>
 #include <vector>
 
+#include "colonnade/layout/attention_tiles.h"
+
 namespace colonnade::tensor {
 
 /// Fields of a batch: b samples, s tokens of a sample (of the decoder with an encoder), t tokens of the
@@ -22,7 +24,7 @@ enum class Field : std::uint8_t {
   kLossCount,       ///< fp32 [], sum of the loss mask over full sequences; set in context shards only
   kSamples,         ///< int64 [b], global sample indices, which select dropout masks
   kPositionIds,     ///< int64 [b, s]; without it positions are 0 .. s-1; required in context shards
-  kAttentionMask,   ///< bool [b or 1, 1, S, S] over S tokens of full sequences; true: masked
+  kCuSeqlens,       ///< int32 [documents + 1], document bounds of full sequences (Batch::set_documents)
   kPadding,         ///< bool [b, s], true: padding (BERT)
   kTokenTypes,      ///< int64 [b, s], segment of each token (BERT)
   kSwapped,         ///< int64 [b], 1: the sample's sentences are swapped (BERT)
@@ -82,12 +84,17 @@ class Batch {
   /// Set only with hybrid context parallelism (layers::ContextParallelGroups::by_size).
   [[nodiscard]] const SequenceShare& share() const { return share_; }
   void set_share(const SequenceShare& share) { share_ = share; }
+  /// Documents of full sequences, which no query looks beyond; none: every row is one.
+  [[nodiscard]] const layout::Documents& documents() const { return documents_; }
+  /// Sets them with kCuSeqlens, the copy for kernels on the device.
+  void set_documents(layout::Documents documents, at::Device device = at::kCPU);
   /// A copy with every tensor on `device`; tensors already there are shared.
   [[nodiscard]] Batch to(at::Device device) const;
 
  private:
   std::map<BatchKey, at::Tensor> tensors_;
   SequenceShare share_;
+  layout::Documents documents_;
 };
 
 }  // namespace colonnade::tensor

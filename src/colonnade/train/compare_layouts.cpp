@@ -249,7 +249,7 @@ void require_one_run(const config::Run& a, const config::Run& b) {
 
 /// Adds lines for losses that not every token has.
 void add_masked_losses(const config::Run& a, std::vector<std::string>& lines) {
-  const bool documents = a.data.reset_attention_mask || a.data.reset_position_ids;
+  const bool documents = a.data.attends_within_documents() || a.data.restarts_positions();
   const bool per_token = a.training.calculate_per_token_loss, mtp = a.model.mtp_num_layers > 0;
   const auto add = [&](bool applies, const char* line) {
     if (applies) lines.emplace_back(line);
@@ -261,7 +261,7 @@ void add_masked_losses(const config::Run& a, std::vector<std::string>& lines) {
       "--sft without --calculate-per-token-loss gives micro-batches equal weights, and --micro-batch-size changes "
       "their answers");
   add(mtp && documents && !per_token,
-      "--mtp-num-layers with --reset-attention-mask or --reset-position-ids gives micro-batches equal weights, and "
+      "--mtp-num-layers with documents (--reset-attention-mask, --reset-position-ids) gives micro-batches equal weights, and "
       "--micro-batch-size changes their MTP targets within documents");
   add(mtp && (documents || a.data.eod_mask_loss || a.data.sft) && per_token,
       "--mtp-num-layers with --calculate-per-token-loss weights the MTP loss of a micro-batch by its loss tokens, "

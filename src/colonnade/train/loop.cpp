@@ -144,7 +144,7 @@ Loop::Loop(job::StartedRun started, StopSignals& stop, Clock::time_point begin)
   require_enough_data();
   // Reading a sample detects data of another tokenizer before anything is written.
   if (!job_.run.training.skip_train && iteration() < last_iteration())
-    std::ignore = data_[0]->get(std::array{job_.counters.consumed_samples}, data::AttentionMasks::kOmitted);
+    std::ignore = data_[0]->get(std::array{job_.counters.consumed_samples});
   memory_.raise(record::MemoryPhase::kStartUp, tensor::take_peak(device()));
   summary_ = record::summarize(job_);
   const record::ResumePoint loaded{iteration(), job_.counters.consumed_samples};

@@ -37,6 +37,9 @@ void data(Table& t) {
                                           "reset position ids after each end-of-document token");
   t.add<kData, &Data::reset_attention_mask>("--reset-attention-mask",
                                             "no attention across document boundaries");
+  t.add<kData, &Data::inter_document_masking>(
+      "--dataloader-inter-document-masking",
+      "no attention across sequences of the data within a sample, and position ids restart there");
   t.add<kData, &Data::eod_mask_loss>("--eod-mask-loss", "mask the loss at end-of-document tokens");
   t.add<kData, &Data::mask_prob>("--mask-prob", "fraction of masked tokens (bert, t5)").range(0, 1);
   t.add<kData, &Data::short_seq_prob>("--short-seq-prob",

@@ -113,10 +113,6 @@ constexpr Flag kNullIds[] = {
     {"--null-tokenizer-pad-id", "integer", "-1"},
 };
 
-constexpr Flag kDocumentMasking[] = {
-    {"--dataloader-inter-document-masking"},
-};
-
 constexpr Flag kDataSources[] = {
     {"--phase-transition-iterations", "text"},
     {"--sample-rate", "number", "1.0"},
@@ -158,11 +154,6 @@ void add_unsupported_training(Table& t) {
       "configurable special ids of NullTokenizer",
       "remove it; the last id below --vocab-size is the end-of-document token, and there is no pad token",
       kNullIds);
-  t.unsupported(
-      "document masking by lengths",
-      "write --reset-attention-mask --reset-position-ids, equivalent if each document has exactly one "
-      "end-of-document token, at its end (--append-eod)",
-      kDocumentMasking);
   t.unsupported("data sampling rates, phases or object storage",
                 "remove it; --data-path accepts prefixes of .bin/.idx files", kDataSources);
 }

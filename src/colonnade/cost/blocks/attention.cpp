@@ -14,6 +14,12 @@ bool has_relative_bias(const config::Model& m) {
   return m.position_embedding == config::PositionEmbedding::kRelative;
 }
 
+/// Whether attention is computed tile by tile (layout/attention_tiles.h) on one context rank, or on the ranks
+/// of an all-to-all.
+bool has_document_tiles(const Sizes& z, const LayerTraits& layer) {
+  return z.run.data.attends_within_documents() && !layer.bidirectional && layer.context.ring == 1;
+}
+
 /// Whether attention without dropout takes the unfused path.
 bool needs_scores(const Sizes& z) {
   return z.m.attn_logit_softcapping > 0 || has_relative_bias(z.m) || (has_sinks(z.m) && z.on_cuda());
@@ -44,7 +50,8 @@ std::int64_t AttentionCost::extra_exchanged_qkv() const {
 
 /// Whether the scores are saved; ring attention never saves them.
 bool AttentionCost::saves_scores() const {
-  return (z_.m.attention_dropout > 0 || needs_scores(z_)) && layer_.context.ring == 1;
+  return (z_.m.attention_dropout > 0 || needs_scores(z_)) && layer_.context.ring == 1 &&
+         !has_document_tiles(z_, layer_);
 }
 
 bool AttentionCost::pads_value_heads() const {
@@ -66,6 +73,7 @@ std::int64_t AttentionCost::saved_scores() const {
 /// Saved copies of the attention output: in the kernel's layout, and in that of the projection.
 std::int64_t AttentionCost::output_copies() const {
   if (saves_scores() || (pads_value_heads() && z_.out < z_.q)) return 1;
+  if (has_document_tiles(z_, layer_) && !z_.on_cuda()) return layer_.context.heads > 1 ? 2 : 1;
   if (layer_.context.heads > 1) return 2;
   return (z_.on_cuda() ? z_.b : z_.b * z_.heads) > 1 ? 2 : 1;
 }
@@ -74,8 +82,7 @@ std::int64_t AttentionCost::output_copies() const {
 std::int64_t AttentionCost::mask_bytes() const {
   const std::int64_t square = z_.seq_length * z_.seq_length * z_.e;
   if (layer_.bidirectional) return z_.b * square;
-  if (layer_.context.ring > 1) return 0;
-  if (z_.run.data.reset_attention_mask) return z_.b * square;
+  if (layer_.context.ring > 1 || has_document_tiles(z_, layer_)) return 0;
   return layer_.window > 0 && layer_.window < z_.seq_length - 1 ? square : 0;
 }
 
@@ -108,7 +115,6 @@ std::int64_t AttentionCost::saved() const {
 bool AttentionCost::has_kv_block_kernel() const {
   if (!z_.on_cuda()) return true;
   return config::bytes(z_.dtypes.activation) == 2 && z_.cp_head_dim % 8 == 0 && z_.cp_head_dim <= 256 &&
-         !z_.run.data.reset_attention_mask &&
          !window_masks(layer_.window, static_cast<double>(z_.seq_length));
 }
 
@@ -149,9 +155,31 @@ std::int64_t AttentionCost::ring_workspace() const {
   return all + std::max((context.ring + 1) * keys * kFp32, scored > 0 ? of_block : 0);
 }
 
+/// Workspace of the largest document, a full row: gradients of its heads (with padded heads also their
+/// copies), and with a soft cap or dropout its scores in fp32 with the gradients of keys and values.
+std::int64_t AttentionCost::document_workspace(bool backward) const {
+  const std::int64_t channels = pads_value_heads() ? 8 * std::max(z_.q, z_.out)
+                                : z_.cp > 1        ? exchanged_qkv_channels()
+                                                   : z_.q + z_.kv + z_.v;
+  const std::int64_t row = z_.n / z_.b, gradients = backward ? row * z_.e * channels : 0;
+  const bool capped = z_.m.attn_logit_softcapping > 0;
+  if (!capped && (!backward || z_.m.attention_dropout == 0)) return gradients;
+  const std::int64_t heads = z_.heads / layer_.context.heads;
+  const std::int64_t scores = std::min(heads * z_.seq_length * z_.seq_length, layout::kMaxScoreElements);
+  const std::int64_t tensors =
+      backward ? layout::backward_score_tensors(capped) : layout::kForwardScoreTensors;
+  const std::int64_t keys = row * (z_.kv + z_.v) * kFp32;
+  return gradients + tensors * scores * kFp32 + (z_.in_fp32() ? 0 : keys) + (backward ? keys : 0);
+}
+
 /// Gradients of queries, keys and values alongside the output's. With padded heads: these and the padded
-/// values, and the output's gradient in its place. Unfused attention adds gradients of the scores.
+/// values, and the output's gradient in its place. Unfused attention adds gradients of the scores, and
+/// documents those of the largest.
 std::int64_t AttentionCost::core_workspace() const {
+  if (has_document_tiles(z_, layer_)) {
+    const std::int64_t channels = z_.cp > 1 ? exchanged_qkv_channels() : z_.q + z_.kv + z_.v;
+    return z_.n * z_.e * channels + (z_.on_cuda() ? 0 : document_workspace(/*backward=*/true));
+  }
   const std::int64_t gradients = z_.cp > 1            ? exchanged_qkv_channels()
                                  : pads_value_heads() ? 5 * std::max(z_.q, z_.out) - z_.out
                                                       : z_.q + z_.kv + z_.v;
@@ -205,7 +233,9 @@ std::int64_t AttentionCost::projections_evaluation() const {
 }
 
 std::int64_t AttentionCost::evaluation() const {
-  const std::int64_t unfused = needs_scores(z_) ? 2 * score_bytes(z_) : 0;
+  const std::int64_t unfused = has_document_tiles(z_, layer_) ? document_workspace(/*backward=*/false)
+                               : needs_scores(z_) ? 2 * score_bytes(z_)
+                                                              : 0;
   const std::int64_t scored = layer_.context.ring > 1 ? block_scores(/*backward=*/false) : unfused;
   return 2 * z_.hidden + projections_evaluation() + scored;
 }
@@ -222,15 +252,17 @@ void AttentionCost::add_relative_bias(BlockCompute& compute) const {
 }
 
 /// Unfused scores are written by QK^T, read and written by scale, cap or sink, mask and softmax, and read by
-/// PV; backward does as many accesses. The matmuls then cover the full square, as does a kernel with a mask;
-/// those of KV blocks cover half of it, with fp32 scores. Ring attention adds sinks after its last KV block;
-/// its kernel supports no masks.
+/// PV; backward does as many accesses. The matmuls then cover the full square, as does a kernel with a mask
+/// of a window, but not within documents; those of KV blocks cover half of it, with fp32 scores. Ring
+/// attention adds sinks after its last KV block; its kernel supports no masks.
 void AttentionCost::add_scores(BlockCompute& compute, AttentionKernel kernel) const {
   const RealSizes z(z_);
   const bool blocks = layer_.context.ring > 1, fused = kernel == AttentionKernel::kFused;
-  const bool masked = window_masks(layer_.window, z.seq_length) || z_.run.data.reset_attention_mask;
-  const bool unfused = !fused && (z.m.attn_logit_softcapping != 0 || z.m.attention_dropout > 0 ||
-                                  has_relative_bias(z.m) || (blocks ? masked : has_sinks(z.m)));
+  const bool masked =
+      window_masks(layer_.window, z.seq_length) && (blocks || !has_document_tiles(z_, layer_));
+  const bool unfused =
+      !fused && (z.m.attn_logit_softcapping != 0 || z.m.attention_dropout > 0 || has_relative_bias(z.m) ||
+                 (blocks ? masked : has_sinks(z.m) && !has_document_tiles(z_, layer_)));
   compute.attention.flops =
       z.n * (fused ? twice_attended_keys(layer_.window, z.seq_length) : z.seq_length) * (z.q + z.out);
   if (layer_.bidirectional || (!blocks && (unfused || (!fused && masked)))) compute.attention.flops *= 2;

@@ -12,10 +12,11 @@ namespace colonnade::cost {
 ///             + n e q 2 (attention output, in the kernel's layout and as [s, b, h]; once where the layouts
 ///             agree: on CUDA with b = 1, on the CPU with one head, or if value heads are narrower than query
 ///             heads there)
-///             + n 4 heads (log-sum-exp) + s^2 e (sliding-window mask; reset attention masks b s^2)
+///             + n 4 heads (log-sum-exp) + s^2 e (sliding-window mask)
 ///             With dropout the scores twice, 2 n s heads e, and neither log-sum-exp nor mask; with a soft
 ///             cap the scores once more than the path without dropout, which then saves them once; so do
-///             sinks on CUDA, with one more column. Recomputed core_attn saves nothing between q, k, v and
+///             sinks on CUDA, with one more column. Within documents neither masks nor scores are saved, and
+///             on the CPU the attention output once. Recomputed core_attn saves nothing between q, k, v and
 ///             the attention output as [s, b, h]
 ///   delayed   2 n h e + n e (2 q + 2 kv)
 ///   compute   qkv [n, h] x [h, q + 2 kv], rotary embedding, q/k norms, core attention, proj [n, q] x [q, h]
@@ -79,6 +80,7 @@ class AttentionCost : public MixerCost {
   [[nodiscard]] std::int64_t mask_bytes() const;
   [[nodiscard]] bool saves_scores() const;
   [[nodiscard]] std::int64_t core_workspace() const;
+  [[nodiscard]] std::int64_t document_workspace(bool backward) const;
   [[nodiscard]] std::int64_t ring_workspace() const;
   [[nodiscard]] std::int64_t extra_qkv_copies() const;
   [[nodiscard]] bool has_kv_block_kernel() const;

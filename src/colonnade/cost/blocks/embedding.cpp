@@ -24,8 +24,7 @@ std::int64_t EmbeddingCost::batch() const {
   const std::int64_t encoded = sequences_.several() ? first.n * (kInt64 + 1) : 0;  // tokens, padding mask
   const std::int64_t types = z_.m.num_tokentypes > 0 ? z_.n * kInt64 : 0;
   return encoded + types + (z_.m.bidirectional ? z_.n : 0) + z_.n * kInt64 +
-         (has_position_ids(z_.run) ? z_.n * kInt64 : 0) +
-         (z_.run.data.reset_attention_mask ? z_.b * z_.seq_length * z_.seq_length : 0);
+         (has_position_ids(z_.run) ? z_.n * kInt64 : 0);
 }
 
 std::int64_t EmbeddingCost::saved() const {

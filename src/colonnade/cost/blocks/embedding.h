@@ -6,7 +6,7 @@
 namespace colonnade::cost {
 
 /// saved    learned positions 8 r
-/// batch    per token 8, with position ids 8 more, token types 8, padding mask 1; attention mask b s^2
+/// batch    per token 8, with position ids 8 more, token types 8, padding mask 1
 /// compute  lookup, sum with positions and types, and the reduction over tensor ranks
 class EmbeddingCost final : public BlockCost {
  public:

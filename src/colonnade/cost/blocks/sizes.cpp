@@ -45,7 +45,7 @@ std::int64_t weight_gradient_bytes(const Sizes& z, std::int64_t elements) {
 }
 
 bool has_position_ids(const config::Run& run) {
-  return run.data.reset_position_ids || run.parallel.context_parallel_size > 1;
+  return run.data.restarts_positions() || run.parallel.context_parallel_size > 1;
 }
 
 }  // namespace colonnade::cost

@@ -37,7 +37,7 @@ struct Masking {
   std::vector<PermutedToken> permutations;  ///< in ascending order of `to`; disjoint from the spans
 };
 
-/// AttentionMasks at most min(probability * length, max(1, round(probability * number of tokens))) tokens;
+/// Masks at most min(probability * length, max(1, round(probability * number of tokens))) tokens;
 /// `length` is the target length of the sample. Visits words in shuffled order: at each one starts a span of
 /// a random number of words, shortened to the remaining budget and skipped if it would overlap another.
 /// on_mask(position), if given, is called for each token as it is selected and may draw from `random`. With

@@ -3,6 +3,7 @@
 
 #include <ATen/ATen.h>
 
+#include <limits>
 #include <optional>
 #include <vector>
 
@@ -16,7 +17,6 @@ namespace {
 
 using at::Tensor;
 using layout::AttentionBlock;
-using layout::TokenSpan;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
@@ -36,47 +36,6 @@ struct SequenceSplit {
     return layout::remote_attention_blocks(length, rank, ranks);
   }
 };
-
-Tensor positions(const std::vector<TokenSpan>& chunks, at::Device device) {
-  std::vector<Tensor> parts;
-  for (const TokenSpan& c : chunks)
-    parts.push_back(at::arange(c.begin, c.begin + c.length, at::dtype(at::kLong).device(device)));
-  return at::cat(parts);
-}
-
-/// The chunks of dimension `dim`, concatenated.
-Tensor select_chunks(const Tensor& x, std::int64_t dim, const std::vector<TokenSpan>& chunks) {
-  std::vector<Tensor> parts;
-  for (const TokenSpan& c : chunks) parts.push_back(x.narrow(dim, c.begin, c.length));
-  return parts.size() == 1 ? parts[0] : at::cat(parts, dim);
-}
-
-/// Mask of a block of queries and keys; nothing if the window masks all of it.
-std::optional<ops::BlockMask> block_mask(const AttentionBlock& m, const Tensor& mask, std::int64_t window,
-                                         const Tensor& q) {
-  ops::BlockMask block{.causal = m.causal, .queries = m.query_chunks, .keys = m.key_chunks};
-  if (q.is_meta()) return block;
-  const TokenSpan& last_keys = m.key_chunks.back();
-  const TokenSpan& last_queries = m.query_chunks.back();
-  if (window > 0 && m.query_chunks.front().begin - (last_keys.begin + last_keys.length - 1) > window)
-    return std::nullopt;
-  if (mask.defined()) block.masked = select_chunks(select_chunks(mask, 2, m.query_chunks), 3, m.key_chunks);
-  if (window > 0 && last_queries.begin + last_queries.length - 1 - m.key_chunks.front().begin > window) {
-    const Tensor query = positions(m.query_chunks, q.device()).unsqueeze(1);
-    const Tensor far = (positions(m.key_chunks, q.device()).unsqueeze(0) < query - window)
-                           .view({1, 1, query.size(0), m.keys});
-    block.masked = block.masked.defined() ? block.masked.logical_or(far) : far;
-  }
-  return block;
-}
-
-Tensor tail(const Tensor& x, std::int64_t first) { return x.narrow(2, first, x.size(2) - first); }
-
-/// Queries, keys and values of a block; kv [2, b, g, t, d].
-ops::Qkv qkv_of(const AttentionBlock& m, const Tensor& q, const Tensor& kv) {
-  const Tensor keys = kv.narrow(3, m.first_key, m.keys);
-  return {tail(q, m.first_query), keys[0], keys[1]};
-}
 
 /// Sends a buffer to the next rank of the ring and receives that of the previous rank.
 class RingTransfer {
@@ -119,19 +78,42 @@ Tensor gather_kv(const Tensor& kv, const BlockwiseArgs& args, const char* what) 
   return sequence_order(parts).view(shape);
 }
 
-/// Accumulates output and log-sum-exp over blocks of keys.
+/// Tiles of a block of `q` [b, n, s, d], a shard of full sequences. On meta the block, the largest tile.
+std::vector<layout::AttentionTile> tiles_of(const AttentionBlock& block, const Tensor& q,
+                                            const BlockwiseArgs& args) {
+  if (q.is_meta()) return layout::attention_tiles(block, {.rows = q.size(0)});
+  return layout::attention_tiles(block,
+                                 {q.size(0), q.size(2) * args.group.size(), args.documents, args.window});
+}
+
+/// Rows and queries of a tile of x [b, n, s, ...].
+Tensor tile_queries(const Tensor& x, const layout::AttentionTile& tile) {
+  return x.narrow(0, tile.first_row, tile.rows).narrow(2, tile.first_query, tile.num_queries());
+}
+ops::BlockOutput tile_output(const ops::BlockOutput& total, const layout::AttentionTile& tile) {
+  return {tile_queries(total.y, tile), tile_queries(total.lse, tile)};
+}
+
+/// Accumulates output and log-sum-exp over tiles.
 class Forward {
  public:
-  Forward(const Tensor& q, const Tensor& mask, const BlockwiseArgs& args) : q_(q), mask_(mask), args_(args) {}
+  Forward(const Tensor& q, const BlockwiseArgs& args) : q_(q), args_(args) {}
 
+  /// Adds the block's attention to keys and values [2, b, g, t, d].
   void add_block(const AttentionBlock& m, const Tensor& kv) {
-    const auto mask = block_mask(m, mask_, args_.window, q_);
-    if (!mask) return;
-    const ops::BlockOutput block = ops::attention_block(qkv_of(m, q_, kv), args_.scores, *mask);
-    if (!total_.y.defined())
-      total_ = {block.y.to(block.lse.scalar_type()), block.lse};
-    else
-      ops::merge_block({tail(total_.y, m.first_query), tail(total_.lse, m.first_query)}, block);
+    for (const layout::AttentionTile& tile : tiles_of(m, q_, args_)) {
+      const ops::BlockOutput out =
+          ops::attention_block(ops::tile_heads({q_, kv[0], kv[1]}, tile), ops::tile_args(args_.scores, tile),
+                               ops::tile_mask(tile, args_.window, q_.device()));
+      if (!total_.y.defined()) {
+        if (out.lse.size(0) == q_.size(0) && out.lse.size(2) == q_.size(2)) {
+          total_ = {out.y.to(out.lse.scalar_type()), out.lse};
+          continue;
+        }
+        start(out.lse.options());
+      }
+      ops::merge_block(tile_output(total_, tile), out);
+    }
   }
   [[nodiscard]] ops::BlockOutput total() const {
     ops::merge_sinks(total_, args_.sinks);
@@ -139,15 +121,20 @@ class Forward {
   }
 
  private:
+  /// Attention to no keys yet.
+  void start(const at::TensorOptions& options) {
+    total_ = {at::zeros(q_.sizes(), options),
+              at::full(q_.sizes().slice(0, 3), -std::numeric_limits<double>::infinity(), options)};
+  }
+
   const Tensor& q_;
-  const Tensor& mask_;
   const BlockwiseArgs& args_;
   ops::BlockOutput total_;
 };
 
-ops::BlockOutput forward(const ops::Qkv& qkv, const Tensor& mask, const BlockwiseArgs& args) {
+ops::BlockOutput forward(const ops::Qkv& qkv, const BlockwiseArgs& args) {
   const SequenceSplit split(qkv, args.group);
-  Forward sum(qkv.q, mask, args);
+  Forward sum(qkv.q, args);
   Tensor kv = at::stack({qkv.k, qkv.v});
   if (args.all_gather) {
     sum.add_block(split.with(split.rank), kv);
@@ -165,29 +152,27 @@ ops::BlockOutput forward(const ops::Qkv& qkv, const Tensor& mask, const Blockwis
   return sum.total();
 }
 
-/// Accumulates gradients block by block.
+/// Accumulates gradients tile by tile.
 class Backward {
  public:
-  Backward(const Tensor& grad_y, const Tensor& q, const ops::BlockOutput& total, const Tensor& mask,
-           const BlockwiseArgs& args)
+  Backward(const Tensor& grad_y, const Tensor& q, const ops::BlockOutput& total, const BlockwiseArgs& args)
       : grad_y_(grad_y),
         q_(q),
         total_(total),
-        mask_(mask),
         args_(args),
         grad_q_(at::zeros(q.sizes(), total.lse.options())) {}
 
   /// Adds to grad_kv [2, b, g, t, d].
   void add_block(const AttentionBlock& m, const Tensor& kv, const Tensor& grad_kv) {
-    const auto mask = block_mask(m, mask_, args_.window, q_);
-    if (!mask) return;
-    const ops::BlockOutput total{tail(total_.y, m.first_query), tail(total_.lse, m.first_query)};
-    const ops::Qkv grads = ops::attention_block_backward(tail(grad_y_, m.first_query), qkv_of(m, q_, kv),
-                                                         total, args_.scores, *mask);
-    tail(grad_q_, m.first_query).add_(grads.q);
-    const Tensor keys = grad_kv.narrow(3, m.first_key, m.keys);
-    keys[0].add_(grads.k);
-    keys[1].add_(grads.v);
+    for (const layout::AttentionTile& tile : tiles_of(m, q_, args_)) {
+      const ops::Qkv grads = ops::attention_block_backward(
+          tile_queries(grad_y_, tile), ops::tile_heads({q_, kv[0], kv[1]}, tile), tile_output(total_, tile),
+          ops::tile_args(args_.scores, tile), ops::tile_mask(tile, args_.window, q_.device()));
+      const ops::Qkv into = ops::tile_heads({grad_q_, grad_kv[0], grad_kv[1]}, tile);
+      into.q.add_(grads.q);
+      into.k.add_(grads.k);
+      into.v.add_(grads.v);
+    }
   }
   [[nodiscard]] Tensor grad_q() const { return grad_q_.to(q_.scalar_type()); }
 
@@ -195,7 +180,6 @@ class Backward {
   const Tensor& grad_y_;
   const Tensor& q_;
   const ops::BlockOutput& total_;
-  const Tensor& mask_;
   const BlockwiseArgs& args_;
   Tensor grad_q_;
 };
@@ -236,11 +220,9 @@ Tensor backward_ring(Backward& grads, const SequenceSplit& split, Tensor kv, Ten
 struct BlockwiseAttentionFunction : torch::autograd::Function<BlockwiseAttentionFunction> {
   /// `sinks`, the value of learned sinks, tells autograd that they need a gradient.
   static Tensor forward(AutogradContext* ctx, const Tensor& q, const Tensor& k, const Tensor& v,
-                        const std::optional<Tensor>& given_mask, const std::optional<Tensor>& /*sinks*/,
-                        const BlockwiseArgs& args) {
-    const Tensor mask = given_mask.value_or(Tensor());
-    const ops::BlockOutput total = layers::forward({q, k, v}, mask, args);
-    ctx->save_for_backward({q, k, v, mask, total.y, total.lse});
+                        const std::optional<Tensor>& /*sinks*/, const BlockwiseArgs& args) {
+    const ops::BlockOutput total = layers::forward({q, k, v}, args);
+    ctx->save_for_backward({q, k, v, total.y, total.lse});
     tensor::save_value(ctx, args);
     return total.y.permute({2, 0, 1, 3}).reshape({q.size(2), q.size(0), q.size(1) * q.size(3)});
   }
@@ -251,25 +233,25 @@ struct BlockwiseAttentionFunction : torch::autograd::Function<BlockwiseAttention
     const Tensor& q = saved[0];
     const Tensor grad_y =
         grads[0].reshape({q.size(2), q.size(0), q.size(1), q.size(3)}).permute({1, 2, 0, 3});
-    const ops::BlockOutput total{saved[4], saved[5]};
+    const ops::BlockOutput total{saved[3], saved[4]};
     ops::merge_sinks_backward(grad_y, total, args.sinks);
-    Backward sum(grad_y, q, total, saved[3], args);
+    Backward sum(grad_y, q, total, args);
     const SequenceSplit split({q, saved[1], saved[2]}, args.group);
     const Tensor kv = at::stack({saved[1], saved[2]});
     const Tensor grad_kv = at::zeros(kv.sizes(), total.lse.options());
     const Tensor grad_kv_sum = args.all_gather ? backward_all_gather(sum, split, kv, grad_kv, args)
                                                : backward_ring(sum, split, kv, grad_kv, args);
     const Tensor grad = grad_kv_sum.to(q.scalar_type());
-    return {sum.grad_q(), grad[0], grad[1], Tensor(), Tensor(), Tensor()};
+    return {sum.grad_q(), grad[0], grad[1], Tensor(), Tensor()};
   }
 };
 
 }  // namespace
 
-at::Tensor blockwise_attention(const ops::Qkv& qkv, const at::Tensor& mask, const BlockwiseArgs& args) {
-  const auto optional = [](const Tensor& x) { return x.defined() ? std::optional(x) : std::nullopt; };
-  const Tensor sinks = args.sinks.learned != nullptr ? args.sinks.learned->value : Tensor();
-  return BlockwiseAttentionFunction::apply(qkv.q, qkv.k, qkv.v, optional(mask), optional(sinks), args);
+at::Tensor blockwise_attention(const ops::Qkv& qkv, const BlockwiseArgs& args) {
+  const std::optional<Tensor> sinks =
+      args.sinks.learned != nullptr ? std::optional(args.sinks.learned->value) : std::nullopt;
+  return BlockwiseAttentionFunction::apply(qkv.q, qkv.k, qkv.v, sinks, args);
 }
 
 }  // namespace colonnade::layers

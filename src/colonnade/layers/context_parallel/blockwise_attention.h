@@ -14,22 +14,23 @@ struct BlockwiseArgs {
   comm::Group group;        ///< rank r of k holds chunks r and 2k-1-r of the 2k chunks of each sequence
   bool all_gather = false;  ///< all-gather keys and values; false: p2p around a ring
   ops::BlockArgs scores;    ///< softmax scale, soft cap and dropout
-  std::int64_t window = 0;  ///< W > 0: a query attends to itself and W earlier positions
-  ops::Sinks sinks = {};    ///< added to the softmax denominator after all keys
-  std::string name;         ///< layer name, for its messages
+  layout::Documents documents = {};  ///< of full sequences: no query looks beyond its own
+  std::int64_t window = 0;           ///< W > 0: a query attends to itself and W earlier positions
+  ops::Sinks sinks = {};             ///< added to the softmax denominator after all keys
+  std::string name;                  ///< layer name, for its messages
 };
 
-/// Causal attention: q [b, n, s, d], k and v [b, g, s, d] of this rank's tokens, `mask` bool [b or 1, 1, k s,
-/// k s] over full sequences (true = masked) or undefined -> [s, b, n * d].
+/// Causal attention: q [b, n, s, d], k and v [b, g, s, d] of this rank's tokens -> [s, b, n * d].
 ///
 /// A rank's queries attend to three shapes of key blocks: its own (causal), all chunks before its first (all
 /// queries, no mask) and those between its two (second query chunk only, no mask). The work is equal on all
-/// ranks. Blocks are merged by their log-sum-exp, in fp32.
+/// ranks. Documents and windows divide a block into tiles (layout::attention_tiles), and pairs without a
+/// visible key are not computed. Tiles are merged by their log-sum-exp, in fp32.
 ///
 /// Communication, with B bytes of k and v per rank. Ring: each rank sends (k-1) B forward, overlapped with
 /// the previous block's attention; the same backward, and k times the fp32 gradients, the last time to the
 /// owner. All-gather: k B forward and again backward, and a reduce-scatter of the fp32 gradients. Saved for
 /// backward: q, k, v, the output and one log-sum-exp per query.
-at::Tensor blockwise_attention(const ops::Qkv& qkv, const at::Tensor& mask, const BlockwiseArgs& args);
+at::Tensor blockwise_attention(const ops::Qkv& qkv, const BlockwiseArgs& args);
 
 }  // namespace colonnade::layers

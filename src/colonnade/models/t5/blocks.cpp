@@ -46,7 +46,8 @@ LayerBlock::LayerBlock(const config::Model& model, const config::Parallel& paral
       table_(bias_table.table),
       layer_(layout::layer_params(model, parallel, layer), model, context, std::move(rotary), layer,
              {.causal = !in_encoder_,
-              .mask = in_encoder_ ? tensor::Field::kEncoderPadding : tensor::Field::kAttentionMask,
+              .padding = in_encoder_ ? std::optional<tensor::BatchKey>(tensor::Field::kEncoderPadding)
+                                     : std::nullopt,
               .bias = {bias_table.table,
                        {.buckets = model.relative_attention_num_buckets,
                         .max_distance = model.relative_attention_max_distance,

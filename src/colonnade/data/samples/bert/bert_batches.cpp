@@ -72,7 +72,7 @@ DatasetClass class_of(const config::Data& data, const config::Training& training
 BertBatches::BertBatches(std::shared_ptr<const SampleSource> samples, const Plan& plan)
     : Batches(std::move(samples), plan.cyclic_step), plan_(plan) {}
 
-HostBatch BertBatches::make(std::span<const std::int64_t> chosen, AttentionMasks /*masks*/) const {
+HostBatch BertBatches::make(std::span<const std::int64_t> chosen) const {
   const auto length = static_cast<std::size_t>(plan_.length);
   HostBatch batch;
   batch.seq = plan_.length;

@@ -12,7 +12,7 @@ namespace colonnade::data {
 /// Batches of BertDataset's samples: `tokens`, `token_types`, `padding`, `labels` and `loss_mask` are [b, S];
 /// `swapped` [b] exists with sentence order. loss_mask is 1 on masked tokens; other labels are 0. Pad ids
 /// become 0 in all tensors, even inside the text. `padding` marks the positions after the text, whatever
-/// their ids. position_ids and attention_mask are empty: attention is bidirectional, with padding masked out.
+/// their ids. position_ids and cu_seqlens are empty: attention is bidirectional, with padding masked out.
 /// Source: Megatron's core/datasets/bert_dataset.py, where labels without a loss are -1.
 class BertBatches final : public Batches {
  public:
@@ -28,7 +28,7 @@ class BertBatches final : public Batches {
   [[nodiscard]] TextIds text_ids() const override { return plan_.text; }
 
  private:
-  [[nodiscard]] HostBatch make(std::span<const std::int64_t> chosen, AttentionMasks masks) const override;
+  [[nodiscard]] HostBatch make(std::span<const std::int64_t> chosen) const override;
 
   Plan plan_;
 };

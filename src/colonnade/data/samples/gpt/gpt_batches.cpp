@@ -1,21 +1,22 @@
 // See gpt_batches.h.
 #include "colonnade/data/samples/gpt/gpt_batches.h"
 
+#include <algorithm>
+
 namespace colonnade::data {
 
 GptBatches::GptBatches(std::shared_ptr<const SampleSource> samples, const Plan& plan)
     : Batches(std::move(samples), plan.cyclic_step), plan_(plan) {}
 
-HostBatch GptBatches::make(std::span<const std::int64_t> chosen, AttentionMasks masks) const {
-  const bool with_masks = plan_.rules.reset_attention_mask && masks == AttentionMasks::kBuilt;
+HostBatch GptBatches::make(std::span<const std::int64_t> chosen) const {
   const auto seq = static_cast<std::size_t>(plan_.seq_length);
   const std::size_t total = chosen.size() * seq;
   HostBatch batch;
   batch.seq = plan_.seq_length;
   batch.tokens.resize(total + 1);
   batch.labels.resize(total);
-  if (plan_.rules.reset_position_ids) batch.position_ids.resize(total);
-  if (with_masks) batch.attention_mask.resize(total * seq);
+  if (plan_.rules.reset_position_ids || plan_.documents == Documents::kSequences)
+    batch.position_ids.resize(total);
   for (std::size_t row = 0; row < chosen.size(); ++row) {
     const auto row_of = [&](auto& values) {
       return values.empty() ? std::span(values) : std::span(values).subspan(row * seq, seq);
@@ -29,12 +30,29 @@ HostBatch GptBatches::make(std::span<const std::int64_t> chosen, AttentionMasks 
     fill_sample(text, plan_.rules, view);
     check_vocabulary(view.tokens, plan_.vocab_size, chosen[row]);
     check_vocabulary(view.labels.last(1), plan_.vocab_size, chosen[row]);
-    if (with_masks)
-      fill_attention_mask(view.tokens, plan_.rules,
-                          std::span(batch.attention_mask).subspan(row * seq * seq, seq * seq));
+    if (plan_.documents != Documents::kNone) add_documents(chosen[row], view.tokens, row, batch);
   }
+  if (plan_.documents != Documents::kNone) batch.cu_seqlens.push_back(static_cast<std::int64_t>(total));
   batch.tokens.resize(total);
   return batch;
+}
+
+void GptBatches::add_documents(std::int64_t sample, std::span<const std::int64_t> tokens, std::size_t row,
+                               HostBatch& batch) const {
+  const std::int64_t seq = plan_.seq_length, first = static_cast<std::int64_t>(row) * seq;
+  if (plan_.documents == Documents::kEnds)
+    return add_document_starts(tokens, plan_.rules.eod, first, batch.cu_seqlens);
+  // Padding at the end of the data belongs to the last document.
+  std::int64_t at = 0, begin = 0;
+  std::vector<SampleSpan> spans = samples().spans(sample);
+  spans.push_back({.length = seq});
+  for (const SampleSpan& span : spans) {
+    const bool starts = at < seq && span.length > 0 && &span != &spans.back();
+    if (starts) batch.cu_seqlens.push_back(first + at);
+    if (starts) begin = at;
+    for (const std::int64_t end = std::min(at + span.length, seq); at < end; ++at)
+      batch.position_ids[static_cast<std::size_t>(first + at)] = at - begin;
+  }
 }
 
 }  // namespace colonnade::data

@@ -20,12 +20,21 @@ struct TokenIds {
   std::shared_ptr<const tokenizers::Tokenizer> tokenizer = nullptr;  ///< required by --fim-data
 };
 
+/// What separates the documents of a sample.
+enum class Documents {
+  kNone,       ///< nothing: tokens attend to all earlier ones
+  kEnds,       ///< end-of-document tokens (--reset-attention-mask)
+  kSequences,  ///< starts of the data's sequences, where positions restart
+               ///< (--dataloader-inter-document-masking)
+};
+
 /// Batches of samples of S + 1 tokens: labels are the inputs shifted by one.
 class GptBatches final : public Batches {
  public:
   struct Plan {
     std::int64_t seq_length = 0;
     SampleRules rules;
+    Documents documents = Documents::kNone;
     std::int64_t vocab_size = 0;   ///< see TokenIds
     std::int64_t cyclic_step = 0;  ///< see Batches
   };
@@ -34,7 +43,11 @@ class GptBatches final : public Batches {
   [[nodiscard]] TextIds text_ids() const override { return {plan_.vocab_size, plan_.vocab_size}; }
 
  private:
-  [[nodiscard]] HostBatch make(std::span<const std::int64_t> chosen, AttentionMasks masks) const override;
+  [[nodiscard]] HostBatch make(std::span<const std::int64_t> chosen) const override;
+  /// Appends the document starts of a sample's row of `tokens` to the batch, and writes positions from them
+  /// with kSequences. Source: Megatron's core/datasets/gpt_dataset.py (inter_document_masking).
+  void add_documents(std::int64_t sample, std::span<const std::int64_t> tokens, std::size_t row,
+                     HostBatch& batch) const;
 
   Plan plan_;
 };

@@ -69,8 +69,10 @@ Splits open_gpt_batches(const config::Data& data, const config::Training& traini
                         .rules = {.eod = ids.eod,
                                   .pad = ids.pad,
                                   .reset_position_ids = data.reset_position_ids,
-                                  .reset_attention_mask = data.reset_attention_mask,
                                   .eod_mask_loss = data.eod_mask_loss},
+                        .documents = data.inter_document_masking ? Documents::kSequences
+                                     : data.reset_attention_mask ? Documents::kEnds
+                                                                 : Documents::kNone,
                         .vocab_size = ids.vocab_size};
   return to_batches(sources, data, training, wanted.done, [&plan](auto samples, std::int64_t cyclic_step) {
     plan.cyclic_step = cyclic_step;

@@ -58,17 +58,11 @@ bool has_masked_loss(std::span<const std::int64_t> text, const SampleRules& rule
          (rules.eod_mask_loss && holds(text.first(text.size() - 1), rules.eod));
 }
 
-void fill_attention_mask(std::span<const std::int64_t> tokens, const SampleRules& rules,
-                         std::span<std::uint8_t> mask) {
-  const std::size_t length = tokens.size();
-  COL_CHECK(mask.size() == length * length, "fill_attention_mask: mask must hold {} x {} values; got {}",
-            length, length, mask.size());
-  std::size_t first_visible = 0;
-  for (std::size_t row = 0; row < length; ++row) {
-    for (std::size_t column = 0; column < length; ++column)
-      mask[row * length + column] = column < first_visible || column > row ? 1 : 0;
-    if (rules.reset_attention_mask && tokens[row] == rules.eod) first_visible = row + 1;
-  }
+void add_document_starts(std::span<const std::int64_t> tokens, std::int64_t eod, std::int64_t first,
+                         std::vector<std::int64_t>& starts) {
+  starts.push_back(first);
+  for (std::size_t i = 0; i + 1 < tokens.size(); ++i)
+    if (tokens[i] == eod) starts.push_back(first + static_cast<std::int64_t>(i) + 1);
 }
 
 }  // namespace colonnade::data

@@ -1,18 +1,18 @@
-// Inputs, labels, loss mask, positions and attention mask of one sample.
+// Inputs, labels, loss mask, positions and documents of one sample.
 // Source: Megatron's core/datasets/gpt_dataset.py.
 #pragma once
 
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace colonnade::data {
 
 struct SampleRules {
-  std::int64_t eod = -1;              ///< end of document
-  std::int64_t pad = -1;              ///< pads samples at the end of the data; -1 equals no token
-  bool reset_position_ids = false;    ///< positions restart after each end of document
-  bool reset_attention_mask = false;  ///< tokens do not attend to earlier documents
-  bool eod_mask_loss = false;         ///< no loss where the input is the end of document
+  std::int64_t eod = -1;            ///< end of document
+  std::int64_t pad = -1;            ///< pads samples at the end of the data; -1 equals no token
+  bool reset_position_ids = false;  ///< positions restart after each end of document
+  bool eod_mask_loss = false;       ///< no loss where the input is the end of document
 };
 
 /// Outputs of S values each; empty ones are not written.
@@ -29,9 +29,10 @@ void fill_sample(std::span<const std::int64_t> text, const SampleRules& rules, S
 /// Whether the loss mask of S + 1 tokens contains a 0.
 bool has_masked_loss(std::span<const std::int64_t> text, const SampleRules& rules);
 
-/// mask [S, S], 1 where query row must not attend to key column: later columns, and with reset_attention_mask
-/// all columns up to the last end of document before the row.
-void fill_attention_mask(std::span<const std::int64_t> tokens, const SampleRules& rules,
-                         std::span<std::uint8_t> mask);
+/// Appends the starts of a row's documents, `first` being the row's: the row's, and after each end of
+/// document
+/// (--reset-attention-mask).
+void add_document_starts(std::span<const std::int64_t> tokens, std::int64_t eod, std::int64_t first,
+                         std::vector<std::int64_t>& starts);
 
 }  // namespace colonnade::data

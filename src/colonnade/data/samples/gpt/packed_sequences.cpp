@@ -5,13 +5,11 @@ namespace colonnade::data {
 
 std::vector<PackedSequence> packed_sequences(const HostBatch& batch) {
   std::vector<PackedSequence> all;
-  for (std::int64_t row = 0; row < batch.micro_batch; ++row)
-    for (std::int64_t i = 0; i < batch.seq; ++i) {
-      const auto at = static_cast<std::size_t>(row * batch.seq + i);
-      const std::int64_t position = batch.position_ids.empty() ? i : batch.position_ids[at];
-      if (position == 0) all.push_back({row, i, 0});
-      ++all.back().length;
-    }
+  const std::vector<std::int64_t>& bounds = batch.cu_seqlens;
+  if (bounds.empty())
+    for (std::int64_t row = 0; row < batch.micro_batch; ++row) all.push_back({row, 0, batch.seq});
+  for (std::size_t i = 1; i < bounds.size(); ++i)
+    all.push_back({bounds[i - 1] / batch.seq, bounds[i - 1] % batch.seq, bounds[i] - bounds[i - 1]});
   return all;
 }
 

@@ -1,4 +1,4 @@
-// Sequences packed into a sample, separated by ends of documents.
+// Sequences packed into a sample.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,7 @@ struct PackedSequence {
   friend bool operator==(const PackedSequence&, const PackedSequence&) = default;
 };
 
-/// The sequences of a batch made with --reset-position-ids, which start at position 0: row by row, covering
-/// every token. A sequence ends with its end of document, or with the row.
+/// The documents of a batch with cu_seqlens, else its rows: row by row, covering every token.
 std::vector<PackedSequence> packed_sequences(const HostBatch& batch);
 
 }  // namespace colonnade::data

@@ -14,29 +14,21 @@ namespace {
 
 constexpr std::int64_t kNoId = -1;  ///< padding
 
-/// Writes one row: tokens, labels, loss mask, and position ids if conversations are `separate`.
+/// Writes one row: tokens, labels, loss mask, and position ids and document starts if conversations are
+/// `separate`.
 void fill(std::span<const std::int64_t> text, bool separate, std::size_t row, HostBatch& batch) {
   const std::size_t length = text.size() - 1;
   std::size_t start = 0;
   for (std::size_t i = 0; i < length; ++i) {
     const std::int64_t token = text[i], label = text[i + 1];
-    if (separate && token != kNoId && (token & kFirstToken) != 0) start = i;
     const std::size_t at = row * length + i;
+    if (separate && token != kNoId && (token & kFirstToken) != 0) start = i;
+    if (separate && (i == 0 || start == i)) batch.cu_seqlens.push_back(static_cast<std::int64_t>(at));
     batch.tokens[at] = token == kNoId ? 0 : id_of(token);
     batch.labels[at] = label == kNoId ? 0 : id_of(label);
     const bool counts = label != kNoId && (label & kAnswerToken) != 0 && (label & kFirstToken) == 0;
     batch.loss_mask[at] = counts ? 1.0F : 0.0F;
     if (separate) batch.position_ids[at] = static_cast<std::int64_t>(i - start);
-  }
-}
-
-/// mask [S, S], 1 where query row must not attend to key column: later ones, and earlier conversations.
-void mask_other_conversations(std::span<const std::int64_t> positions, std::span<std::uint8_t> mask) {
-  const std::size_t length = positions.size();
-  for (std::size_t row = 0; row < length; ++row) {
-    const std::size_t first = row - static_cast<std::size_t>(positions[row]);
-    for (std::size_t column = 0; column < length; ++column)
-      mask[row * length + column] = column < first || column > row ? 1 : 0;
   }
 }
 
@@ -46,7 +38,7 @@ class Opener {
       : tokenizer_(tokenizer),
         template_(chat_template::read_template(
             {data.tokenizer_model, data.chat_template, data.sft_tokenizer_prompt_format})),
-        packed_(data.reset_position_ids && data.reset_attention_mask),
+        packed_(data.packs_conversations()),
         length_(training.seq_length),
         seed_(numpy_seed(training.seed)) {
     require_chat_tokens(data.sft_tokenizer_prompt_format, tokenizer);
@@ -108,8 +100,7 @@ void require_chat_tokens(const std::string& format, const tokenizers::Tokenizer&
 SftBatches::SftBatches(std::shared_ptr<const SampleSource> samples, const Plan& plan)
     : Batches(std::move(samples), plan.cyclic_step), plan_(plan) {}
 
-HostBatch SftBatches::make(std::span<const std::int64_t> chosen, AttentionMasks masks) const {
-  const bool with_masks = plan_.separate && masks == AttentionMasks::kBuilt;
+HostBatch SftBatches::make(std::span<const std::int64_t> chosen) const {
   const auto seq = static_cast<std::size_t>(plan_.seq_length);
   const std::size_t total = chosen.size() * seq;
   HostBatch batch;
@@ -118,7 +109,6 @@ HostBatch SftBatches::make(std::span<const std::int64_t> chosen, AttentionMasks 
   batch.labels.resize(total);
   if (plan_.separate) batch.position_ids.resize(total);
   batch.loss_mask.resize(total);
-  if (with_masks) batch.attention_mask.resize(total * seq);
   std::vector<std::int64_t> text(seq + 1);
   for (std::size_t row = 0; row < chosen.size(); ++row) {
     samples().tokens(chosen[row], kNoId, text);
@@ -126,10 +116,8 @@ HostBatch SftBatches::make(std::span<const std::int64_t> chosen, AttentionMasks 
     const auto row_of = [&](auto& values) { return std::span(values).subspan(row * seq, seq); };
     check_vocabulary(row_of(batch.tokens), plan_.vocab_size, chosen[row]);
     check_vocabulary(row_of(batch.labels).last(1), plan_.vocab_size, chosen[row]);
-    if (with_masks)
-      mask_other_conversations(row_of(batch.position_ids),
-                               std::span(batch.attention_mask).subspan(row * seq * seq, seq * seq));
   }
+  if (plan_.separate) batch.cu_seqlens.push_back(static_cast<std::int64_t>(total));
   return batch;
 }
 
@@ -143,9 +131,8 @@ Splits open_sft_batches(const config::Data& data, const config::Training& traini
       .read = [&opener](const std::string& path,
                         const IndexCache& cache) { return opener.read(path, cache); }};
   const Sources sources = open_sources(data, sample_counts(training, wanted), factory);
-  SftBatches::Plan plan{.seq_length = training.seq_length,
-                        .separate = data.reset_position_ids && data.reset_attention_mask,
-                        .vocab_size = vocab_size};
+  SftBatches::Plan plan{
+      .seq_length = training.seq_length, .separate = data.packs_conversations(), .vocab_size = vocab_size};
   return to_batches(sources, data, training, wanted.done, [&plan](auto samples, std::int64_t cyclic_step) {
     plan.cyclic_step = cyclic_step;
     return std::make_unique<SftBatches>(std::move(samples), plan);

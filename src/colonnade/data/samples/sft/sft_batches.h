@@ -23,7 +23,7 @@ class SftBatches final : public Batches {
   SftBatches(std::shared_ptr<const SampleSource> samples, const Plan& plan);
 
  private:
-  [[nodiscard]] HostBatch make(std::span<const std::int64_t> chosen, AttentionMasks masks) const override;
+  [[nodiscard]] HostBatch make(std::span<const std::int64_t> chosen) const override;
 
   Plan plan_;
 };
@@ -33,8 +33,7 @@ class SftBatches final : public Batches {
 void require_chat_tokens(const std::string& format, const tokenizers::Tokenizer& tokenizer);
 
 /// Same as open_gpt_batches, for --sft: paths name files of chat messages or folders of them. Samples are
-/// packed if
-/// --reset-position-ids and --reset-attention-mask separate the conversations, and hold one conversation
+/// packed if conversations are separate (config::Data::packs_conversations), and hold one conversation
 /// otherwise.
 Splits open_sft_batches(const config::Data& data, const config::Training& training,
                         const tokenizers::Tokenizer& tokenizer, std::int64_t vocab_size,

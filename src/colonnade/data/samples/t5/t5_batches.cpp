@@ -62,7 +62,7 @@ DatasetClass class_of(const config::Data& data, const config::Training& training
 T5Batches::T5Batches(std::shared_ptr<const SampleSource> samples, const Plan& plan)
     : Batches(std::move(samples), plan.cyclic_step), plan_(plan) {}
 
-HostBatch T5Batches::make(std::span<const std::int64_t> chosen, AttentionMasks /*masks*/) const {
+HostBatch T5Batches::make(std::span<const std::int64_t> chosen) const {
   const auto encoder = static_cast<std::size_t>(plan_.encoder_length);
   const auto decoder = static_cast<std::size_t>(plan_.decoder_length);
   HostBatch batch;

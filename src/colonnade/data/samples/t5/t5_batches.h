@@ -10,7 +10,7 @@
 namespace colonnade::data {
 
 /// Batches of T5Dataset's samples. `tokens`, `labels` and `loss_mask` [b, D] belong to the decoder.
-/// position_ids and attention_mask are empty: the decoder is causal, and encoder_padding, which covers
+/// position_ids and cu_seqlens are empty: the decoder is causal, and encoder_padding, which covers
 /// everything after the text, is the only mask on the encoder's tokens. loss_mask is 1 on labels and 0 after
 /// them, where `labels` is 0. Pads become token 0. Source: Megatron's core/datasets/t5_dataset.py, where
 /// labels without a loss are -1.
@@ -28,7 +28,7 @@ class T5Batches final : public Batches {
   [[nodiscard]] TextIds text_ids() const override { return plan_.text; }
 
  private:
-  [[nodiscard]] HostBatch make(std::span<const std::int64_t> chosen, AttentionMasks masks) const override;
+  [[nodiscard]] HostBatch make(std::span<const std::int64_t> chosen) const override;
 
   Plan plan_;
 };
