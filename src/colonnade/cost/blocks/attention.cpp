@@ -207,7 +207,7 @@ std::int64_t AttentionCost::projections_evaluation() const {
 std::int64_t AttentionCost::evaluation() const {
   const std::int64_t unfused = needs_scores(z_) ? 2 * score_bytes(z_) : 0;
   const std::int64_t scored = layer_.context.ring > 1 ? block_scores(/*backward=*/false) : unfused;
-  return 2 * z_.hidden + projections_evaluation() + scored;
+  return z_.stream + z_.hidden + projections_evaluation() + scored;
 }
 
 // Compute.

@@ -53,7 +53,9 @@ std::int64_t MlpCost::largest_weight_gradient() const {
   return weight_gradient_bytes(z_, z_.fc1_per_ffn * ffn_ * z_.m.hidden_size);
 }
 
-std::int64_t MlpCost::evaluation() const { return 3 * z_.hidden + z_.full_hidden() + mlp_bytes(z_, ffn_); }
+std::int64_t MlpCost::evaluation() const {
+  return 2 * z_.stream + z_.hidden + z_.full_hidden() + mlp_bytes(z_, ffn_);
+}
 
 BlockCompute MlpCost::compute(AttentionKernel /*kernel*/) const {
   BlockCompute compute;

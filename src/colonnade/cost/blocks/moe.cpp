@@ -164,7 +164,7 @@ std::int64_t MoeCost::evaluation() const {
   const std::int64_t first_or_last = ranks_ > 1 && gathers_ ? row_bytes_ + ranks_ * z_.hidden
                                      : ranks_ > 1 ? std::max(2 * row_bytes_, z_.hidden) + combined_bytes_
                                                   : row_bytes_ + z_.hidden;
-  return 3 * z_.hidden + routing_saved() +
+  return 2 * z_.stream + z_.hidden + routing_saved() +
          std::max({first_or_last, row_bytes_ + fc1_output_, fc1_output_ + fc2_input_});
 }
 
