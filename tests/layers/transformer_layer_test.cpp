@@ -240,6 +240,55 @@ TEST(TransformerLayer, Hidden512) {
   check_layer(model, {{1, false}, {4, true}});
 }
 
+// The input is so much larger than what a layer adds that a residual stream of 16 bits has errors of 4e-3.
+TEST(TransformerLayer, Fp32ResidualStreamIsNotRounded) {
+  config::Model parallel = llama();
+  parallel.parallel_residual = true;
+  for (config::Model model : {gpt2(), llama(), parallel}) {
+    model.fp32_residual_connection = true;
+    const auto batch = batch_of();
+    const Tensor x = 1e5 * input(model);
+    const auto expected = test::reference(
+        specs_of(model, false), x,
+        [&](const Tensor& in, const test::Weights& w) { return Definition(model, w).layer(in); });
+    for (const test::TpLayout& layout :
+         test::possible({{1, false, at::kBFloat16}, {2, true, at::kBFloat16}, {2, false, at::kHalf}}))
+      test::run_layout(layout, layer(model), x.to(at::kFloat), {.batch = batch},
+                       [&](const test::Expected& got, const comm::Group&) {
+                         EXPECT_EQ(got.y.scalar_type(), at::kFloat);
+                         EXPECT_LT(test::distance(got.y, expected.y), 1e-4);
+                         EXPECT_LT(test::distance(got.grad_x, expected.grad_x), 1e-4);
+                         for (const auto& [name, grad] : expected.grads) {
+                           EXPECT_LT(test::distance(got.grads.at(name), grad), 0.1) << name;
+                         }
+                       });
+  }
+}
+
+// The stream stays fp32 where it starts from a norm's output, and through dropout and biases.
+TEST(TransformerLayer, Fp32ResidualStreamPassesThroughNormsAndDropout) {
+  config::Model model = gpt2();
+  model.fp32_residual_connection = true;
+  for (const bool after_norm : {false, true})
+    for (const double dropout : {0.0, 0.25}) {
+      model.apply_residual_connection_post_layernorm = after_norm;
+      model.hidden_dropout = dropout;
+      const auto batch = batch_of();
+      const auto run = [&](at::ScalarType type) {
+        test::Expected one;
+        const Tensor x = input(model).to(type == at::kDouble ? at::kDouble : at::kFloat);
+        test::run_layout({1, false, type}, layer(model), x, {.batch = batch},
+                         [&](const test::Expected& got, const comm::Group&) { one = got; });
+        return one;
+      };
+      const test::Expected got = run(at::kBFloat16), expected = run(at::kDouble);
+      EXPECT_EQ(got.y.scalar_type(), at::kFloat);
+      EXPECT_EQ(got.grad_x.scalar_type(), at::kFloat);
+      EXPECT_LT(test::distance(got.y, expected.y), 3e-2);
+      EXPECT_LT(test::distance(got.grad_x, expected.grad_x), 6e-2);
+    }
+}
+
 /// Dropout has no reference here: compares with the unsharded layer.
 void check_dropout(config::Model model, double hidden, double attention) {
   model.hidden_dropout = hidden;
