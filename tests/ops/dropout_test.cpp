@@ -5,6 +5,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/philox.h"
+#include "colonnade/tensor/dtypes.h"
 #include "ops/support.h"
 
 namespace colonnade::ops {
