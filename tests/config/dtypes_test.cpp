@@ -86,7 +86,7 @@ TEST(Dtypes, OfThePrecisionAwareOptimizerAreThoseOfItsSettings) {
 
 TEST(Dtypes, InFloat64KeepOnlyARoundedWire) {
   constexpr Dtype wide = Dtype::kFloat64;
-  const Dtypes all{wide, wide, wide, wide, wide, wide, wide, wide};
+  const Dtypes all{wide, wide, wide, wide, wide, wide, wide, wide, wide};
   for (const Dtype dtype : {Dtype::kFloat32, Dtype::kBfloat16, Dtype::kFloat16})
     EXPECT_EQ(dtypes_of_params(dtype).in_float64(), all);
   Dtypes rounded = all;
