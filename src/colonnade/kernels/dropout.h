@@ -37,12 +37,12 @@ struct Dropout {
 };
 
 namespace cpu {
-template <typename T, typename R>
+template <typename T, typename R = T>
 void dropout(const Dropout<T, R>& a);
 }  // namespace cpu
 
 namespace cuda {
-template <typename T, typename R>
+template <typename T, typename R = T>
 void dropout(const Dropout<T, R>& a, CUstream_st* stream);
 }  // namespace cuda
 

@@ -49,16 +49,16 @@ struct NormGrad {
 };
 
 namespace cpu {
-template <typename T, typename S>
+template <typename T, typename S = T>
 void norm(const Norm<T, S>& a);
-template <typename T, typename S>
+template <typename T, typename S = T>
 void norm_grad(const NormGrad<T, S>& a);
 }  // namespace cpu
 
 namespace cuda {
-template <typename T, typename S>
+template <typename T, typename S = T>
 void norm(const Norm<T, S>& a, CUstream_st* stream);
-template <typename T, typename S>
+template <typename T, typename S = T>
 void norm_grad(const NormGrad<T, S>& a, CUstream_st* stream);
 }  // namespace cuda
 
