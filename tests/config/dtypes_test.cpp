@@ -38,11 +38,22 @@ TEST(Dtypes, AreAllFp32ByDefault) {
 TEST(Dtypes, Of16BitParametersHaveFp32MainParametersGradientsAndStates) {
   for (const Dtype dtype : {Dtype::kBfloat16, Dtype::kFloat16}) {
     const Dtypes d = dtypes_of_params(dtype);
-    EXPECT_EQ(d, (Dtypes{.parameter = dtype, .activation = dtype, .parameter_wire = dtype}));
+    EXPECT_EQ(d,
+              (Dtypes{.parameter = dtype, .activation = dtype, .residual = dtype, .parameter_wire = dtype}));
     EXPECT_TRUE(d.has_main_copy());
     EXPECT_FALSE(d.rounds_gradients());
     EXPECT_EQ(d.needs_loss_scale(), dtype == Dtype::kFloat16);
   }
+}
+
+TEST(Dtypes, Fp32ResidualConnectionChangesTheResidualStreamAlone) {
+  Dtypes expected = dtypes_of_params(Dtype::kBfloat16);
+  EXPECT_EQ(expected.residual, Dtype::kBfloat16);
+  expected.residual = Dtype::kFloat32;
+  config::Run run;
+  run.model.params_dtype = Dtype::kBfloat16;
+  run.model.fp32_residual_connection = true;
+  EXPECT_EQ(dtypes_of(run), expected);
 }
 
 TEST(Dtypes, GradReduceInBf16ChangesTheWireAlone) {
@@ -75,7 +86,7 @@ TEST(Dtypes, OfThePrecisionAwareOptimizerAreThoseOfItsSettings) {
 
 TEST(Dtypes, InFloat64KeepOnlyARoundedWire) {
   constexpr Dtype wide = Dtype::kFloat64;
-  const Dtypes all{wide, wide, wide, wide, wide, wide, wide, wide};
+  const Dtypes all{wide, wide, wide, wide, wide, wide, wide, wide, wide};
   for (const Dtype dtype : {Dtype::kFloat32, Dtype::kBfloat16, Dtype::kFloat16})
     EXPECT_EQ(dtypes_of_params(dtype).in_float64(), all);
   Dtypes rounded = all;

@@ -34,8 +34,9 @@ TEST(Use, GenerateReadsModelLayoutWeightsAndSeed) {
                          "checkpoints"};
   EXPECT_EQ(keys_of(Use::kGenerate, training, true),
             (Keys{"device", "distributed_backend", "distributed_timeout_minutes", "seed", "params_dtype",
-                  "bf16", "fp16", "load", "pretrained_checkpoint", "ckpt_step", "exit_on_missing_checkpoint",
-                  "use_checkpoint_args", "use_tokenizer_model_from_checkpoint_args", "logging_level"}));
+                  "bf16", "fp16", "fp32_residual_connection", "load", "pretrained_checkpoint", "ckpt_step",
+                  "exit_on_missing_checkpoint", "use_checkpoint_args",
+                  "use_tokenizer_model_from_checkpoint_args", "logging_level"}));
   const Keys model = {"run",      "network size", "positions", "layers", "parallel sizes",
                       "pipeline", "tokenizer"};
   EXPECT_EQ(keys_of(Use::kGenerate, model, false),

@@ -85,6 +85,18 @@ TEST_F(IndexCacheTest, NeverMixesArraysOfTwoBuilds) {
   log::set_level(log::Level::kInfo);
 }
 
+/// Mock data have no cache; their indices take minutes for a long run.
+TEST_F(IndexCacheTest, BuildsWithoutAFolderReportThatTheyRun) {
+  const IndexCache cache({}, std::chrono::milliseconds(20));
+  const std::string log = logged([&] {
+    (void)cache.get("mock data", {}, {"a"}, [] {
+      std::this_thread::sleep_for(std::chrono::milliseconds(200));
+      return std::vector<IntArray>{IntArray(std::vector<std::int32_t>{1})};
+    });
+  });
+  EXPECT_THAT(log, HasSubstr("still indexing mock data, 0 s so far"));
+}
+
 /// Two hosts with copies of the data, with different write times, and a common cache folder.
 TEST_F(IndexCacheTest, IsSharedByCopiesOfItsData) {
   const CacheKey one{.kind = "k", .description = "d", .fingerprint = "of one\n", .settings = "settings\n"};

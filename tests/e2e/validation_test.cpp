@@ -128,24 +128,23 @@ void expect_equal(const Losses& got, const Losses& expected, double tolerance) {
   }
 }
 
-TEST(Validation, FullReadsAllFullBatchesOfItsDataInEveryLayout) {
+TEST(Validation, FullReadsAllSamplesOfItsDataInEveryLayout) {
   const TempFolder folder;
   const Result one = run(colonnade(in_full(folder, "run", {kSecond})));
   ASSERT_EQ(one.code, 0) << one.text;
-  EXPECT_NE(one.text.find("validation: reads 352 of its 356 samples each time; 4 at the end fill no global "
-                          "batch and are left out"),
+  EXPECT_NE(one.text.find("validation: reads 356 samples each time, the last 4 in a padded batch"),
             std::string::npos)
       << one.text;
   const Losses losses = losses_of(folder / "run");
   ASSERT_EQ(losses.size(), 2U);
   for (const int step : {2, 4}) {
-    const auto scored = [&](int batches) {
-      return score(folder, step, "valid", batches, {"--global-batch-size=8"}).loss;
+    const auto scored = [&](int samples) {
+      return score(folder, step, "valid", samples, {"--global-batch-size=1"}).loss;
     };
     const auto& [set, loss] = losses.at(static_cast<std::size_t>(step / 2 - 1));
     EXPECT_EQ(set, "validation");
-    EXPECT_NEAR(loss, scored(44), 5e-6) << "step " << step;
-    EXPECT_GT(std::abs(loss - scored(43)), 1e-5) << "one batch less makes a difference";
+    EXPECT_NEAR(loss, scored(356), 5e-6) << "step " << step;
+    EXPECT_GT(std::abs(loss - scored(352)), 1e-5) << "the partial batch makes a difference";
   }
   const std::vector<std::tuple<std::string, int, Words>> layouts{
       {"data", 2, {}},
@@ -212,15 +211,15 @@ TEST(Validation, SeveralSetsHaveSeparateLosses) {
   EXPECT_EQ(numbered[1].first, "validation-1");
 }
 
-TEST(Validation, FullWithTooLittleDataIsRejectedBeforeTheFirstStep) {
+TEST(Validation, FullReadsASetSmallerThanABatch) {
   const TempFolder folder;
-  const Result little = run(colonnade(
-      in_full(folder, "run", {kFirst, kSecond}, {"--multiple-validation-sets", "--global-batch-size=400"})));
-  EXPECT_EQ(little.code, 2) << little.text;
-  EXPECT_NE(little.text.find("the validation-1 data must fill one global batch of 400 samples; got 356"),
-            std::string::npos)
-      << little.text;
-  EXPECT_EQ(little.text.find("validation-0 data must"), std::string::npos) << little.text;
+  const Result one = run(colonnade(in_full(folder, "one", {kSecond})));
+  ASSERT_EQ(one.code, 0) << one.text;
+  const Words last{"--load", (folder / "one").string(), "--ckpt-step=4", "--skip-train",
+                   "--eval-global-batch-size=400"};
+  const Result little = run(launch(2, folder.path(), in_full(folder, "little", {kSecond}, last)));
+  ASSERT_EQ(little.code, 0) << little.text;
+  expect_equal(losses_of(folder / "little"), {losses_of(folder / "one").back()}, 2e-5);
 }
 
 }  // namespace

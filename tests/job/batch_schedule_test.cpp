@@ -145,17 +145,19 @@ TEST(BatchScheduleRun, EvaluationsHaveTheFinalSize) {
   }
 }
 
-/// Mean loss of `batches` evaluation batches from sample 0.
-double evaluated_loss(const config::Run& run, int batches) {
+/// Mean loss of the first `samples` samples.
+double evaluated_loss(const config::Run& run, std::int64_t samples) {
   double loss = 0;
   test::on_jobs(
       run,
       [&](Job& job) {
         const auto data = data::open_gpt_batches(run.data, run.training, {.vocab_size = 37, .eod = 36});
         const std::int64_t size = config::eval_batch_size(run.training);
-        const double mine =
-            job.evaluate(batches, [&](int i) { return evaluation_steps(*data[0], job, i * size); })
-                .at("lm_loss");
+        const auto batches = static_cast<int>((samples + size - 1) / size);
+        const auto steps = [&](int i) {
+          return evaluation_steps(*data[0], job, i * size, std::min(size, samples - i * size));
+        };
+        const double mine = job.evaluate(batches, steps).at("lm_loss");
         if (job.ranks.rank() == 0) loss = mine;
       },
       test::kFloat64);
@@ -164,17 +166,31 @@ double evaluated_loss(const config::Run& run, int batches) {
 
 // 16 samples as 4 x 4, 2 x 8 and 1 x 16.
 TEST(BatchScheduleRun, EvaluationSizesGiveEqualLosses) {
-  const double expected = evaluated_loss(run_with(kScheduledLayouts[0], "--global-batch-size 4 "), 4);
+  const double expected = evaluated_loss(run_with(kScheduledLayouts[0], "--global-batch-size 4 "), 16);
   for (const test::Layout& layout : kScheduledLayouts) {
     const std::string training = "--global-batch-size 4 ";
     EXPECT_NEAR(evaluated_loss(
-                    run_with(layout, training + "--eval-global-batch-size 8 --eval-micro-batch-size 2 "), 2),
+                    run_with(layout, training + "--eval-global-batch-size 8 --eval-micro-batch-size 2 "), 16),
                 expected, 1e-9)
         << layout.name;
-    EXPECT_NEAR(evaluated_loss(run_with(layout, training + "--eval-global-batch-size 16 "), 1), expected,
+    EXPECT_NEAR(evaluated_loss(run_with(layout, training + "--eval-global-batch-size 16 "), 16), expected,
                 1e-9)
         << layout.name;
   }
+}
+
+// The last batch has 5 and 1 samples; in one layout each, a rank has padding rows only.
+TEST(BatchScheduleRun, PartialEvaluationBatchesHaveTheLossOfTheirSamples) {
+  const double expected =
+      evaluated_loss(run_with(kScheduledLayouts[0], "--global-batch-size 4 --eval-global-batch-size 1 "), 13);
+  EXPECT_GT(std::abs(evaluated_loss(run_with(kScheduledLayouts[0], "--global-batch-size 4 "), 12) - expected),
+            1e-7)
+      << "the last sample makes a difference";
+  for (const test::Layout& layout : kScheduledLayouts)
+    for (const char* sizes : {"--eval-global-batch-size 8 --eval-micro-batch-size 2 ", ""}) {
+      const config::Run run = run_with(layout, std::string("--global-batch-size 4 ") + sizes);
+      EXPECT_NEAR(evaluated_loss(run, 13), expected, 1e-9) << layout.name << " " << sizes;
+    }
 }
 
 // Evaluations between steps change no step.

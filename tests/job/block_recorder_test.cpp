@@ -144,6 +144,7 @@ constexpr const char* kFewExperts =
 
 TEST(BlockRecorder, FormulasEqualWhatEveryKindOfBlockNeeds) {
   const std::string shared = std::string(kFewExperts) + "--moe-shared-expert-intermediate-size 512 ";
+  const std::string fp32_stream = "--bf16 --fp32-residual-connection ";
   const std::string models[] = {
       "",
       std::string(kAttention) + "--untie-embeddings-and-output-weights --bf16 --disable-bias-linear ",
@@ -152,11 +153,20 @@ TEST(BlockRecorder, FormulasEqualWhatEveryKindOfBlockNeeds) {
       "--parallel-residual --bf16 " + std::string(kFewExperts),
       "--parallel-residual " + shared,
       "--parallel-residual --moe-shared-expert-gate " + shared,
+      "--parallel-residual --moe-shared-expert-gate --bf16 " + shared,
+      "--moe-shared-expert-gate --bf16 --moe-token-dispatcher-type alltoall " + shared,
       kSmallLatent,
       kFewExperts,
       shared + "--moe-token-dispatcher-type alltoall ",
       "--mtp-num-layers 2 --position-embedding-type rope ",
       "--recompute-granularity selective --recompute-modules core_attn layernorm mlp ",
+      fp32_stream,
+      fp32_stream + kAttention +
+          "--untie-embeddings-and-output-weights --disable-bias-linear --hidden-dropout 0 ",
+      fp32_stream + "--parallel-residual " + kFewExperts,
+      fp32_stream + kSmallLatent,
+      fp32_stream + "--mtp-num-layers 2 --position-embedding-type rope ",
+      fp32_stream + "--recompute-granularity selective --recompute-modules core_attn layernorm mlp ",
   };
   const Planned layouts[] = {
       {"OneRank", 1, "--micro-batch-size 2"},

@@ -87,6 +87,39 @@ TEST(Layouts, GradientsReducedInBf16StayClose) {
   }
 }
 
+// Stages would not accept messages of another dtype.
+TEST(Layouts, Fp32ResidualStreamsOfEveryModelStayClose) {
+  const std::string small = fmt::format(
+      "{}--hidden-size 128 --seq-length 32 --max-position-embeddings 32 --bf16 "
+      "--fp32-residual-connection ",
+      kCommon);
+  const std::string recomputed =
+      "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1 ";
+  const test::Layout stages{"Tp2SpPp2", 4,
+                            "--tensor-model-parallel-size 2 --sequence-parallel "
+                            "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 1 "};
+  const test::Layout head_alone{
+      "HeadAlone", 3, "--pipeline-model-parallel-size 3 --pipeline-model-parallel-layout Ettt|tm|L "};
+  const test::Layout encoder{"Pp2", 2, "--pipeline-model-parallel-size 2 "};
+  for (const auto& [model, layout] :
+       {std::pair{std::string(kLlama), stages}, std::pair{recomputed, stages},
+        std::pair{std::string("bert "), stages},
+        std::pair{std::string("bert --apply-residual-connection-post-layernorm --bert-no-binary-head "),
+                  encoder},
+        std::pair{std::string("t5 --encoder-num-layers 4 --decoder-seq-length 8 --vocab-extra-ids 5 "),
+                  encoder},
+        std::pair{std::string("--mtp-num-layers 1 --position-embedding-type rope "), head_alone}}) {
+    SCOPED_TRACE(model);
+    const auto flags = test::words(small + model);
+    const test::Curve one = test::train(test::settings(1, flags), 2);
+    const test::Curve got = test::train(test::settings(layout.world, flags + test::words(layout.flags)), 2);
+    for (std::size_t i = 0; i < 2; ++i) {
+      EXPECT_NEAR(got.loss[i], one.loss[i], 4e-3 * one.loss[i]) << "step " << i + 1;
+      EXPECT_NEAR(got.grad_norm[i], one.grad_norm[i], 2e-2 * one.grad_norm[i]) << "step " << i + 1;
+    }
+  }
+}
+
 TEST(Layouts, TiedLlamaAgrees) { expect_losses_agree(kLlama); }
 
 TEST(Layouts, GptWithDropoutAgrees) { expect_losses_agree(""); }

@@ -45,9 +45,10 @@ constexpr Planned kPlannedBertLayouts[] = {
 };
 
 TEST(PlannedBert, DryRunsMatchThePlan) {
-  for (const char* more :
-       {"", "--bf16 ", "--bert-no-binary-head --untie-embeddings-and-output-weights --hidden-dropout 0 ",
-        "--attention-dropout 0.1 --apply-residual-connection-post-layernorm "})
+  for (const char* more : {"", "--bf16 ", "--bf16 --fp32-residual-connection ",
+                           "--bf16 --fp32-residual-connection --apply-residual-connection-post-layernorm ",
+                           "--bert-no-binary-head --untie-embeddings-and-output-weights --hidden-dropout 0 ",
+                           "--attention-dropout 0.1 --apply-residual-connection-post-layernorm "})
     for (const Planned& layout : kPlannedBertLayouts) {
       SCOPED_TRACE(fmt::format("{}: {}", layout.name, more));
       const config::Run run = test::planned_run(layout, bert(more), "cpu");

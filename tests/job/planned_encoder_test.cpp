@@ -50,9 +50,9 @@ constexpr Planned kPlannedT5Layouts[] = {
 };
 
 TEST(PlannedEncoder, DryRunsMatchThePlan) {
-  for (const char* more :
-       {"", "--bf16 ", "--position-embedding-type rope --untie-embeddings-and-output-weights ",
-        "--attention-dropout 0.1 --output-layer-bias "})
+  for (const char* more : {"", "--bf16 ", "--bf16 --fp32-residual-connection ",
+                           "--position-embedding-type rope --untie-embeddings-and-output-weights ",
+                           "--attention-dropout 0.1 --output-layer-bias "})
     for (const Planned& layout : kPlannedT5Layouts) {
       SCOPED_TRACE(fmt::format("{}: {}", layout.name, more));
       const config::Run run = test::planned_run(layout, t5(more), "cpu");

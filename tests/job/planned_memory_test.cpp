@@ -124,6 +124,7 @@ constexpr const char* kMoreModels[] = {
     "--untie-embeddings-and-output-weights --swiglu ",
     "--optimizer sgd --bf16 ",
     "--bf16 --use-precision-aware-optimizer --exp-avg-dtype bf16 --exp-avg-sq-dtype bf16 ",
+    "--bf16 --fp32-residual-connection ",
 };
 
 constexpr const char* kOptimizerDtypes[] = {
@@ -158,6 +159,7 @@ constexpr const char* kMtpModels[] = {
     "--mtp-num-layers 1 --position-embedding-type rope ",
     "--mtp-num-layers 2 --position-embedding-type rope --untie-embeddings-and-output-weights --bf16 --swiglu "
     "--disable-bias-linear --normalization RMSNorm ",
+    "--mtp-num-layers 2 --position-embedding-type rope --bf16 --fp32-residual-connection ",
     "--mtp-num-layers 1 --position-embedding-type rope --recompute-granularity full --recompute-method uniform "
     "--recompute-num-layers 2 ",
 };

@@ -108,9 +108,13 @@ TEST(PlannedPeaks, MtpInAStageBeforeTheHead) {
                                                                  : 2,
                          all.c_str()};
     SCOPED_TRACE(all);
-    const config::Run run = test::planned_run(layout, test::llama("--mtp-num-layers 1 "), "meta");
-    expect_peak(run, 0.97, 1.03);
-    expect_evaluation(run);
+    for (const char* more : {"", "--fp32-residual-connection "}) {
+      SCOPED_TRACE(more);
+      const config::Run run =
+          test::planned_run(layout, test::llama(std::string("--mtp-num-layers 1 ") + more), "meta");
+      expect_peak(run, 0.97, 1.03);
+      expect_evaluation(run);
+    }
   }
 }
 
@@ -212,7 +216,8 @@ TEST(PlannedPeaks, ExpertsBesideAttentionInOneSublayer) {
 TEST(PlannedPeaks, PeakOfAStep) {
   for (const std::string& model :
        {test::llama(""), test::gpt2(""), test::llama("--reset-attention-mask --reset-position-ids "),
-        test::llama("--parallel-residual "), test::gpt2("--parallel-residual ")})
+        test::llama("--parallel-residual "), test::gpt2("--parallel-residual "),
+        test::llama("--fp32-residual-connection ")})
     for (const Planned& layout : test::kLayouts) {
       SCOPED_TRACE(fmt::format("{}: {}", layout.name, model));
       expect_peak(test::planned_run(layout, model, "meta"), 0.97, 1.02);

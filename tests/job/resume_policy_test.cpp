@@ -201,6 +201,17 @@ TEST(ResumePolicy, PrecisionIsResumedOrGiven) {
   }
 }
 
+TEST(ResumePolicy, Fp32ResidualStreamIsResumedOrGiven) {
+  const auto state = state_of("--bf16 --fp32-residual-connection");
+  config::Run run = run_of("");
+  EXPECT_THAT(faults_of(run, state), IsEmpty());
+  EXPECT_TRUE(run.model.fp32_residual_connection);
+  run = run_of("--no-fp32-residual-connection");
+  EXPECT_THAT(faults_of(run, state), IsEmpty());
+  EXPECT_FALSE(run.model.fp32_residual_connection);
+  EXPECT_THAT(changed_settings(run, state), ElementsAre(HasSubstr("--fp32-residual-connection: was true")));
+}
+
 TEST(ResumePolicy, NewPrecisionReportsWhichWeightsAreKept) {
   const auto state = state_of("--bf16");
   EXPECT_THAT(changed_settings(run_of("--params-dtype fp32"), state),

@@ -58,6 +58,16 @@ TEST(BertLoss, AddsTheMeansOverTokensAndSamples) {
   EXPECT_NEAR(token_loss(losses, nothing, false).value.item<double>(), 0.625, 1e-6) << "no token has a loss";
 }
 
+// Rows beyond the samples of an evaluation count in no mean.
+TEST(BertLoss, PaddingRowsAreNotCounted) {
+  const at::Tensor losses = at::tensor({1.0, 2.0, 0.5, 3.0, 4.0, 0.0}).view({2, 3});
+  const tensor::Batch batch({{Field::kLossMask, at::tensor({1.0, 1.0, 0.0, 0.0}).view({2, 2})},
+                             {Field::kSwapped, at::tensor({std::int64_t{1}, kNoOrder})}});
+  const auto report = token_loss(losses, batch, /*per_token=*/false).report;
+  EXPECT_TRUE(at::equal(report.at("lm_loss"), at::tensor({3.0, 2.0}, at::kDouble)));
+  EXPECT_TRUE(at::equal(report.at("sop_loss"), at::tensor({0.5, 1.0}, at::kDouble)));
+}
+
 // The MTP loss has the weight of the loss tokens, where a mean over the micro-batch has the weight of all its
 // tokens.
 TEST(GptLoss, MtpHasTheWeightOfTheLossTokens) {

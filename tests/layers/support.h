@@ -57,6 +57,7 @@ inline Expected reference(const std::vector<layout::ParamSpec>& specs, const Ten
 struct TpLayout {
   int tp = 1;
   bool sequence_parallel = false;
+  at::ScalarType type = at::kDouble;  ///< of parameters
 };
 inline const std::vector<TpLayout> kTpLayouts{{1, false}, {2, false}, {2, true}, {4, false}, {4, true}};
 
@@ -85,7 +86,7 @@ inline void run_layout(const TpLayout& tp_layout, const MakeBlock& make, const T
       return whole;
     };
     const layers::Context context{
-        .tp = tp, .sequence_parallel = sharded, .options = options(at::kDouble), .seed = 7};
+        .tp = tp, .sequence_parallel = sharded, .options = options(tp_layout.type), .seed = 7};
     const auto block = make(parallel, context);
     randomize(block->parameters());
     const Tensor leaf = x.defined() ? part(x).clone().set_requires_grad(true) : Tensor();
@@ -93,7 +94,8 @@ inline void run_layout(const TpLayout& tp_layout, const MakeBlock& make, const T
     const bool y_sharded = sharded && y.dim() == 3;  // losses [b, s] are replicated
     Expected got;
     got.y = y_sharded ? whole_of(y) : y.detach();
-    y.backward(y_sharded ? part(probe_for(got.y)) : probe_for(got.y));
+    const Tensor probe = probe_for(got.y).to(y.scalar_type());
+    y.backward(y_sharded ? part(probe) : probe);
     if (leaf.defined()) got.grad_x = whole_of(leaf.grad());
     for (tensor::Parameter* p : block->parameters()) got.grads[p->spec.name] = full_gradient(*p, tp);
     body(got, tp);

@@ -85,6 +85,21 @@ TEST(BertHeadBlock, TokenAndSentenceOrderLosses) {
   check(/*untied=*/true, /*binary=*/true);
 }
 
+TEST(BertHeadBlock, PaddingRowsHaveNoSentenceOrderLoss) {
+  const config::Model m = model_of(/*untied=*/true, /*binary=*/true);
+  const Tensor x = test::named_random("x", {kS, kB, kH});
+  tensor::Batch batch = batch_of();
+  const Tensor all = test::on_one_rank(head(m), x, {.batch = batch, .training = false}).y;
+  const Tensor labels = batch.at(tensor::Field::kSwapped).clone();
+  labels[kB - 1] = -100;
+  batch.set(tensor::Field::kSwapped, labels);
+  const Tensor expected = all.clone();
+  expected[kB - 1][kS] = 0;
+  const Tensor got = test::on_one_rank(head(m), x, {.batch = batch, .training = false}).y;
+  EXPECT_TRUE(at::equal(got, expected));
+  EXPECT_GT(all[kB - 1][kS].item<double>(), 0);
+}
+
 TEST(BertHeadBlock, TokenLossesOnly) {
   check(/*untied=*/false, /*binary=*/false);
   check(/*untied=*/true, /*binary=*/false);

@@ -5,6 +5,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/philox.h"
+#include "colonnade/tensor/dtypes.h"
 #include "ops/support.h"
 
 namespace colonnade::ops {
@@ -78,9 +79,11 @@ TEST(BiasDropoutAdd, EqualsTheUnfusedOps) {
   at::manual_seed(1);
   for (const auto type : test::kTypes)
     for (const double p : {0.0, 0.4})
-      for (const bool with_bias : {false, true}) {
+      for (const auto& [with_bias, fp32_stream] :
+           {std::pair{false, false}, std::pair{true, false}, std::pair{false, true}, std::pair{true, true}}) {
         const Tensor x = test::random({kRows, 2, kCols}, type).set_requires_grad(true);
-        const Tensor residual = test::random({kRows, 2, kCols}, type).set_requires_grad(true);
+        const at::ScalarType stream = fp32_stream ? tensor::acc_type(type) : type;
+        const Tensor residual = test::random({kRows, 2, kCols}, stream).set_requires_grad(true);
         const auto bias = test::parameter(test::random({kCols}, type));
         const Tensor x_ref = x.detach().to(at::kDouble).set_requires_grad(true);
         const Tensor bias_ref = bias->value.detach().to(at::kDouble).set_requires_grad(true);
@@ -91,7 +94,8 @@ TEST(BiasDropoutAdd, EqualsTheUnfusedOps) {
         const Tensor y = bias_dropout_add(x, with_bias ? bias.get() : nullptr, residual, p, key());
         (y.to(at::kDouble) * probe).sum().backward();
         const double bound = test::tolerance(type);
-        EXPECT_LT(distance(y, ref), bound);
+        EXPECT_EQ(y.scalar_type(), stream);
+        EXPECT_LT(distance(y, ref), test::tolerance(stream)) << "rounded once, to the dtype of the residual";
         EXPECT_LT(distance(x.grad(), expected[0]), bound);
         EXPECT_LT(distance(residual.grad(), probe), bound);
         if (with_bias) {

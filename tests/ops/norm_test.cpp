@@ -22,13 +22,14 @@ struct NormCase {
   bool residual;
 };
 
-void check_norm(const NormCase& c, at::ScalarType type, at::IntArrayRef shape) {
+/// `stream`: dtype of the residual stream.
+void check_norm(const NormCase& c, at::ScalarType type, at::IntArrayRef shape, at::ScalarType stream) {
   constexpr double kEps = 1e-5;
   const std::int64_t cols = shape.back();
   const auto weight = test::parameter(test::random({cols}, type));
   const auto bias = test::parameter(test::random({cols}, type));
-  const Tensor x = test::random(shape, type).set_requires_grad(true);
-  const Tensor residual = test::random(shape, type).set_requires_grad(true);
+  const Tensor x = test::random(shape, c.residual ? type : stream).set_requires_grad(true);
+  const Tensor residual = test::random(shape, stream).set_requires_grad(true);
   const Tensor probe = test::random(shape);
   const Tensor sum_probe = test::random(shape);
 
@@ -56,6 +57,7 @@ void check_norm(const NormCase& c, at::ScalarType type, at::IntArrayRef shape) {
   const double bound = test::tolerance(type);
   SCOPED_TRACE(fmt::format("{} centered {} zero-centered {} residual {}", c10::toString(type), c.centered,
                            c.zero_centered, c.residual));
+  EXPECT_EQ(got.normed.scalar_type(), type);
   EXPECT_LT(distance(got.normed, ref), bound);
   EXPECT_LT(distance(x.grad(), expected[0]), bound);
   EXPECT_LT(distance(weight->main_grad, expected[1]), bound);
@@ -63,7 +65,8 @@ void check_norm(const NormCase& c, at::ScalarType type, at::IntArrayRef shape) {
     EXPECT_LT(distance(bias->main_grad, expected[2]), bound);
   }
   if (c.residual) {
-    EXPECT_LT(distance(got.sum, sum_ref), bound);
+    EXPECT_EQ(got.sum.scalar_type(), stream);
+    EXPECT_LT(distance(got.sum, sum_ref), test::tolerance(stream));
     EXPECT_LT(distance(residual.grad(), expected[0]), bound);
   }
 }
@@ -74,14 +77,22 @@ TEST(Norm, EqualsTheReferenceInEveryForm) {
     for (const bool centered : {false, true})
       for (const bool zero_centered : {false, true})
         for (const bool residual : {false, true})
-          check_norm({centered, zero_centered, residual}, type, {67, 2, 37});
+          check_norm({centered, zero_centered, residual}, type, {67, 2, 37}, type);
+}
+
+TEST(Norm, ReadsAResidualStreamInFp32) {
+  at::manual_seed(1);
+  for (const auto type : {at::kBFloat16, at::kHalf})
+    for (const bool centered : {false, true})
+      for (const bool residual : {false, true})
+        check_norm({centered, false, residual}, type, {67, 2, 37}, at::kFloat);
 }
 
 TEST(Norm, SupportsHeadsAndOddSizes) {
   at::manual_seed(2);
-  check_norm({false, false, false}, at::kDouble, {3, 2, 5, 64});
-  check_norm({true, true, true}, at::kDouble, {1, 1});
-  check_norm({false, true, true}, at::kFloat, {513, 1025});
+  check_norm({false, false, false}, at::kDouble, {3, 2, 5, 64}, at::kDouble);
+  check_norm({true, true, true}, at::kDouble, {1, 1}, at::kDouble);
+  check_norm({false, true, true}, at::kFloat, {513, 1025}, at::kFloat);
 }
 
 TEST(Norm, IsBitwiseEqualForEveryNumberOfThreads) {

@@ -103,6 +103,14 @@ TEST(CompareLayouts, DifferenceAbsentInFloat64IsRounding) {
   EXPECT_FALSE(found.first_in_float64) << found.first_in_float64->what;
 }
 
+// One rank reduces nothing; two ranks round the gradients that they send.
+TEST(CompareLayouts, GradientsReducedInBf16AreNotRoundedInFloat64) {
+  const std::string wire = "--bf16 --grad-reduce-in-bf16 ";
+  const Comparison found = compare_layouts({run_of(1, wire)}, {run_of(2, wire), with_lost_digits}, 2);
+  ASSERT_TRUE(found.first);
+  EXPECT_FALSE(found.first_in_float64) << found.first_in_float64->what;
+}
+
 TEST(CompareLayouts, SettingsThatDependOnTheLayoutAreNamed) {
   const std::string experts =
       "--num-experts 4 --moe-router-topk 2 --disable-bias-linear --moe-router-load-balancing-type none ";

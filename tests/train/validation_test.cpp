@@ -35,15 +35,15 @@ config::Run with_sets(std::vector<std::string> names = {}) {
   return run;
 }
 
-auto is(const std::string& set, std::int64_t first, std::int64_t batches) {
+auto is(const std::string& set, std::int64_t first, std::int64_t samples) {
   return AllOf(testing::Field(&EvalRange::set, set), testing::Field(&EvalRange::first_sample, first),
-               testing::Field(&EvalRange::batches, batches));
+               testing::Field(&EvalRange::samples, samples));
 }
 
 TEST(EvalRanges, AdvanceThroughTheSamplesOfOneSet) {
-  EXPECT_THAT(validation_ranges(4, sampled(), {{0, 100}}), ElementsAre(is("validation", 0, 2)));
-  EXPECT_THAT(validation_ranges(8, sampled(), {{0, 100}}), ElementsAre(is("validation", 16, 2)));
-  EXPECT_THAT(validation_ranges(10, sampled(), {{0, 100}}), ElementsAre(is("validation", 32, 2)))
+  EXPECT_THAT(validation_ranges(4, sampled(), {{0, 100}}), ElementsAre(is("validation", 0, 16)));
+  EXPECT_THAT(validation_ranges(8, sampled(), {{0, 100}}), ElementsAre(is("validation", 16, 16)));
+  EXPECT_THAT(validation_ranges(10, sampled(), {{0, 100}}), ElementsAre(is("validation", 32, 16)))
       << "the last one";
 }
 
@@ -53,26 +53,22 @@ TEST(EvalRanges, HaveTheBatchSizeOfEvaluations) {
   run.training.eval_global_batch_size = 6;
   EXPECT_FALSE(validation_due(run.training, 4));
   EXPECT_TRUE(validation_due(run.training, 8));
-  EXPECT_THAT(validation_ranges(8, run, {{0, 100}}), ElementsAre(is("validation", 0, 2)));
-  EXPECT_THAT(validation_ranges(10, run, {{0, 100}}), ElementsAre(is("validation", 12, 2)));
-  run.training.full_validation = true;
-  EXPECT_THAT(validation_ranges(8, run, {{0, 47}}), ElementsAre(is("validation", 0, 7)));
-  EXPECT_THAT(validation_faults(run, {{0, 5}}),
-              ElementsAre(AllOf(HasSubstr("6 samples; got 5"), HasSubstr("lower --eval-global-batch-size"))));
+  EXPECT_THAT(validation_ranges(8, run, {{0, 100}}), ElementsAre(is("validation", 0, 12)));
+  EXPECT_THAT(validation_ranges(10, run, {{0, 100}}), ElementsAre(is("validation", 12, 12)));
 }
 
-TEST(EvalRanges, FullValidationReadsAllFullBatches) {
+TEST(EvalRanges, FullValidationReadsAllSamples) {
   for (const std::int64_t iteration : {4, 8, 10})
-    EXPECT_THAT(validation_ranges(iteration, full(), {{0, 47}}), ElementsAre(is("validation", 0, 5)));
-  EXPECT_THAT(validation_ranges(4, full(), {{0, 48}}), ElementsAre(is("validation", 0, 6)));
+    EXPECT_THAT(validation_ranges(iteration, full(), {{0, 47}}), ElementsAre(is("validation", 0, 47)));
+  EXPECT_THAT(validation_ranges(4, full(), {{0, 5}}), ElementsAre(is("validation", 0, 5)));
 }
 
 TEST(EvalRanges, SeveralSetsHaveIndicesOrNames) {
   const std::vector<data::Range> sets{{0, 47}, {47, 56}};
   EXPECT_THAT(validation_ranges(4, with_sets(), sets),
-              ElementsAre(is("validation-0", 0, 5), is("validation-1", 47, 1)));
+              ElementsAre(is("validation-0", 0, 47), is("validation-1", 47, 9)));
   EXPECT_THAT(validation_ranges(4, with_sets({"books", "code"}), sets),
-              ElementsAre(is("validation-books", 0, 5), is("validation-code", 47, 1)));
+              ElementsAre(is("validation-books", 0, 47), is("validation-code", 47, 9)));
 }
 
 TEST(EvalRanges, AreDueAtTheInterval) {
@@ -86,15 +82,13 @@ TEST(EvalRanges, AreDueAtTheInterval) {
   EXPECT_FALSE(validation_due(all.training, 4));
 }
 
-TEST(EvalRanges, SetsBelowOneBatchAreRejected) {
-  EXPECT_THAT(validation_faults(full(), {{0, 8}}), IsEmpty());
-  EXPECT_THAT(validation_faults(full(), {{0, 7}}),
-              ElementsAre(AllOf(HasSubstr("the validation data"), HasSubstr("of 8 samples; got 7;"))));
-  EXPECT_THAT(validation_faults(full(), {}), ElementsAre(HasSubstr("got 0;")));
-  EXPECT_THAT(validation_faults(with_sets(), {{0, 7}, {7, 15}, {15, 16}}),
-              ElementsAre(AllOf(HasSubstr("validation-0"), HasSubstr("got 7")),
-                          AllOf(HasSubstr("validation-2"), HasSubstr("got 1"))));
-  EXPECT_THAT(validation_faults(sampled(), {{0, 7}}), IsEmpty()) << "data_sufficiency.h reports it";
+TEST(EvalRanges, SetsWithoutSamplesAreRejected) {
+  EXPECT_THAT(validation_faults(full(), {{0, 1}}), IsEmpty());
+  EXPECT_THAT(validation_faults(full(), {}),
+              ElementsAre(AllOf(HasSubstr("the validation data"), HasSubstr("got none;"))));
+  EXPECT_THAT(validation_faults(with_sets(), {{0, 0}, {0, 8}, {8, 8}}),
+              ElementsAre(HasSubstr("validation-0"), HasSubstr("validation-2")));
+  EXPECT_THAT(validation_faults(sampled(), {{0, 0}}), IsEmpty()) << "data_sufficiency.h reports it";
   config::Run never = full();
   never.training.eval_interval.reset();
   EXPECT_THAT(validation_faults(never, {}), IsEmpty());
@@ -102,12 +96,10 @@ TEST(EvalRanges, SetsBelowOneBatchAreRejected) {
   EXPECT_THAT(validation_faults(never, {}), testing::SizeIs(1));
 }
 
-TEST(EvalRanges, NotesReportLeftOutSamples) {
-  EXPECT_THAT(
-      validation_notes(with_sets(), {{0, 47}, {47, 63}}),
-      ElementsAre(
-          "validation-0: reads 40 of its 47 samples each time; 7 at the end fill no global batch and are left out",
-          "validation-1: reads 16 of its 16 samples each time"));
+TEST(EvalRanges, NotesReportSamplesAndPadding) {
+  EXPECT_THAT(validation_notes(with_sets(), {{0, 47}, {47, 63}}),
+              ElementsAre("validation-0: reads 47 samples each time, the last 7 in a padded batch",
+                          "validation-1: reads 16 samples each time"));
   EXPECT_THAT(validation_notes(sampled(), {{0, 47}}), IsEmpty());
 }
 

@@ -24,6 +24,7 @@ std::string_view name(Dtype dtype) {
 Dtypes dtypes_of(const Run& run) {
   Dtypes dtypes;
   dtypes.parameter = dtypes.activation = dtypes.parameter_wire = run.model.params_dtype;
+  dtypes.residual = run.model.fp32_residual_connection ? Dtype::kFloat32 : dtypes.activation;
   const Optimizer& o = run.optimizer;
   dtypes.main_parameter = o.main_params_dtype;
   dtypes.main_gradient = dtypes.gradient_wire = o.main_grads_dtype;

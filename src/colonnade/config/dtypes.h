@@ -56,9 +56,11 @@ struct Dtypes {
   /// States of the update rule by name (state()), [n/R] each. --exp-avg-dtype, --exp-avg-sq-dtype.
   Dtype exp_avg = Dtype::kFloat32;
   Dtype exp_avg_sq = Dtype::kFloat32;
-  /// Inputs and outputs of layers [s, b, h], their gradients, and messages between pipeline stages. --bf16,
-  /// --fp16.
+  /// Activations within layers, outputs of norms and their gradients. --bf16, --fp16.
   Dtype activation = Dtype::kFloat32;
+  /// The residual stream: inputs and outputs of layers [s, b, h], their gradients, and messages between
+  /// pipeline stages. --bf16, --fp16; fp32 with --fp32-residual-connection.
+  Dtype residual = Dtype::kFloat32;
   /// Gradients [n] as sent to be summed over data-parallel ranks; if it is not `main_gradient`, a rounded
   /// copy is sent. --grad-reduce-in-bf16.
   Dtype gradient_wire = Dtype::kFloat32;
@@ -81,15 +83,17 @@ struct Dtypes {
   /// The same run in float64. A rounded copy of gradients remains rounded: it is part of the algorithm.
   [[nodiscard]] constexpr Dtypes in_float64() const {
     constexpr Dtype kWide = Dtype::kFloat64;
-    return {kWide, kWide, kWide, kWide, kWide, kWide, rounds_gradients() ? gradient_wire : kWide, kWide};
+    return {kWide, kWide, kWide, kWide, kWide, kWide, kWide, rounds_gradients() ? gradient_wire : kWide,
+            kWide};
   }
 
   friend bool operator==(const Dtypes&, const Dtypes&) = default;
 };
 
-/// Dtypes of a run: parameters, activations and parameter all-gathers in Model::params_dtype; main
-/// parameters, main gradients and optimizer states in the dtypes of Optimizer, fp32 by default; gradient
-/// reductions in the dtype of main gradients, or in bf16 with --grad-reduce-in-bf16.
+/// Dtypes of a run: parameters, activations and parameter all-gathers in Model::params_dtype; the residual
+/// stream in fp32 with --fp32-residual-connection, else in Model::params_dtype; main parameters, main
+/// gradients and optimizer states in the dtypes of Optimizer, fp32 by default; gradient reductions in the
+/// dtype of main gradients, or in bf16 with --grad-reduce-in-bf16.
 Dtypes dtypes_of(const Run& run);
 
 }  // namespace colonnade::config

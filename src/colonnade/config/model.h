@@ -95,6 +95,7 @@ struct Model {
   std::optional<double> embedding_init_method_std;  ///< --embedding-init-method-std
   bool init_method_xavier_uniform = false;          ///< --init-method-xavier-uniform, of all matrices
   Dtype params_dtype = Dtype::kFloat32;             ///< --bf16, --fp16; see dtypes_of()
+  bool fp32_residual_connection = false;            ///< residual stream in fp32; see Dtypes::residual
 
   /// Layers of encoder and decoder; global layer indices count the encoder's first.
   [[nodiscard]] std::int64_t total_layers() const { return encoder_num_layers + num_layers; }

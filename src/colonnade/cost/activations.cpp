@@ -11,7 +11,7 @@ using layout::BlockId;
 using layout::BlockKind;
 
 std::int64_t stage_activations(const ModelCost& model, const layout::StageBlocks& stage) {
-  const std::int64_t state = model.sequences().tokens().hidden;
+  const Sizes& z = model.sequences().tokens();
   if (stage.empty()) return stage.states_in * model.hidden();
   std::int64_t saved = 0, first_saved = stage.layers().first;
   for (const std::int64_t length : layout::recompute_spans(model.run().recompute, stage.layers().size())) {
@@ -20,8 +20,8 @@ std::int64_t stage_activations(const ModelCost& model, const layout::StageBlocks
   }
   for (const BlockId& block : stage.blocks)
     if (block.kind != BlockKind::kLayer || block.index >= first_saved) saved += model.block(block).saved();
-  if (stage.states_in > stage.states_out) saved += stage.states_in * state;
-  if (stage.states_out > stage.states_in) saved -= state;
+  if (stage.states_in > stage.states_out) saved += stage.states_in * (z.stream + z.converted);
+  if (stage.states_out > stage.states_in) saved -= z.hidden;
   return saved;
 }
 

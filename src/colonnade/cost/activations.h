@@ -13,10 +13,11 @@
 namespace colonnade::cost {
 
 /// Bytes that one virtual stage saves between a micro-batch's forward and backward pass: the sum over its
-/// blocks, where a recomputed span of layers (layout::recompute_spans) saves only its input, r h e. A stage
-/// without blocks saves its input, r h e states_in. A stage that receives several states per token saves them
-/// all; one that sends them holds the last one in the copy that it sends. Outputs still being sent count
-/// separately (resident_message_bytes). A test compares it with the built model.
+/// blocks, where a recomputed span of layers (layout::recompute_spans) saves only its input, r h e' with e'
+/// bytes per value of the residual stream. A stage without blocks saves its input, r h e' states_in. A stage
+/// that receives several states per token saves them all, and where e' is not e their converted copies; one
+/// that sends them holds the last one in the copy that it sends. Outputs still being sent count separately
+/// (resident_message_bytes). A test compares it with the built model.
 std::int64_t stage_activations(const ModelCost& model, const layout::StageBlocks& stage);
 
 /// Bytes that stay saved after a kBackwardInput until the weight gradients are computed: input and output

@@ -1,6 +1,7 @@
 // See stage_compute.h.
 #include "colonnade/cost/stage_compute.h"
 
+#include <algorithm>
 #include <array>
 #include <utility>
 
@@ -53,16 +54,21 @@ void merge(std::vector<RepeatedCompute>& parts, std::size_t first, RepeatedCompu
 }
 
 /// Concatenation of the hidden states of all predicted tokens for a head on another stage, and of their
-/// gradients there.
+/// gradients there; conversions on both stages where the residual stream has another dtype.
 void add_state_concat(const ModelCost& model, const layout::StageBlocks& stage,
                       std::vector<RepeatedCompute>& parts) {
   if (stage.states_in == stage.states_out) return;
-  const double state = RealSizes(model.sequences().tokens()).hidden;
+  const RealSizes z(model.sequences().tokens());
+  const double state = z.hidden;
   BlockCompute& compute = parts.emplace_back().compute;
   if (stage.states_out > stage.states_in)
     compute.add_elementwise(2 * static_cast<double>(stage.states_out) * state, 0, 1, 0);
   else
     compute.add_elementwise(0, 2 * static_cast<double>(stage.states_in) * state, 0, 1);
+  if (z.stream == z.hidden) return;
+  const double converted =
+      static_cast<double>(std::max(stage.states_in, stage.states_out)) * (state + z.stream);
+  compute.add_elementwise(converted, converted, 1, 1);
 }
 
 }  // namespace

@@ -386,7 +386,11 @@ std::vector<IntArray> IndexCache::get(const std::string& what, const CacheKey& k
 std::vector<IntArray> IndexCache::get_streamed(
     const std::string& what, const CacheKey& key, const std::vector<std::string>& names,
     const std::function<std::vector<IntArray>(const fs::path& staged)>& build) const {
-  if (folder_.empty()) return build({});
+  const auto build_in_memory = [&] {
+    const BuildHeartbeat heartbeat(what, period_);
+    return build({});
+  };
+  if (folder_.empty()) return build_in_memory();
   const EntryFiles files(folder_, key);
   std::optional<FileLock> lock;
   std::optional<StagingFolder> staged;
@@ -415,7 +419,7 @@ std::vector<IntArray> IndexCache::get_streamed(
         "index cache {} must be writable; got {}; the indices of {} stay in memory; name another folder with "
         "--data-cache-path",
         folder_.string(), error.code().message(), what);
-    return build({});
+    return build_in_memory();
   }
   const auto start = Clock::now();
   log::info("indexing {}", what);

@@ -41,7 +41,7 @@ struct CacheKey {
 /// folder is not writable, the arrays stay in memory and a warning is logged.
 class IndexCache {
  public:
-  /// An empty `folder` disables the cache. A build logs a heartbeat every `period`.
+  /// An empty `folder` disables the cache, as for mock data. A build logs a heartbeat every `period`.
   explicit IndexCache(std::filesystem::path folder,
                       std::chrono::milliseconds period = std::chrono::seconds(5))
       : folder_(std::move(folder)), period_(period) {}

@@ -17,7 +17,6 @@ namespace colonnade::inference {
 namespace {
 
 using layout::Axis;
-using tensor::Field;
 constexpr layout::AxisSet kReplicas{Axis::kDp, Axis::kCp};
 
 std::int64_t rows_per_pass(const config::Run& run, std::int64_t sequence) {
@@ -60,20 +59,6 @@ std::int64_t sequence_length(const config::Run& run) {
 std::vector<std::string>& paths_of(config::Data& data, std::size_t index) {
   const std::array own{&data.train_data_path, &data.valid_data_path, &data.test_data_path};
   return data.data_path.empty() ? *own[index] : data.data_path;
-}
-
-/// Micro-batch of one replica: `own` samples from `first` on, filled to `all` rows.
-struct Rows {
-  std::int64_t first, own, all;
-};
-
-/// Fills the micro-batch with sample 0 under a zero loss mask.
-tensor::Batch rows_of(const data::Batches& batches, const Rows& rows) {
-  std::vector<std::int64_t> numbers(static_cast<std::size_t>(rows.all));
-  for (std::int64_t i = 0; i < rows.own; ++i) numbers[static_cast<std::size_t>(i)] = rows.first + i;
-  tensor::Batch batch = job::to_batch(batches.get(numbers));
-  batch.at(Field::kLossMask).narrow(0, rows.own, rows.all - rows.own).zero_();
-  return batch;
 }
 
 /// job::open_batches with a hint for data that are not chat messages, as the checkpoint's run read.
@@ -139,21 +124,14 @@ Score score_data(InferenceModel& network, const data::Batches& batches, std::int
     const std::int64_t first = start + replica * step;
     const std::int64_t own = std::clamp<std::int64_t>(samples - first, 0, step);
     if (own == 0 && !in_lockstep) break;
-    const tensor::Batch batch =
-        rows_of(batches, {.first = first, .own = own, .all = in_lockstep ? step : own})
-            .to(network.options().device());
+    const job::PaddedRows rows{.first = first, .own = own, .all = in_lockstep ? step : own, .padding = 0};
+    const tensor::Batch batch = job::to_batch(job::padded_rows(batches, rows)).to(network.options().device());
     const at::Tensor loss = network.forward(batch, {.output = tensor::Output::kLoss});
     if (!loss.defined() || ranks.coord(Axis::kTp) != 0) continue;
     const auto reported = job::token_loss(loss, batch, /*per_token=*/true).report;
     sums.narrow(0, 0, 2) += reported.at("lm_loss");
     const auto sop = reported.find("sop_loss");
-    if (sop == reported.end()) continue;
-    COL_CHECK(
-        own == batch.at(Field::kLossMask).size(0),
-        "score_data: padding rows must not count in sop_loss, which has no mask; got {} of {} rows; add "
-        "a mask",
-        own, batch.at(Field::kLossMask).size(0));
-    sums.narrow(0, 2, 2) += sop->second;
+    if (sop != reported.end()) sums.narrow(0, 2, 2) += sop->second;
   }
   ranks.world().all_reduce(sums, "evaluate / losses").wait();
   return to_score(sums);

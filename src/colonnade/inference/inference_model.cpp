@@ -41,7 +41,7 @@ InferenceModel::InferenceModel(config::Run run, comm::Communicators ranks,
       ranks_(std::move(ranks)),
       pp_(ranks_.group({Axis::kPp})),
       placement_(layout::placement_of(layout::split_stages(run_.model, run_.parallel), run_.parallel)),
-      options_(tensor::options(config::dtypes_of(run_).activation, job::device_of(run_))) {
+      options_(tensor::options(config::dtypes_of(run_).residual, job::device_of(run_))) {
   progress().set_phase("weights");
   if (run_.parallel.context_parallel_size > 1 && ranks_.rank() == 0)
     log::info(

@@ -71,7 +71,7 @@ Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder&
     : run(std::move(given)),
       ranks(std::move(given_ranks)),
       dtypes_(dtypes.value_or(config::dtypes_of(run))),
-      options_(tensor::options(dtypes_.activation, device_of(run))),
+      options_(tensor::options(dtypes_.residual, device_of(run))),
       batch_schedule_(config::batch_schedule(run.training)) {
   if (options_.device().is_cuda()) require_deterministic_kernels();
   layers::Context context = layer_context(run, ranks, tensor::options(dtypes_.parameter, options_.device()));

@@ -68,6 +68,7 @@ constexpr ResumedSetting kResumed[] = {
     {"hysteresis", "how the loss scale is updated", true, true},
     {"min_loss_scale", "how the loss scale is updated", true, true},
     {.key = "params_dtype", .decides = "the compute dtype", .may_change = true},
+    {.key = "fp32_residual_connection", .decides = "the dtype of the residual stream", .may_change = true},
     {.key = "hidden_dropout", .decides = "dropout", .may_change = true},
     {.key = "attention_dropout", .decides = "dropout", .may_change = true},
 };
@@ -115,6 +116,7 @@ constexpr ChangeableSetting kChangeable[] = {
     {"iterations_to_skip", "the listed iterations after the checkpoint read data without an update"},
     {"params_dtype", "the fp32 weights are kept, layers compute in it",
      "model weights are converted to it, the optimizer's fp32 weights are not loaded"},
+    {"fp32_residual_connection", "the residual stream is rounded differently"},
     {"hidden_dropout", "losses are not comparable"},
     {"attention_dropout", "losses are not comparable"},
     {"apply_query_key_layer_scaling", "scores are rounded differently"},

@@ -1,7 +1,9 @@
 // See token_steps.h.
 #include "colonnade/job/token_steps.h"
 
+#include <algorithm>
 #include <chrono>
+#include <numeric>
 
 #include "colonnade/base/error.h"
 #include "colonnade/config/batch_schedule.h"
@@ -134,7 +136,10 @@ pipeline::Loss token_loss(const at::Tensor& output, const tensor::Batch& batch, 
   if (output.size(1) == tokens) return loss;
   const at::Tensor order = output.select(1, tokens);
   loss.value = loss.value + order.mean();
-  loss.report["sop_loss"] = pipeline::metric_sum(order.sum(), at::full_like(count, order.numel()));
+  const at::Tensor labels = batch.find(Field::kSwapped);
+  const at::Tensor samples =
+      labels.defined() ? labels.ne(kNoOrder).sum() : at::full_like(count, order.numel());
+  loss.report["sop_loss"] = pipeline::metric_sum(order.sum(), samples);
   return loss;
 }
 
@@ -195,15 +200,31 @@ void TokenStream::skip() {
 
 DataWait TokenStream::take_wait() { return std::exchange(wait_, {}); }
 
-pipeline::Steps evaluation_steps(const data::Batches& batches, const Job& job, std::int64_t first) {
-  const std::int64_t size = config::eval_batch_size(job.run.training);
+data::HostBatch padded_rows(const data::Batches& batches, const PaddedRows& rows) {
+  std::vector<std::int64_t> numbers(static_cast<std::size_t>(rows.all), rows.padding);
+  std::iota(numbers.begin(), numbers.begin() + rows.own, rows.first);
+  data::HostBatch host = batches.get(numbers);
+  if (rows.own == rows.all) return host;
+  if (host.loss_mask.empty()) host.loss_mask.assign(host.tokens.size(), 1.0F);
+  std::fill(host.loss_mask.begin() + rows.own * host.seq, host.loss_mask.end(), 0.0F);
+  if (!host.swapped.empty()) std::fill(host.swapped.begin() + rows.own, host.swapped.end(), kNoOrder);
+  return host;
+}
+
+pipeline::Steps evaluation_steps(const data::Batches& batches, const Job& job, std::int64_t first,
+                                 std::optional<std::int64_t> samples) {
+  const std::int64_t size = samples.value_or(config::eval_batch_size(job.run.training));
+  COL_CHECK(size > 0 && size <= config::eval_batch_size(job.run.training),
+            "an evaluation batch must hold 1 to {} samples; got {}",
+            config::eval_batch_size(job.run.training), size);
   if (job.run.parallel.hybrid_context_parallel)
     return sequence_steps(job, std::make_shared<const SequenceStep>(
                                    sequence_step(batches, job.run, data_context_rank(job), first, size)));
-  return steps_with(job, [&batches, &job, first](int microbatch) {
+  return steps_with(job, [&batches, &job, first, size](int microbatch) {
     const std::int64_t rows = config::eval_micro_batch_size(job.run.training);
-    auto host = batches.get(first_sample(job, first, microbatch, rows), rows);
-    return batch_of(job, std::move(host));
+    const std::int64_t begin = first_sample(job, first, microbatch, rows);
+    const std::int64_t own = std::clamp<std::int64_t>(first + size - begin, 0, rows);
+    return batch_of(job, padded_rows(batches, {.first = begin, .own = own, .all = rows, .padding = first}));
   });
 }
 

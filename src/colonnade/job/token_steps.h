@@ -36,7 +36,7 @@ tensor::Batch context_shard(tensor::Batch full, int rank, int ranks, std::int64_
 /// Masked mean over the micro-batch: sum(loss * mask) / max(sum(mask), 1); with `per_token` the sum alone
 /// (Job divides by the global count). For a context shard its share, so that the ranks' values add up to the
 /// mean. Reports lm_loss. A column after the tokens is each sample's sentence-order loss
-/// (models/bert/head_block.h): its mean is added, and reported as sop_loss.
+/// (models/bert/head_block.h): its mean is added, and reported as sop_loss, over the samples that have one.
 pipeline::Loss token_loss(const at::Tensor& output, const tensor::Batch& batch, bool per_token);
 
 /// Seconds of waiting for data.
@@ -75,8 +75,20 @@ class TokenStream {
   std::unique_ptr<data::Prefetcher<SequenceStep>> sequences_;
 };
 
+/// Label of a sample that has no loss for the order of its sentences.
+inline constexpr std::int64_t kNoOrder = -100;
+
+/// Rows of a batch: the samples [first, first + own), and copies of sample `padding` up to `all` rows.
+struct PaddedRows {
+  std::int64_t first, own, all, padding;
+};
+/// Padding rows have no loss: their loss mask is 0, and their label of the sentence order kNoOrder.
+data::HostBatch padded_rows(const data::Batches& batches, const PaddedRows& rows);
+
 /// Steps of the evaluation batch of a split that begins at sample `first_sample`, as in training but without
-/// prefetching, with config::eval_batch_size samples in micro-batches of config::eval_micro_batch_size.
-pipeline::Steps evaluation_steps(const data::Batches& batches, const Job& job, std::int64_t first_sample);
+/// prefetching, with config::eval_batch_size rows in micro-batches of config::eval_micro_batch_size. The rows
+/// after the first `samples` are padding; all rows are samples by default.
+pipeline::Steps evaluation_steps(const data::Batches& batches, const Job& job, std::int64_t first_sample,
+                                 std::optional<std::int64_t> samples = {});
 
 }  // namespace colonnade::job

@@ -12,13 +12,14 @@ namespace colonnade::kernels {
 /// y = residual + keep * scale * (x + bias) over rows [d0, d1, d2] of `cols` columns. Row i = (i0, i1, i2)
 /// has index row_offset + i . row_steps and sample samples[i . sample_steps]; its column c is global column C
 /// = col_offset + c. An element is kept if the upper 24 bits of word C % 4 of Philox{key}(index * groups + C
-/// / 4, sample) are >= threshold.
-template <typename T>
+/// / 4, sample) are >= threshold. R: dtype of the residual stream, T or fp32; of a gradient of 16 bits if T
+/// is fp32.
+template <typename T, typename R = T>
 struct Dropout {
   const T* x;
   const T* bias;      ///< [cols]; may be null
-  const T* residual;  ///< may be null
-  T* y;
+  const R* residual;  ///< may be null
+  R* y;
   std::array<std::int64_t, 3> dims;
   std::array<std::int64_t, 3> row_steps;
   std::array<std::int64_t, 3> sample_steps;
@@ -36,13 +37,13 @@ struct Dropout {
 };
 
 namespace cpu {
-template <typename T>
-void dropout(const Dropout<T>& a);
+template <typename T, typename R = T>
+void dropout(const Dropout<T, R>& a);
 }  // namespace cpu
 
 namespace cuda {
-template <typename T>
-void dropout(const Dropout<T>& a, CUstream_st* stream);
+template <typename T, typename R = T>
+void dropout(const Dropout<T, R>& a, CUstream_st* stream);
 }  // namespace cuda
 
 /// Kernels of this header (instantiate.h).

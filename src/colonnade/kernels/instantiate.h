@@ -28,3 +28,23 @@
   COL_INSTANTIATE_CUDA_WIDE(kernel, Args)                    \
   template void kernel(const Args<BFloat16>&, CUstream_st*); \
   template void kernel(const Args<Half>&, CUstream_st*);
+
+/// Kernels with two dtypes: the same twice, or 16 bits with fp32 (residual stream).
+#define COL_INSTANTIATE_CPU_MIXED(kernel, Args)       \
+  COL_INSTANTIATE_CPU(kernel, Args)                   \
+  template void kernel(const Args<BFloat16, float>&); \
+  template void kernel(const Args<Half, float>&);
+#define COL_INSTANTIATE_CUDA_MIXED(kernel, Args)                    \
+  COL_INSTANTIATE_CUDA(kernel, Args)                                \
+  template void kernel(const Args<BFloat16, float>&, CUstream_st*); \
+  template void kernel(const Args<Half, float>&, CUstream_st*);
+
+/// The same, and fp32 with 16 bits.
+#define COL_INSTANTIATE_CPU_BOTH_WAYS(kernel, Args)   \
+  COL_INSTANTIATE_CPU_MIXED(kernel, Args)             \
+  template void kernel(const Args<float, BFloat16>&); \
+  template void kernel(const Args<float, Half>&);
+#define COL_INSTANTIATE_CUDA_BOTH_WAYS(kernel, Args)                \
+  COL_INSTANTIATE_CUDA_MIXED(kernel, Args)                          \
+  template void kernel(const Args<float, BFloat16>&, CUstream_st*); \
+  template void kernel(const Args<float, Half>&, CUstream_st*);

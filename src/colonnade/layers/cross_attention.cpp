@@ -28,7 +28,7 @@ CrossAttention::CrossAttention(const layout::CrossAttentionParams& params, const
 
 at::Tensor CrossAttention::forward(const MixerInput& x, const tensor::Pass& pass) {
   const at::Tensor queries = core_.layer_scaled(heads_of(q.forward(x.normed), head_dim_));
-  const auto both = kv.forward(x.encoded).chunk(2, -1);
+  const auto both = kv.forward(x.encoded.to(x.normed.scalar_type())).chunk(2, -1);
   return proj.forward(
       core_.forward({queries, heads_of(both[0], head_dim_), heads_of(both[1], head_dim_)}, pass));
 }

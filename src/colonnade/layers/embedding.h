@@ -9,6 +9,7 @@ namespace colonnade::layers {
 /// dropout(word + position + token type embeddings) of `tokens` and `token_types` [b, s]: [s, b, h], or
 /// [s / tp, b, h] with sequence parallelism. Each rank looks up its shard of the vocabulary; an all-reduce
 /// over tp (reduce-scatter with sequence parallelism) completes word embeddings, before the others are added.
+/// The sum is converted to the dtype of the residual stream before dropout.
 class Embedding {
  public:
   Embedding(const layout::EmbeddingParams& params, const config::Model& model, const Context& context);
@@ -30,6 +31,7 @@ class Embedding {
   comm::Group tp_;
   bool sequence_parallel_;
   double scale_;
+  at::ScalarType residual_type_;
   Residual dropout_;
 };
 

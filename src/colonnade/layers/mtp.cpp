@@ -98,15 +98,16 @@ MtpLayer::MtpLayer(const layout::MtpLayerParams& params, const config::Model& mo
       tp_(context.tp),
       sequence_parallel_(context.sequence_parallel),
       recompute_(layout::recomputes_mtp_layers(context.recompute)),
-      scale_(embedding_scale(model, c10::typeMetaToScalarType(context.options.dtype()))) {}
+      scale_(embedding_scale(model, c10::typeMetaToScalarType(context.options.dtype()))),
+      residual_type_(residual_type(model, c10::typeMetaToScalarType(context.options.dtype()))) {}
 
 at::Tensor MtpLayer::forward(const at::Tensor& hidden, const at::Tensor& tokens, tensor::Parameter& word,
                              const tensor::Pass& pass) {
   const at::Tensor embedded =
-      dropout_.drop(word_embeddings(tokens, word, tp_, sequence_parallel_, scale_), pass);
+      dropout_.drop(word_embeddings(tokens, word, tp_, sequence_parallel_, scale_).to(residual_type_), pass);
   const at::Tensor both = at::cat({enorm_.forward(embedded), hnorm_.forward(hidden)}, -1);
   const auto run = [this](const Tensors& x, const tensor::Pass& now) {
-    return layer_.forward(eh_proj_.forward(x[0]), now);
+    return layer_.forward(eh_proj_.forward(x[0]).to(residual_type_), now);
   };
   return final_norm_.forward(recompute_ ? recompute({both}, pass, run) : run({both}, pass));
 }

@@ -25,10 +25,10 @@ struct MtpTargets {
   static void add_to_batch(tensor::Batch& whole, std::int64_t depths);
 };
 
-/// x = W [norm(embedding of tokens), norm(hidden)]; y = norm(layer(x)). The projection is replicated over tp
-/// and applied to the tokens that the rank holds outside tensor-parallel regions. With full uniform
-/// recomputation, projection and layer form a recomputed span of their own; the block method leaves them out,
-/// as Megatron's.
+/// x = W [norm(embedding of tokens), norm(hidden)]; y = norm(layer(x)). Embeddings and x have the dtype of
+/// the residual stream. The projection is replicated over tp and applied to the tokens that the rank holds
+/// outside tensor-parallel regions. With full uniform recomputation, projection and layer form a recomputed
+/// span of their own; the block method leaves them out, as Megatron's.
 class MtpLayer {
  public:
   /// `layer`: layer number, counted on from the model's layers.
@@ -51,6 +51,7 @@ class MtpLayer {
   bool sequence_parallel_;
   bool recompute_;  ///< projection and layer are recomputed in the backward pass
   double scale_;    ///< factor on embeddings
+  at::ScalarType residual_type_;
 };
 
 }  // namespace colonnade::layers

@@ -16,8 +16,9 @@ namespace colonnade::layers {
 class Norm {
  public:
   Norm(const layout::NormParams& params, const config::Model& model, const Context& context);
+  /// x in the dtype of the weight or fp32; the result in that of the weight.
   [[nodiscard]] at::Tensor forward(const at::Tensor& x) const;
-  /// sum = x + residual and its norm, in one pass.
+  /// sum = x + residual, in the dtype of the residual, and its norm, in one pass.
   [[nodiscard]] ops::AddNormOutput add_forward(const at::Tensor& x, const at::Tensor& residual) const;
 
   std::unique_ptr<tensor::Parameter> weight;

@@ -2,6 +2,7 @@
 #include "colonnade/layers/residual.h"
 
 #include "colonnade/base/philox.h"
+#include "colonnade/tensor/dtypes.h"
 
 namespace colonnade::layers {
 
@@ -27,12 +28,16 @@ ops::DropoutKey dropout_key(std::uint64_t stream, const LocalRows& rows, const a
   return key;
 }
 
+at::ScalarType residual_type(const config::Model& model, at::ScalarType type) {
+  return model.fp32_residual_connection ? tensor::acc_type(type) : type;
+}
+
 Residual::Residual(std::string name, double dropout, const Context& context)
     : dropout_(dropout), key_(dropout_stream(context.seed, name)), rows_(context) {}
 
 at::Tensor Residual::forward(const at::Tensor& x, tensor::Parameter* bias, const at::Tensor& residual,
                              const tensor::Pass& pass) const {
-  if (is_plain_add(bias, pass)) return x + residual;
+  if (is_plain_add(bias, pass)) return x + residual;  // LibTorch promotes x within the addition
   const bool drops = pass.training && dropout_ > 0;
   return ops::bias_dropout_add(x, bias, residual, drops ? dropout_ : 0.0,
                                drops ? key(x, pass) : ops::DropoutKey{});

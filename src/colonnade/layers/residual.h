@@ -1,8 +1,10 @@
-// Fused bias-dropout-add of a sub-layer's output into the residual stream.
+// Fused bias-dropout-add of a sub-layer's output into the residual stream, which is fp32 with
+// --fp32-residual-connection. Source: Megatron's core/fusions/fused_bias_dropout.py.
 #pragma once
 
 #include <string>
 
+#include "colonnade/config/model.h"
 #include "colonnade/layers/context.h"
 #include "colonnade/ops/dropout.h"
 #include "colonnade/tensor/block.h"
@@ -15,8 +17,13 @@ std::uint64_t dropout_stream(std::uint64_t seed, const std::string& name);
 ops::DropoutKey dropout_key(std::uint64_t stream, const LocalRows& rows, const at::Tensor& x,
                             const tensor::Pass& pass);
 
-/// y = residual + dropout(x + bias). The dropout mask depends on (seed, layer name, sample, position,
-/// feature) only, so it is the same in every layout.
+/// Dtype of the residual stream of layers with parameters of `type` (config::Dtypes::residual): theirs, or
+/// with
+/// --fp32-residual-connection fp32 (float64 for float64).
+at::ScalarType residual_type(const config::Model& model, at::ScalarType type);
+
+/// y = residual + dropout(x + bias), in the dtype of the residual. The dropout mask depends on (seed, layer
+/// name, sample, position, feature) only, so it is the same in every layout.
 class Residual {
  public:
   Residual(std::string name, double dropout, const Context& context);

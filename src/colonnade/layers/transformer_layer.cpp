@@ -76,14 +76,14 @@ at::Tensor TransformerLayer::forward(const at::Tensor& x, const at::Tensor& enco
     const Sublayer& sublayer = sublayers_[i];
     const at::Tensor y = mix(sublayer, in, encoded, pass);
     tensor::Parameter* bias = sublayer.mixers.back().mixer->output_bias();
-    const at::Tensor residual = residual_after_norm_ ? in.normed : in.sum;
+    const at::Tensor residual = residual_after_norm_ ? in.normed.to(x.scalar_type()) : in.sum;
     in = {};  // releases the norm's output before the next one
     if (i + 1 < sublayers_.size()) {
       in = add_and_norm(sublayer.residual, sublayers_[i + 1].norm, y, bias, residual, pass);
       continue;
     }
     const at::Tensor sum = sublayer.residual.forward(y, bias, residual, pass);
-    return final_norm_ ? final_norm_->forward(sum) : sum;
+    return final_norm_ ? final_norm_->forward(sum).to(x.scalar_type()) : sum;
   }
 }
 

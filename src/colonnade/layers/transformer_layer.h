@@ -15,7 +15,8 @@ namespace colonnade::layers {
 /// Pre-LN layer, a sequence of sublayers x = x + drop(post_norm(sum of mixer(norm(x)) over the sublayer's
 /// mixers)), with the mixers of layout::LayerParams. With --apply-residual-connection-post-layernorm
 /// the residual is norm(x) instead of x. This equals BERT's post-LN layers when the first norm is that of the
-/// embeddings. Only sandwich norms have a post_norm; the last encoder layer ends with a norm.
+/// embeddings. Only sandwich norms have a post_norm; the last encoder layer ends with a norm. Input, sums and
+/// output have the dtype of the residual stream; norms return that of their weights, in which mixers compute.
 class TransformerLayer final : public tensor::Block {
  public:
   TransformerLayer(const layout::LayerParams& params, const config::Model& model, const Context& context,

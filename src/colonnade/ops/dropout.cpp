@@ -50,28 +50,40 @@ Rows activation_rows(const Tensor& x_sbh, double p, const DropoutKey& key) {
   return rows;
 }
 
-/// y = residual + keep / (1 - p) * (x + bias) over contiguously numbered rows.
+template <typename T, typename R>
+void run_typed(const Tensor& x, const Tensor& bias, const Tensor& residual, const Tensor& y,
+               const Rows& rows) {
+  const kernels::Dropout<T, R> args{in<T>(x),
+                                    in<T>(bias),
+                                    in<R>(residual),
+                                    out<R>(y),
+                                    rows.dims,
+                                    rows.row_steps,
+                                    rows.sample_steps,
+                                    in<std::int64_t>(rows.samples),
+                                    rows.row_offset,
+                                    rows.col_offset,
+                                    x.size(-1),
+                                    rows.groups,
+                                    rows.key,
+                                    static_cast<std::uint32_t>(std::ceil(rows.p * 0x1.0p24)),
+                                    1.0 / (1.0 - rows.p),
+                                    rows.noise};
+  launch(x, kernels::cpu::dropout<T, R>, kernels::cuda::dropout<T, R>, args);
+}
+
+/// y = residual + keep / (1 - p) * (x + bias) over contiguously numbered rows. Dtypes: x and bias T, residual
+/// and y R; one of them may be fp32 beside 16 bits.
 void run_chunk(const Tensor& x, const Tensor& bias, const Tensor& residual, const Tensor& y,
                const Rows& rows) {
-  with_float_type(x.scalar_type(), [&]<typename T>() {
-    const kernels::Dropout<T> args{in<T>(x),
-                                   in<T>(bias),
-                                   in<T>(residual),
-                                   out<T>(y),
-                                   rows.dims,
-                                   rows.row_steps,
-                                   rows.sample_steps,
-                                   in<std::int64_t>(rows.samples),
-                                   rows.row_offset,
-                                   rows.col_offset,
-                                   x.size(-1),
-                                   rows.groups,
-                                   rows.key,
-                                   static_cast<std::uint32_t>(std::ceil(rows.p * 0x1.0p24)),
-                                   1.0 / (1.0 - rows.p),
-                                   rows.noise};
-    launch(x, kernels::cpu::dropout<T>, kernels::cuda::dropout<T>, args);
-  });
+  const bool narrows = y.scalar_type() != x.scalar_type() && x.scalar_type() == at::kFloat;
+  with_stream_types(narrows ? y.scalar_type() : x.scalar_type(), narrows ? x.scalar_type() : y.scalar_type(),
+                    [&]<typename T, typename S>() {
+                      if (narrows)
+                        run_typed<S, T>(x, bias, residual, y, rows);
+                      else
+                        run_typed<T, S>(x, bias, residual, y, rows);
+                    });
 }
 
 void check_rows(const Tensor& x, const Rows& rows) {
@@ -87,10 +99,11 @@ void check_rows(const Tensor& x, const Rows& rows) {
       rows.samples.defined() ? rows.samples.numel() : 0, batch);
 }
 
-/// Runs the kernel, for both chunks if there are two; bias and residual may be undefined.
-Tensor run(const Tensor& x, const Tensor& bias, const Tensor& residual, const Rows& rows) {
+/// Runs the kernel, for both chunks if there are two; bias and residual may be undefined. y has `dtype`.
+Tensor run(const Tensor& x, const Tensor& bias, const Tensor& residual, const Rows& rows,
+           at::ScalarType dtype) {
   check_rows(x, rows);
-  const Tensor y = at::empty_like(x);
+  const Tensor y = at::empty_like(x, dtype);
   if (rows.second_chunk_row == 0 || !rows.is_random()) {
     run_chunk(x, bias, residual, y, rows);
     return y;
@@ -112,28 +125,32 @@ Tensor run(const Tensor& x, const Tensor& bias, const Tensor& residual, const Ro
 struct DropoutFunction : torch::autograd::Function<DropoutFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const Rows& rows) {
     save_value(ctx, rows);
-    return run(x.contiguous(), Tensor(), Tensor(), rows);
+    return run(x.contiguous(), Tensor(), Tensor(), rows, x.scalar_type());
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
-    return {run(grads[0].contiguous(), Tensor(), Tensor(), saved_value<Rows>(ctx)), Tensor()};
+    const Tensor grad_y = grads[0].contiguous();
+    return {run(grad_y, Tensor(), Tensor(), saved_value<Rows>(ctx), grad_y.scalar_type()), Tensor()};
   }
 };
 
 struct BiasDropoutAddArgs {
   tensor::Parameter* bias;
   Rows rows;
+  at::ScalarType dtype;  ///< of x
 };
 
 struct BiasDropoutAddFunction : torch::autograd::Function<BiasDropoutAddFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& x, const MaybeTensor& bias,
                         const Tensor& residual, const BiasDropoutAddArgs& args) {
     save_value(ctx, args);
-    return run(x.contiguous(), bias.value_or(Tensor()), residual.contiguous(), args.rows);
+    return run(x.contiguous(), bias.value_or(Tensor()), residual.contiguous(), args.rows,
+               residual.scalar_type());
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const auto args = saved_value<BiasDropoutAddArgs>(ctx);
-    const Tensor grad_x =
-        args.rows.p > 0 ? run(grads[0].contiguous(), Tensor(), Tensor(), args.rows) : grads[0];
+    const Tensor grad_x = args.rows.p > 0
+                              ? run(grads[0].contiguous(), Tensor(), Tensor(), args.rows, args.dtype)
+                              : grads[0].to(args.dtype);
     if (args.bias != nullptr) args.bias->accumulate(column_sum(grad_x));
     return {grad_x, Tensor(), grads[0], Tensor()};
   }
@@ -183,15 +200,17 @@ Tensor normal_like(const Tensor& x_sbh, const DropoutKey& key, std::uint64_t ang
 
 Tensor bias_dropout_add(const Tensor& x_sbh, tensor::Parameter* bias, const Tensor& residual, double p,
                         const DropoutKey& key) {
-  COL_CHECK(residual.sizes() == x_sbh.sizes() && residual.scalar_type() == x_sbh.scalar_type(),
-            "residual must have the shape and dtype of x; got {} and {}", c10::str(residual.sizes()),
-            c10::str(x_sbh.sizes()));
+  COL_CHECK(residual.sizes() == x_sbh.sizes() && is_stream_of(x_sbh.scalar_type(), residual.scalar_type()),
+            "residual must have the shape of x and its dtype or fp32; got {} {} for x {} {}",
+            c10::str(residual.sizes()), c10::toString(residual.scalar_type()), c10::str(x_sbh.sizes()),
+            c10::toString(x_sbh.scalar_type()));
   COL_CHECK(bias == nullptr ||
                 (bias->value.numel() == x_sbh.size(-1) && bias->value.scalar_type() == x_sbh.scalar_type()),
             "bias must have the dtype and last dimension of x; got {} for x {}",
             c10::str(value_of(bias).sizes()), c10::str(x_sbh.sizes()));
-  return BiasDropoutAddFunction::apply(x_sbh, maybe(value_of(bias)), residual,
-                                       BiasDropoutAddArgs{bias, activation_rows(x_sbh, p, key)});
+  return BiasDropoutAddFunction::apply(
+      x_sbh, maybe(value_of(bias)), residual,
+      BiasDropoutAddArgs{bias, activation_rows(x_sbh, p, key), x_sbh.scalar_type()});
 }
 
 Tensor attention_dropout(const Tensor& x_bnqk, double p, const DropoutKey& key) {

@@ -37,8 +37,9 @@ at::Tensor jitter(const at::Tensor& x_sbh, double eps, const DropoutKey& key);
 /// from that word under `angle_key`. Magnitudes are at most 5.77. Values of x are not read; no gradient.
 at::Tensor normal_like(const at::Tensor& x_sbh, const DropoutKey& key, std::uint64_t angle_key);
 
-/// residual + dropout(x + bias) in one pass; `bias` [h] may be null. The key is unused if p == 0.
-/// The bias gradient goes to bias->accumulate().
+/// residual + dropout(x + bias) in one pass; `bias` [h] may be null. The key is unused if p == 0. `residual`
+/// and the result have the dtype of x or, with 16 bits, fp32; sums are rounded once, to that. The bias
+/// gradient goes to bias->accumulate().
 at::Tensor bias_dropout_add(const at::Tensor& x_sbh, tensor::Parameter* bias, const at::Tensor& residual,
                             double p, const DropoutKey& key);
 

@@ -27,7 +27,24 @@ void with_float_type(at::ScalarType type, const F& f) {
   }
 }
 
+/// Calls f.operator()<T, S>() for values of `type` and a residual stream of `stream`, the same dtype or the
+/// accumulation dtype of `type`.
+template <typename F>
+void with_stream_types(at::ScalarType type, at::ScalarType stream, const F& f) {
+  with_float_type(type, [&]<typename T>() {
+    if (stream == type)
+      f.template operator()<T, T>();
+    else
+      f.template operator()<T, kernels::Acc<T>>();
+  });
+}
+
 using tensor::acc_type;
+
+/// Whether a residual stream of values of `type` may have the dtype `stream`.
+inline bool is_stream_of(at::ScalarType type, at::ScalarType stream) {
+  return stream == type || stream == acc_type(type);
+}
 
 /// Data pointer of `tensor` as T; null if undefined or on meta.
 template <typename T>

@@ -16,25 +16,26 @@ struct NormArgs {
   bool centered;  ///< LayerNorm
 };
 
-/// Outputs: normed, then sum if there is a residual.
+/// `x` is the residual stream; `added` a mixer's output that is added to it first. Outputs: normed, then sum
+/// if there is such an output.
 struct NormFunction : torch::autograd::Function<NormFunction> {
-  static variable_list forward(AutogradContext* ctx, const Tensor& x_in, const MaybeTensor& residual_in,
+  static variable_list forward(AutogradContext* ctx, const Tensor& x_in, const MaybeTensor& added_in,
                                const Tensor& weight, const MaybeTensor& bias_in, const NormArgs& args) {
     const Tensor x = x_in.contiguous();
-    const Tensor residual = contiguous(residual_in.value_or(Tensor()));
+    const Tensor added = contiguous(added_in.value_or(Tensor()));
     const Tensor bias = bias_in.value_or(Tensor());
     const std::int64_t cols = x.size(-1);
     const std::int64_t rows = cols > 0 ? x.numel() / cols : 0;
     const auto stats = x.options().dtype(acc_type(x.scalar_type()));
-    const Tensor y = at::empty_like(x);
-    const Tensor sum = residual.defined() ? at::empty_like(x) : Tensor();
+    const Tensor y = at::empty_like(x, weight.scalar_type());
+    const Tensor sum = added.defined() ? at::empty_like(x) : Tensor();
     const Tensor mean = args.centered ? at::empty({rows}, stats) : Tensor();
     const Tensor rstd = at::empty({rows}, stats);
-    with_float_type(x.scalar_type(), [&]<typename T>() {
+    with_stream_types(weight.scalar_type(), x.scalar_type(), [&]<typename T, typename S>() {
       using A = kernels::Acc<T>;
-      launch(x, kernels::cpu::norm<T>, kernels::cuda::norm<T>,
-             kernels::Norm<T>{in<T>(x), in<T>(residual), in<T>(weight), in<T>(bias), out<T>(sum), out<T>(y),
-                              out<A>(mean), out<A>(rstd), rows, cols, args.eps, args.zero_centered});
+      launch(x, kernels::cpu::norm<T, S>, kernels::cuda::norm<T, S>,
+             kernels::Norm<T, S>{in<S>(x), in<T>(added), in<T>(weight), in<T>(bias), out<S>(sum), out<T>(y),
+                                 out<A>(mean), out<A>(rstd), rows, cols, args.eps, args.zero_centered});
     });
     ctx->save_for_backward({sum.defined() ? sum : x, weight, mean, rstd});
     save_value(ctx, args);
@@ -48,7 +49,9 @@ struct NormFunction : torch::autograd::Function<NormFunction> {
     const auto args = saved_value<NormArgs>(ctx);
     const Tensor grad_y = contiguous(grads[0]);
     const Tensor grad_sum = grads.size() > 1 ? contiguous(grads[1]) : Tensor();
-    if (!grad_y.defined()) return {grad_sum, grad_sum, Tensor(), Tensor(), Tensor()};
+    const auto grad_added = [&weight](const Tensor& grad) { return grad.to(weight.scalar_type()); };
+    if (!grad_y.defined())
+      return {grad_sum, grad_sum.defined() ? grad_added(grad_sum) : Tensor(), Tensor(), Tensor(), Tensor()};
     const std::int64_t cols = x.size(-1);
     const std::int64_t rows = cols > 0 ? x.numel() / cols : 0;
     const auto sums = x.options().dtype(acc_type(x.scalar_type()));
@@ -56,32 +59,33 @@ struct NormFunction : torch::autograd::Function<NormFunction> {
     const Tensor grad_weight = at::empty({cols}, sums);
     const Tensor grad_bias = args.bias != nullptr ? at::empty({cols}, sums) : Tensor();
     const Tensor partial = at::empty({2 * kernels::column_blocks(rows) * cols}, sums);
-    with_float_type(x.scalar_type(), [&]<typename T>() {
+    with_stream_types(weight.scalar_type(), x.scalar_type(), [&]<typename T, typename S>() {
       using A = kernels::Acc<T>;
-      launch(x, kernels::cpu::norm_grad<T>, kernels::cuda::norm_grad<T>,
-             kernels::NormGrad<T>{in<T>(x), in<T>(weight), in<A>(mean), in<A>(rstd), in<T>(grad_y),
-                                  in<T>(grad_sum), out<T>(grad_x), out<A>(grad_weight), out<A>(grad_bias),
-                                  out<A>(partial), rows, cols, args.zero_centered});
+      launch(x, kernels::cpu::norm_grad<T, S>, kernels::cuda::norm_grad<T, S>,
+             kernels::NormGrad<T, S>{in<S>(x), in<T>(weight), in<A>(mean), in<A>(rstd), in<T>(grad_y),
+                                     in<S>(grad_sum), out<S>(grad_x), out<A>(grad_weight), out<A>(grad_bias),
+                                     out<A>(partial), rows, cols, args.zero_centered});
     });
     if (x.numel() == 0) grad_weight.zero_();
     args.weight->accumulate(grad_weight);
     if (args.bias != nullptr) args.bias->accumulate(x.numel() == 0 ? grad_bias.zero_() : grad_bias);
-    return {grad_x, grads.size() > 1 ? grad_x : Tensor(), Tensor(), Tensor(), Tensor()};
+    return {grad_x, grads.size() > 1 ? grad_added(grad_x) : Tensor(), Tensor(), Tensor(), Tensor()};
   }
 };
 
-variable_list apply(const Tensor& x, const Tensor& residual, const NormArgs& args) {
+variable_list apply(const Tensor& x, const Tensor& added, const NormArgs& args) {
   const Tensor& weight = args.weight->value;
-  COL_CHECK(x.dim() > 0 && weight.dim() == 1 && x.size(-1) == weight.size(0) &&
-                x.scalar_type() == weight.scalar_type(),
-            "norm input must have the dtype and length of the weight; got x {} {} and weight {} {}",
-            c10::str(x.sizes()), c10::toString(x.scalar_type()), c10::str(weight.sizes()),
-            c10::toString(weight.scalar_type()));
   COL_CHECK(
-      !residual.defined() || (residual.sizes() == x.sizes() && residual.scalar_type() == x.scalar_type()),
-      "norm residual must have the shape and dtype of x; got {} {} and {} {}", c10::str(residual.sizes()),
-      c10::toString(residual.scalar_type()), c10::str(x.sizes()), c10::toString(x.scalar_type()));
-  return NormFunction::apply(x, maybe(residual), weight, maybe(value_of(args.bias)), args);
+      x.dim() > 0 && weight.dim() == 1 && x.size(-1) == weight.size(0) &&
+          is_stream_of(weight.scalar_type(), x.scalar_type()),
+      "norm input must have the length of the weight and its dtype or fp32; got x {} {} and weight {} {}",
+      c10::str(x.sizes()), c10::toString(x.scalar_type()), c10::str(weight.sizes()),
+      c10::toString(weight.scalar_type()));
+  COL_CHECK(!added.defined() || (added.sizes() == x.sizes() && added.scalar_type() == weight.scalar_type()),
+            "norm residual must have the shape of x, and x the dtype of the weight; got {} {} and {} {}",
+            c10::str(x.sizes()), c10::toString(x.scalar_type()), c10::str(added.sizes()),
+            c10::toString(added.scalar_type()));
+  return NormFunction::apply(x, maybe(added), weight, maybe(value_of(args.bias)), args);
 }
 
 }  // namespace
@@ -97,13 +101,13 @@ Tensor layer_norm(const Tensor& x, tensor::Parameter& weight, tensor::Parameter*
 
 AddNormOutput add_rms_norm(const Tensor& x, const Tensor& residual, tensor::Parameter& weight, double eps,
                            bool zero_centered) {
-  const variable_list both = apply(x, residual, {&weight, nullptr, eps, zero_centered, false});
+  const variable_list both = apply(residual, x, {&weight, nullptr, eps, zero_centered, false});
   return {both[1], both[0]};
 }
 
 AddNormOutput add_layer_norm(const Tensor& x, const Tensor& residual, tensor::Parameter& weight,
                              tensor::Parameter* bias, double eps, bool zero_centered) {
-  const variable_list both = apply(x, residual, {&weight, bias, eps, zero_centered, true});
+  const variable_list both = apply(residual, x, {&weight, bias, eps, zero_centered, true});
   return {both[1], both[0]};
 }
 

@@ -250,6 +250,17 @@ Broken parallel_residual(const Run& r) {
                  "remove --parallel-residual"};
 }
 
+/// Megatron asserts the same.
+Broken fp32_residual(const Run& r) {
+  if (!r.model.fp32_residual_connection || r.model.params_dtype != config::Dtype::kFloat32)
+    return std::nullopt;
+  return Finding{"--fp32-residual-connection",
+                 "requires --bf16 or --fp16",
+                 "fp32 layers",
+                 {{"fp32_residual_connection", "false"}},
+                 "use --no-fp32-residual-connection, or add --bf16"};
+}
+
 Broken sinks_dropout(const Run& r) {
   if (r.model.softmax_type == config::SoftmaxType::kVanilla || r.model.attention_dropout == 0)
     return std::nullopt;
@@ -336,6 +347,8 @@ constexpr Rule kShapes[] = {
      "Parallel residuals are not supported with sandwich norms or cross-attention: no published model "
      "combines them.",
      "sandwich_norm encoder_num_layers"},
+    {"fp32-residual", false, fp32_residual, "fp32_residual_connection=true",
+     "The residual stream of fp32 layers is fp32 already.", "params_dtype"},
     {"sinks-dropout", true, sinks_dropout, "softmax_type=learnable; attention_dropout=0.1",
      "The attention path with dropout does not implement sinks.", "softmax_type"},
     {"hidden-dropout", true,

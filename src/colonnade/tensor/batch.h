@@ -27,7 +27,7 @@ enum class Field : std::uint8_t {
   kCuSeqlens,       ///< int32 [documents + 1], document bounds of full sequences (Batch::set_documents)
   kPadding,         ///< bool [b, s], true: padding (BERT)
   kTokenTypes,      ///< int64 [b, s], segment of each token (BERT)
-  kSwapped,         ///< int64 [b], 1: the sample's sentences are swapped (BERT)
+  kSwapped,         ///< int64 [b], 1: the sample's sentences are swapped; -100: they have no loss (BERT)
   kEncoderTokens,   ///< int64 [b, t] (T5)
   kEncoderPadding,  ///< bool [b, t], true: padding (T5)
 };

@@ -348,8 +348,11 @@ TrainedLayout train_layout(const LayoutRun& layout, const data::Batches& samples
                            Precision precision) {
   config::Run run = layout.run;
   run.training.device = "cpu";
-  const config::Dtypes settings = config::dtypes_of(run);
-  const config::Dtypes dtypes = precision == Precision::kFloat64 ? settings.in_float64() : settings;
+  config::Dtypes dtypes = config::dtypes_of(run);
+  if (precision == Precision::kFloat64) {
+    dtypes = dtypes.in_float64();
+    dtypes.gradient_wire = dtypes.main_gradient;  // rounding by --grad-reduce-in-bf16 depends on the layout
+  }
   const LrPlan lr = make_lr_plan(run.schedule, run.training, run.optimizer);
   const std::size_t most_skipped = 100;  // enough for a scale of 2^32 to fall to 1 three times
   std::vector<StepResults> all;

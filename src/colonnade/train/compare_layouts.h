@@ -50,7 +50,7 @@ struct LayoutRun {
   std::function<std::shared_ptr<comm::GroupFactory>(std::shared_ptr<comm::GroupFactory>)> wrap_factory = {};
 };
 
-/// Dtypes of the settings, or config::Dtypes::in_float64().
+/// Dtypes of the settings; or config::Dtypes::in_float64(), where gradients are reduced in float64 too.
 enum class Precision { kFromSettings, kFloat64 };
 
 struct StepResults;

@@ -306,8 +306,10 @@ double Loop::evaluate(const data::Batches& batches, const EvalRange& range) {
   fault::point("evaluate-begin");
   const std::int64_t size = config::eval_batch_size(job_.run.training);
   tensor::reset_peak(device());
-  const auto losses = job_.evaluate(static_cast<int>(range.batches), [&](int i) {
-    return job::evaluation_steps(batches, job_, range.first_sample + i * size);
+  const std::int64_t steps = (range.samples + size - 1) / size;
+  const auto losses = job_.evaluate(static_cast<int>(steps), [&](int i) {
+    return job::evaluation_steps(batches, job_, range.first_sample + i * size,
+                                 std::min(size, range.samples - i * size));
   });
   memory_.raise(record::MemoryPhase::kEvaluate, tensor::take_peak(device()));
   fault::point("evaluate-end");
@@ -433,7 +435,8 @@ int Loop::end() {
   if (saves) save();
   if (t.eval_interval || t.skip_train) {
     if (data_[1] && t.reads_validation() && (t.skip_train || !validation_is_due())) losses = validate();
-    if (data_[2] && t.eval_iters > 0) losses["test"] = evaluate(*data_[2], {"test", 0, t.eval_iters});
+    if (data_[2] && t.eval_iters > 0)
+      losses["test"] = evaluate(*data_[2], {"test", 0, t.eval_iters * config::eval_batch_size(t)});
   }
   write_report();
   if (t.skip_train && t.check_for_nan_in_loss_and_grad) {

@@ -36,28 +36,24 @@ std::vector<EvalRange> validation_ranges(std::int64_t iteration, const config::R
   if (!t.full_validation) {
     const std::int64_t before =
         (data::evaluations(t, iteration) - 1) * t.eval_iters * config::eval_batch_size(t);
-    return {{"validation", before, t.eval_iters}};
+    return {{"validation", before, t.eval_iters * config::eval_batch_size(t)}};
   }
   std::vector<EvalRange> ranges;
   for (std::size_t i = 0; i < sets.size(); ++i)
-    ranges.push_back({set_name(run.data, i), sets[i].begin, sets[i].size() / config::eval_batch_size(t)});
+    ranges.push_back({set_name(run.data, i), sets[i].begin, sets[i].size()});
   return ranges;
 }
 
 std::vector<std::string> validation_faults(const config::Run& run, const std::vector<data::Range>& sets) {
-  const std::int64_t batch = config::eval_batch_size(run.training);
   std::vector<std::string> faults;
   if (!runs_full_validation(run.training)) return faults;
-  const auto add = [&](const std::string& set, std::int64_t samples) {
-    faults.push_back(fmt::format(
-        "--full-validation: the {} data must fill one global batch of {} samples; got {}; add data, "
-        "or lower {}",
-        set, batch, samples,
-        run.training.eval_global_batch_size ? "--eval-global-batch-size" : "--global-batch-size"));
+  const auto add = [&](const std::string& set) {
+    faults.push_back(
+        fmt::format("--full-validation: the {} data must hold a sample; got none; add data", set));
   };
-  if (sets.empty()) add("validation", 0);
+  if (sets.empty()) add("validation");
   for (std::size_t i = 0; i < sets.size(); ++i)
-    if (sets[i].size() < batch) add(set_name(run.data, i), sets[i].size());
+    if (sets[i].size() == 0) add(set_name(run.data, i));
   return faults;
 }
 
@@ -67,12 +63,9 @@ std::vector<std::string> validation_notes(const config::Run& run, const std::vec
   if (!runs_full_validation(run.training)) return sentences;
   for (std::size_t i = 0; i < sets.size(); ++i) {
     const std::int64_t size = sets[i].size();
-    const std::string left =
-        size % batch == 0
-            ? ""
-            : fmt::format("; {} at the end fill no global batch and are left out", size % batch);
-    sentences.push_back(fmt::format("{}: reads {} of its {} samples each time{}", set_name(run.data, i),
-                                    size - size % batch, size, left));
+    const std::string last =
+        size % batch == 0 ? "" : fmt::format(", the last {} in a padded batch", size % batch);
+    sentences.push_back(fmt::format("{}: reads {} samples each time{}", set_name(run.data, i), size, last));
   }
   return sentences;
 }

@@ -327,6 +327,10 @@ void initialization_and_precision(Table& t) {
       .colonnade_only();
   t.shorthand("--bf16", "").shorthand("params_dtype", "bf16").common();
   t.shorthand("--fp16", "").shorthand("params_dtype", "fp16");
+  t.add<kModel, &Model::fp32_residual_connection>(
+      "--fp32-residual-connection",
+      "with --bf16 or --fp16, keep the residual stream and pipeline messages in fp32; norms read it, and all "
+      "other layers compute in 16 bits");
   t.add<&Run::optimizer, &Optimizer::loss_scale>("--loss-scale",
                                                  "constant loss scale; unset: dynamic with fp16, else none")
       .at_least(0);

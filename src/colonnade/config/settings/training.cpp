@@ -135,8 +135,8 @@ void validation(Table& t) {
   t.add<kTraining, &Training::skip_train>("--skip-train", "only evaluate");
   t.add<kTraining, &Training::full_validation>(
       "--full-validation",
-      "evaluate each validation set once in full, except an incomplete last global batch; "
-      "--eval-iters then applies to the test only");
+      "evaluate each validation set once in full, with an incomplete last global batch; --eval-iters then "
+      "applies to the test only");
   t.add<&Run::data, &Data::multiple_validation_sets>(
       "--multiple-validation-sets",
       "treat each prefix of --valid-data-path as a separate validation set with its own loss");

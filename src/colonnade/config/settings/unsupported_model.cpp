@@ -171,10 +171,6 @@ constexpr Flag kInitialization[] = {
     {"--data-parallel-random-init"},
 };
 
-constexpr Flag kFp32Residual[] = {
-    {"--fp32-residual-connection"},
-};
-
 constexpr Flag kGptOssShorthand[] = {
     {"--enable-gpt-oss"},
 };
@@ -217,7 +213,6 @@ void add_unsupported_model(Table& t) {
       kOldRecomputation);
   t.unsupported("per-rank or skipped initialization",
                 "remove it; weights are initialized, equal in every layout", kInitialization);
-  t.unsupported("fp32 residual stream with 16-bit layers", "remove it", kFp32Residual);
   t.unsupported("shorthand for GPT-OSS settings",
                 "use --pretrained-checkpoint with its Hugging Face folder; config.json has the settings",
                 kGptOssShorthand);

@@ -56,6 +56,7 @@ constexpr Row kExceptions[] = {
     {"params_dtype", kCompute},
     {"bf16", kCompute},
     {"fp16", kCompute},
+    {"fp32_residual_connection", kCompute},
     {"sequence_parallel", kNone},
     {"cp_comm_type", kNone},
     {"hierarchical_context_parallel_sizes", kNone},

@@ -237,7 +237,7 @@ std::int64_t AttentionCost::evaluation() const {
                                : needs_scores(z_) ? 2 * score_bytes(z_)
                                                               : 0;
   const std::int64_t scored = layer_.context.ring > 1 ? block_scores(/*backward=*/false) : unfused;
-  return 2 * z_.hidden + projections_evaluation() + scored;
+  return z_.stream + z_.hidden + projections_evaluation() + scored;
 }
 
 // Compute.

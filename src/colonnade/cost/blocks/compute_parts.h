@@ -23,7 +23,8 @@ struct RealSizes {
         out(real(z.out)),
         fc1_per_ffn(real(z.fc1_per_ffn)),
         full_hidden(n * h * e),
-        hidden(r * h * e) {}
+        hidden(r * h * e),
+        stream(real(z.stream)) {}
 
   static double real(std::int64_t number) { return static_cast<double>(number); }
 
@@ -36,12 +37,20 @@ struct RealSizes {
   double fc1_per_ffn;  ///< fc1 columns per activation column
   double full_hidden;  ///< bytes of [n, h]
   double hidden;       ///< bytes of [r, h]
+  double stream;       ///< bytes of [r, h] of the residual stream
 };
 
+/// Conversion of [r, h] to the dtype of the residual stream, and of its gradient back.
+inline void add_conversion(BlockCompute& compute, const RealSizes& z) {
+  compute.add_elementwise(z.hidden + z.stream, z.hidden + z.stream, 1, 1);
+}
+
 /// Norm fused with the residual sum. Forward reads the residual stream and the addend and writes both
-/// results; backward reads two gradients and the input and writes one gradient.
+/// results; backward reads two gradients and the input and writes one gradient, and where the residual stream
+/// has another dtype a converted copy for the mixer.
 inline void add_norm(BlockCompute& compute, const RealSizes& z) {
-  compute.add_elementwise(4 * z.hidden, 4 * z.hidden, 1, 2);
+  compute.add_elementwise(2 * (z.hidden + z.stream), z.hidden + 3 * z.stream, 1, 2);
+  if (z.stream != z.hidden) compute.add_elementwise(0, z.hidden + z.stream, 0, 1);
 }
 
 /// Norm of `bytes` alone: reads and writes them; backward reads a gradient and the input and writes one.

@@ -13,7 +13,8 @@ std::int64_t CrossAttentionCost::saved() const {
     core = z_.n * kFp32 * z_.heads + z_.b * z_.seq_length * keys_.seq_length * z_.e +
            (z_.b * z_.heads > 1 ? z_.n * z_.e * z_.out : 0);
   }
-  return z_.n * z_.e * (z_.q + z_.out) + keys_.n * z_.e * 2 * z_.q + (z_.recomputes("core_attn") ? 0 : core);
+  return z_.n * z_.e * (z_.q + z_.out) + keys_.n * z_.e * 2 * z_.q + keys_.converted +
+         (z_.recomputes("core_attn") ? 0 : core);
 }
 
 /// Gradients of queries, keys, values and output; of the scores if attention is unfused. The gradient of
@@ -21,7 +22,7 @@ std::int64_t CrossAttentionCost::saved() const {
 void CrossAttentionCost::backward(LayerTracker& tracker) const {
   tracker.transient(z_.n * z_.e * (z_.q + z_.out) + keys_.n * z_.e * 2 * z_.q +
                     (is_unfused() ? 2 * score_bytes() : 0) + z_.recomputed("layernorm", z_.hidden));
-  tracker.allocate(keys_.hidden + (tracker.delay_wgrad() ? wgrad_saved() : 0));
+  tracker.allocate(keys_.stream + (tracker.delay_wgrad() ? wgrad_saved() : 0));
   tracker.release(norm_saved(z_) + saved());
 }
 
@@ -35,8 +36,8 @@ std::int64_t CrossAttentionCost::largest_weight_gradient() const {
 
 /// Keys and values of the other sequence alongside the queries, on top of the attention's own tensors.
 std::int64_t CrossAttentionCost::evaluation() const {
-  return 2 * z_.hidden + z_.full_hidden() + keys_.full_hidden() + z_.n * z_.e * 2 * z_.q +
-         keys_.n * z_.e * 4 * z_.q + (is_capped() ? 2 * score_bytes() : 0);
+  return z_.stream + z_.hidden + keys_.converted + z_.full_hidden() + keys_.full_hidden() +
+         z_.n * z_.e * 2 * z_.q + keys_.n * z_.e * 4 * z_.q + (is_capped() ? 2 * score_bytes() : 0);
 }
 
 BlockCompute CrossAttentionCost::core(AttentionKernel kernel) const {

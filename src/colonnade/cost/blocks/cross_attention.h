@@ -7,7 +7,8 @@ namespace colonnade::cost {
 
 /// With n decoder and t encoder tokens of a rank, S and T of the full sequences, as many key heads as query
 /// heads:
-///   saved     n e 2 q (queries, the projection's input) + t e 2 q (keys, values), + n 4 heads (log-sum-exp)
+///   saved     n e 2 q (queries, the projection's input) + t e 2 q (keys, values), t h e (converted encoder
+///             output, where the residual stream has another dtype) + n 4 heads (log-sum-exp)
 ///             + b S T e (mask) + n e q (output in the kernel's layout); or with dropout or a soft cap the
 ///             scores. Recomputed core_attn saves the first two
 ///   delayed   2 n h e + 2 n e q + t h e + 2 t e q

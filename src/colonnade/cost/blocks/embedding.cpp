@@ -1,6 +1,8 @@
 // See embedding.h.
 #include "colonnade/cost/blocks/embedding.h"
 
+#include <algorithm>
+
 #include "colonnade/cost/blocks/compute_parts.h"
 
 namespace colonnade::cost {
@@ -33,10 +35,15 @@ std::int64_t EmbeddingCost::saved() const {
   return bytes;
 }
 
-/// The gradient of the table is summed in fp32 if main gradients are narrower.
+/// The gradient of the table is summed in fp32 if main gradients are narrower. Where the residual stream has
+/// another dtype, the gradient is converted first.
 void EmbeddingCost::backward(StageTracker& tracker) const {
   const bool is_narrow = config::bytes(z_.dtypes.main_gradient) < kFp32;
-  tracker.transient(sequences_.hidden() + (is_narrow ? z_.vocabulary * z_.m.hidden_size * kFp32 : 0));
+  const std::int64_t table = is_narrow ? z_.vocabulary * z_.m.hidden_size * kFp32 : 0;
+  if (z_.converted == 0) return tracker.transient(sequences_.hidden() + table);
+  std::int64_t converted = 0;
+  for (const Sizes& z : sequences_.all()) converted += z.converted;
+  tracker.transient(converted + std::max(sequences_.hidden(), table));
 }
 
 std::int64_t EmbeddingCost::evaluation() const {
@@ -50,6 +57,7 @@ BlockCompute embedding_compute(const Sizes& sizes) {
   compute.add_elementwise(2 * z.full_hidden + types * z.hidden, 2 * z.full_hidden + types * z.hidden,
                           2 + types, 2 + types);
   add_reduce(compute, z, z.full_hidden);
+  if (sizes.converted > 0) add_conversion(compute, z);
   return compute;
 }
 

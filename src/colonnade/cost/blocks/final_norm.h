@@ -6,7 +6,7 @@
 
 namespace colonnade::cost {
 
-/// Saves 2 r h e + statistics. Its norm is fused with the last residual sum.
+/// Saves r h (e' + e) + statistics. Its norm is fused with the last residual sum.
 class FinalNormCost final : public BlockCost {
  public:
   explicit FinalNormCost(const Sequences& sequences) : BlockCost(sequences) {}
@@ -14,6 +14,7 @@ class FinalNormCost final : public BlockCost {
   void backward(StageTracker& tracker) const override {
     // A stage that sends several states per token holds this output there (stage_activations).
     const bool sends_states = tracker.stage().states_out > tracker.stage().states_in;
+    if (z_.converted > 0) tracker.transient(z_.stream);
     tracker.release(saved() - (sends_states ? z_.hidden : 0), 0);
   }
   [[nodiscard]] std::int64_t evaluation() const override { return z_.hidden; }
@@ -23,7 +24,7 @@ class FinalNormCost final : public BlockCost {
   [[nodiscard]] ForwardFlops flops() const override { return {}; }
 
   /// Input, output and statistics of such a norm.
-  static std::int64_t saved(const Sizes& z) { return 2 * z.hidden + norm_statistics(z.m, z.r); }
+  static std::int64_t saved(const Sizes& z) { return z.stream + z.hidden + norm_statistics(z.m, z.r); }
 };
 
 }  // namespace colonnade::cost

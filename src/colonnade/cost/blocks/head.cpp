@@ -22,7 +22,7 @@ std::int64_t HeadCost::labels_saved() const { return z_.b > 1 ? z_.n * kInt64 : 
 std::int64_t HeadCost::next_token_saved() const {
   const std::int64_t transform = z_.m.lm_head_transform ? 3 * z_.hidden + norm_statistics(z_.m, z_.r) : 0;
   const std::int64_t pooled = z_.b * (2 * z_.m.hidden_size * z_.e + 2 * (z_.e + kFp32));
-  return logits_saved() + labels_saved() + sequences_.hidden() - z_.hidden + transform +
+  return logits_saved() + labels_saved() + sequences_.hidden() - z_.stream + transform +
          (z_.m.bert_binary_head ? pooled : 0);
 }
 
@@ -45,8 +45,8 @@ std::int64_t HeadCost::largest_weight_gradient() const {
 }
 
 /// The main logits, then those of the MTP depths. At the end the gradients of all states are alive; those of
-/// states received from another stage are concatenated. Delayed weight gradients hold the states as received,
-/// or gathered.
+/// states received from another stage are concatenated, and converted where the residual stream has another
+/// dtype. Delayed weight gradients hold the states as received, or converted, or gathered.
 void HeadCost::backward(StageTracker& tracker) const {
   const layout::StageBlocks& stage = tracker.stage();
   const bool apart = stage.states_in > stage.states_out, as_received = apart && !z_.sequence_parallel;
@@ -58,9 +58,9 @@ void HeadCost::backward(StageTracker& tracker) const {
     tracker.release(i == 0 ? next_token_saved() : depth_saved(), wgrad_saved);
   }
   if (!apart) return;
-  const std::int64_t states = stage.states_in * z_.hidden;
-  tracker.transient(2 * states);
-  tracker.release(states, as_received ? states : 0);
+  const std::int64_t states = stage.states_in * z_.hidden, received = stage.states_in * z_.stream;
+  tracker.transient(states + received);
+  tracker.release(received + stage.states_in * z_.converted, as_received ? states : 0);
 }
 
 std::int64_t HeadCost::evaluation() const {

@@ -71,10 +71,10 @@ LayerCost::LayerCost(const Sequences& sequences, const LayerTraits& traits)
       layer_(sequences.all()[traits.sequence]),
       ends_sequence_(traits.ends_sequence),
       sublayers_(make_sublayers(sequences, layer_, traits)) {
-  const std::int64_t norm = layer_.hidden + norm_statistics(layer_.m, layer_.r);
-  saved_ = other_sequence_bytes() + (ends_sequence_ ? norm : 0);
+  const std::int64_t statistics = norm_statistics(layer_.m, layer_.r);
+  saved_ = other_sequence_bytes() + (ends_sequence_ ? layer_.stream + statistics : 0);
   for (const SublayerCost& sublayer : sublayers_) {
-    saved_ += norm_saved(layer_) + (layer_.m.sandwich_norm ? norm : 0);
+    saved_ += norm_saved(layer_) + (layer_.m.sandwich_norm ? layer_.hidden + statistics : 0);
     if (!layer_.sequence_parallel) wgrad_saved_ -= states_counted_twice(sublayer) * layer_.hidden;
     for (const auto& mixer : sublayer) {
       saved_ += mixer->saved();
@@ -90,8 +90,8 @@ LayerCost::LayerCost(const Sequences& sequences, const LayerTraits& traits)
 LayerCost::Workspace LayerCost::workspace(bool delay_wgrad) const {
   LayerTracker tracker(layer_, delay_wgrad);
   if (ends_sequence_) {
-    tracker.transient(layer_.hidden);
-    tracker.release(layer_.hidden);
+    tracker.transient(layer_.stream + layer_.converted);
+    tracker.release(layer_.stream);
   }
   for (auto sublayer = sublayers_.rbegin(); sublayer != sublayers_.rend(); ++sublayer) {
     tracker.start_sublayer(std::ssize(*sublayer));

@@ -14,11 +14,12 @@ namespace colonnade::cost {
 /// The mixers of a sublayer in order of use.
 using SublayerCost = std::vector<std::unique_ptr<MixerCost>>;
 
-/// Each sublayer saves 2 r h e (input and output of its norm) + statistics, 4 r (LayerNorm 8 r), with a
-/// sandwich norm r h e + statistics more; recomputed layernorm saves no output of the first. A sublayer's
-/// norm is fused with the residual sum. Mixers of one sublayer share their input and output gradient, also
-/// while weight gradients are delayed (MixerCost::shared_for_wgrad); their outputs and input gradients are
-/// summed. With several sequences a layer copies the rows of the others.
+/// Each sublayer saves r h (e' + e) (input and output of its norm) + statistics, 4 r (LayerNorm 8 r), with a
+/// sandwich norm r h e + statistics more; recomputed layernorm saves no output of the first. Where e' is not
+/// e, the gradient of a mixer's output is a converted copy, as it is with dropout. A sublayer's norm is fused
+/// with the residual sum. Mixers of one sublayer share their input and output gradient, also while weight
+/// gradients are delayed (MixerCost::shared_for_wgrad); their outputs and input gradients are summed. With
+/// several sequences a layer copies the rows of the others.
 ///
 /// Traffic over tensor ranks: the column-parallel and row-parallel linears of a mixer move n h e bytes in 2
 /// all-reduces; with sequence parallelism in 2 all-gathers, 2 reduce-scatters and an all-gather for weight
@@ -56,7 +57,7 @@ class LayerCost final : public BlockCost {
       for (const auto& mixer : sublayer) f(*mixer);
   }
   /// Bytes of the other sequence's hidden states, which the layer only copies.
-  [[nodiscard]] std::int64_t other_sequence_bytes() const { return sequences_.hidden() - layer_.hidden; }
+  [[nodiscard]] std::int64_t other_sequence_bytes() const { return sequences_.hidden() - layer_.stream; }
 
   const Sizes& layer_;  ///< sizes of the layer's sequence
   bool ends_sequence_;

@@ -26,14 +26,14 @@ class LayerTracker {
     entered_ = 0;
   }
   /// Start of a mixer. In the first one of a sublayer: a recomputed norm's output; and the gradient of the
-  /// residual stream becomes that of the mixers' output, through dropout and a sandwich norm.
+  /// residual stream becomes that of the mixers' output, through a conversion, dropout and a sandwich norm.
   void enter_mixer() {
     if (++entered_ > 1) return;
     allocate(z_.recomputed("layernorm", z_.hidden));
-    if (z_.m.hidden_dropout > 0) allocate(z_.hidden);
+    if (copies_gradient()) allocate(z_.hidden);
     if (!z_.m.sandwich_norm) return;
     transient(z_.hidden);
-    if (z_.m.hidden_dropout == 0) allocate(z_.hidden);
+    if (!copies_gradient()) allocate(z_.hidden);
     release(z_.hidden);  // the norm's input
   }
   /// Row-parallel linear with `input` bytes of input: input and weight gradients alongside the unsharded
@@ -67,8 +67,8 @@ class LayerTracker {
   void leave_mixer(bool read) {
     if (!is_last()) return;
     release((mixers_ - 1) * z_.hidden);  // input gradients were summed
-    transient(z_.hidden);
-    release(2 * z_.hidden);
+    transient(z_.stream);
+    release(z_.stream + z_.hidden);
     if (read && saves_hidden() && !has_own_gradient()) allocate(z_.hidden);
   }
   /// The layer's gradients of parameters with data-parallel replicas of their own (layout::ParamGroup) are
@@ -85,7 +85,9 @@ class LayerTracker {
   /// Whether a delayed weight gradient holds the linear's input or output gradient itself, not a gathered
   /// copy.
   [[nodiscard]] bool saves_hidden() const { return delay_wgrad_ && !z_.sequence_parallel; }
-  [[nodiscard]] bool has_own_gradient() const { return z_.m.hidden_dropout > 0 || z_.m.sandwich_norm; }
+  /// Whether dropout or a conversion makes the gradient of the mixers' output a copy.
+  [[nodiscard]] bool copies_gradient() const { return z_.m.hidden_dropout > 0 || z_.converted > 0; }
+  [[nodiscard]] bool has_own_gradient() const { return copies_gradient() || z_.m.sandwich_norm; }
 
   const Sizes& z_;
   bool delay_wgrad_;

@@ -5,9 +5,10 @@ namespace colonnade::cost {
 
 std::int64_t mlp_bytes(const Sizes& z, std::int64_t ffn) { return z.n * z.e * (z.fc1_per_ffn + 1) * ffn; }
 
-void mlp_backward(LayerTracker& tracker, const Sizes& z, std::int64_t ffn) {
+void mlp_backward(LayerTracker& tracker, const Sizes& z, std::int64_t ffn, std::int64_t output_gradient) {
   const std::int64_t fc1 = z.fc1_per_ffn * ffn, up = z.n * z.e * fc1, down = z.n * z.e * ffn;
   tracker.row_parallel(down, weight_gradient_bytes(z, ffn * z.m.hidden_size));
+  tracker.release(output_gradient);
   tracker.transient(up);
   tracker.release(down);  // the gradient of the activation's input replaces the input
   tracker.column_parallel(up, weight_gradient_bytes(z, fc1 * z.m.hidden_size));
@@ -53,7 +54,9 @@ std::int64_t MlpCost::largest_weight_gradient() const {
   return weight_gradient_bytes(z_, z_.fc1_per_ffn * ffn_ * z_.m.hidden_size);
 }
 
-std::int64_t MlpCost::evaluation() const { return 3 * z_.hidden + z_.full_hidden() + mlp_bytes(z_, ffn_); }
+std::int64_t MlpCost::evaluation() const {
+  return 2 * z_.stream + z_.hidden + z_.full_hidden() + mlp_bytes(z_, ffn_);
+}
 
 BlockCompute MlpCost::compute(AttentionKernel /*kernel*/) const {
   BlockCompute compute;

@@ -31,8 +31,8 @@ class MlpCost final : public MixerCost {
 
 /// fc1 and activation outputs of `ffn` local columns.
 std::int64_t mlp_bytes(const Sizes& z, std::int64_t ffn);
-/// Backward pass of fc2, activation and fc1.
-void mlp_backward(LayerTracker& tracker, const Sizes& z, std::int64_t ffn);
+/// Backward pass of fc2, activation and fc1. `output_gradient`: bytes that are freed after fc2.
+void mlp_backward(LayerTracker& tracker, const Sizes& z, std::int64_t ffn, std::int64_t output_gradient = 0);
 /// Compute of fc1, activation and fc2 with these names.
 void add_mlp(BlockCompute& compute, const RealSizes& z, const char* fc1, const char* fc2, std::int64_t ffn);
 /// Weights of fc1 and fc2 on all ranks.

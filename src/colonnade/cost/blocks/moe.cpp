@@ -62,14 +62,24 @@ std::int64_t MoeCost::saved() const {
          z_.recomputed("shared_experts", mlp_bytes(z_, shared_ffn_));
 }
 
+/// The shared-expert gate: gradients of both factors, then that of its input, in fp32 and converted, which
+/// stays alive. The gradient of the shared experts' output replaces that output.
+void MoeCost::gate_backward(LayerTracker& tracker) const {
+  const std::int64_t converted = z_.in_fp32() ? 0 : z_.r * z_.m.hidden_size * kFp32;
+  if (tracker.delay_wgrad()) tracker.allocate(gate_wgrad_saved());
+  tracker.transient(z_.hidden + std::max(z_.hidden, converted));
+  tracker.allocate(z_.hidden);
+}
+
 /// Shared experts; their input stays alive for router and routed experts.
 void MoeCost::shared_backward(LayerTracker& tracker) const {
   if (shared_ffn_ == 0) return;
+  if (moe_.shared_expert_gate) gate_backward(tracker);
   if (z_.recomputes("shared_experts")) {
     tracker.allocate(mlp_bytes(z_, shared_ffn_));
     tracker.transient(z_.gathered + z_.hidden);
   }
-  mlp_backward(tracker, z_, shared_ffn_);
+  mlp_backward(tracker, z_, shared_ffn_, moe_.shared_expert_gate ? z_.hidden : 0);
   tracker.allocate(z_.hidden);
 }
 
@@ -112,7 +122,7 @@ void MoeCost::backward(LayerTracker& tracker) const {
   tracker.release_output_gradient(shared);
   tracker.release(routing_saved());
   tracker.transient(z_.hidden + (z_.in_fp32() ? 0 : z_.r * z_.m.hidden_size * kFp32));
-  if (tracker.delay_wgrad()) tracker.allocate(router_wgrad_saved());
+  if (tracker.delay_wgrad()) tracker.allocate(router_wgrad_saved() - gate_wgrad_saved());
   tracker.complete_own_group();
   tracker.leave_mixer(shared);
 }
@@ -130,9 +140,13 @@ std::int64_t MoeCost::output_workspace() const {
 std::int64_t MoeCost::router_wgrad_saved() const {
   const bool jitter = moe_.input_jitter_eps > 0;
   const bool one_input = shared_ffn_ > 0 && !z_.sequence_parallel && z_.in_fp32() && !jitter;
-  const std::int64_t router = z_.r * kFp32 * (moe_.num_experts + (one_input ? 0 : z_.m.hidden_size));
-  const bool gate_converts = !z_.in_fp32() || (jitter && z_.sequence_parallel);
-  return router + (moe_.shared_expert_gate ? z_.r * kFp32 * (1 + (gate_converts ? z_.m.hidden_size : 0)) : 0);
+  return z_.r * kFp32 * (moe_.num_experts + (one_input ? 0 : z_.m.hidden_size)) + gate_wgrad_saved();
+}
+
+std::int64_t MoeCost::gate_wgrad_saved() const {
+  if (!moe_.shared_expert_gate) return 0;
+  const bool converts = !z_.in_fp32() || (moe_.input_jitter_eps > 0 && z_.sequence_parallel);
+  return z_.r * kFp32 * (1 + (converts ? z_.m.hidden_size : 0));
 }
 
 std::int64_t MoeCost::wgrad_saved() const {
@@ -164,7 +178,7 @@ std::int64_t MoeCost::evaluation() const {
   const std::int64_t first_or_last = ranks_ > 1 && gathers_ ? row_bytes_ + ranks_ * z_.hidden
                                      : ranks_ > 1 ? std::max(2 * row_bytes_, z_.hidden) + combined_bytes_
                                                   : row_bytes_ + z_.hidden;
-  return 3 * z_.hidden + routing_saved() +
+  return 2 * z_.stream + z_.hidden + routing_saved() +
          std::max({first_or_last, row_bytes_ + fc1_output_, fc1_output_ + fc2_input_});
 }
 

@@ -42,7 +42,9 @@ class MoeCost final : public MixerCost {
   [[nodiscard]] std::int64_t routing_saved() const;
   [[nodiscard]] std::int64_t shared_gate_saved() const;
   [[nodiscard]] std::int64_t router_wgrad_saved() const;
+  [[nodiscard]] std::int64_t gate_wgrad_saved() const;
   [[nodiscard]] std::int64_t expert_gradient_bytes() const;
+  void gate_backward(LayerTracker& tracker) const;
   void shared_backward(LayerTracker& tracker) const;
   void routed_backward(LayerTracker& tracker) const;
 

@@ -22,16 +22,18 @@ std::int64_t MtpCost::batch() const { return mtp_targets_in_batch(z_) ? z_.n * (
 
 std::int64_t MtpCost::own_saved() const {
   const std::int64_t tokens = mtp_targets_in_batch(z_) ? 0 : z_.n * kInt64;
-  return tokens + 3 * z_.hidden + 2 * norm_statistics(z_.m, z_.r) + FinalNormCost::saved(z_);
+  return tokens + z_.stream + 2 * z_.hidden + 2 * norm_statistics(z_.m, z_.r) + FinalNormCost::saved(z_);
 }
 
 std::int64_t MtpCost::saved() const { return own_saved() + (recomputes_ ? 0 : transformer_.saved()); }
 
 /// The gradients of the earlier states are alive. Gradients received from another stage are one tensor, which
-/// stays alive as a whole.
+/// stays alive as a whole, converted where the residual stream has another dtype.
 void MtpCost::backward(StageTracker& tracker) const {
   const layout::StageBlocks& stage = tracker.stage();
-  const std::int64_t states = stage.states_out > stage.states_in ? stage.states_out : index_ + 1;
+  const bool sends_states = stage.states_out > stage.states_in;
+  const std::int64_t states = sends_states ? stage.states_out : index_ + 1;
+  if (sends_states && z_.converted > 0) tracker.transient(states * (z_.stream + z_.hidden));
   if (recomputes_) tracker.allocate(transformer_.saved());
   transformer_.backward(tracker, states * z_.hidden);
   tracker.release(own_saved(), 3 * z_.hidden);

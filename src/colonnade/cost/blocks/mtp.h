@@ -7,8 +7,8 @@ namespace colonnade::cost {
 
 /// One depth: embedding of the shifted tokens, two norms, projection of their concatenation [r, 2 h], a
 /// transformer layer and a final norm. The head adds the depth's logits.
-///   saved    8 n (tokens, unless they come with the batch) + r h e 3 + statistics of two norms + a layer +
-///            a final norm; no layer if it is recomputed (layout::recomputes_mtp_layers)
+///   saved    8 n (tokens, unless they come with the batch) + r h (e' + 2 e) + statistics of two norms + a
+///            layer + a final norm; no layer if it is recomputed (layout::recomputes_mtp_layers)
 ///   delayed  3 r h e and the terms of a layer
 ///   FLOPs    tokens 4 h^2 and those of a layer; norms tokens 6 h
 class MtpCost final : public BlockCost {

@@ -17,7 +17,7 @@ class Sequences {
     const std::vector<std::int64_t> lengths = config::sequence_lengths(run.model, run.training);
     all_.reserve(lengths.size());
     for (const std::int64_t length : lengths) all_.emplace_back(run, length);
-    for (const Sizes& z : all_) hidden_ += z.hidden;
+    for (const Sizes& z : all_) hidden_ += z.stream;
   }
   Sequences(const Sequences&) = delete;
   Sequences& operator=(const Sequences&) = delete;

@@ -30,6 +30,8 @@ Sizes::Sizes(const config::Run& run, std::int64_t seq_length)
       fc1_per_ffn(m.is_gated() ? 2 : 1),
       vocabulary(padded_vocab_size(m, static_cast<int>(tp)) / tp),
       hidden(r * m.hidden_size * e),
+      stream(r * m.hidden_size * config::bytes(dtypes.residual)),
+      converted(dtypes.residual == dtypes.activation ? 0 : hidden),
       gathered(sequence_parallel ? n * m.hidden_size * e : 0) {}
 
 std::int64_t norm_statistics(const config::Model& m, std::int64_t rows) {
@@ -37,7 +39,7 @@ std::int64_t norm_statistics(const config::Model& m, std::int64_t rows) {
 }
 
 std::int64_t norm_saved(const Sizes& z) {
-  return 2 * z.hidden + norm_statistics(z.m, z.r) - z.recomputed("layernorm", z.hidden);
+  return z.stream + z.hidden + norm_statistics(z.m, z.r) - z.recomputed("layernorm", z.hidden);
 }
 
 std::int64_t weight_gradient_bytes(const Sizes& z, std::int64_t elements) {

@@ -1,5 +1,6 @@
 // Sizes of one micro-batch of one sequence on one rank, shared by the costs of all blocks. Letters: n tokens,
-// r tokens between tensor-parallel regions, e bytes per activation, h hidden size.
+// r tokens between tensor-parallel regions, e bytes per activation, e' per value of the residual stream (e,
+// or 4 with --fp32-residual-connection), h hidden size.
 #pragma once
 
 #include <cstdint>
@@ -43,6 +44,8 @@ struct Sizes {
   std::int64_t fc1_per_ffn;  ///< fc1 columns per activation column: 2 if gated, else 1
   std::int64_t vocabulary;   ///< local rows, padding included
   std::int64_t hidden;       ///< bytes of [r, h]
+  std::int64_t stream;       ///< bytes of [r, h] in the dtype of the residual stream
+  std::int64_t converted;    ///< `hidden` if the residual stream has another dtype; 0 otherwise
   std::int64_t gathered;     ///< bytes of [n, h] with sequence parallelism; 0 without
 };
 

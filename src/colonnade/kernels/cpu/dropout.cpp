@@ -41,8 +41,8 @@ constexpr std::int64_t kLanes = 16;
 
 /// Multiplicative factors (0 or scale, or noise) of one row for columns [a.col_offset, a.col_offset +
 /// a.cols).
-template <typename T>
-[[gnu::always_inline]] inline void row_factors(const Dropout<T>& a, std::int64_t row_index,
+template <typename T, typename R>
+[[gnu::always_inline]] inline void row_factors(const Dropout<T, R>& a, std::int64_t row_index,
                                                std::uint64_t sample, Acc<T>* factors) {
   using A = Acc<T>;
   const std::uint64_t base = static_cast<std::uint64_t>(row_index) * static_cast<std::uint64_t>(a.groups);
@@ -69,8 +69,8 @@ template <typename T>
   }
 }
 
-template <typename T>
-COL_CLONES void dropout_rows(const Dropout<T>& a, std::int64_t begin, std::int64_t end) {
+template <typename T, typename R>
+COL_CLONES void dropout_rows(const Dropout<T, R>& a, std::int64_t begin, std::int64_t end) {
   using A = Acc<T>;
   std::vector<A> factors(static_cast<std::size_t>(a.cols), static_cast<A>(a.scale));
   const A* factor = factors.data();
@@ -86,33 +86,33 @@ COL_CLONES void dropout_rows(const Dropout<T>& a, std::int64_t begin, std::int64
       row_factors(a, row_index, static_cast<std::uint64_t>(sample), factors.data());
     }
     const T* x = a.x + row * a.cols;
-    T* y = a.y + row * a.cols;
-    const T* residual = a.residual != nullptr ? a.residual + row * a.cols : nullptr;
+    R* y = a.y + row * a.cols;
+    const R* residual = a.residual != nullptr ? a.residual + row * a.cols : nullptr;
     if (a.bias != nullptr && residual != nullptr) {
 #pragma omp simd
       for (std::int64_t c = 0; c < a.cols; ++c)
-        y[c] = T(load(residual[c]) + factor[c] * (load(x[c]) + load(a.bias[c])));
+        y[c] = R(load(residual[c]) + factor[c] * (load(x[c]) + load(a.bias[c])));
     } else if (residual != nullptr) {
 #pragma omp simd
-      for (std::int64_t c = 0; c < a.cols; ++c) y[c] = T(load(residual[c]) + factor[c] * load(x[c]));
+      for (std::int64_t c = 0; c < a.cols; ++c) y[c] = R(load(residual[c]) + factor[c] * load(x[c]));
     } else if (a.bias != nullptr) {
 #pragma omp simd
-      for (std::int64_t c = 0; c < a.cols; ++c) y[c] = T(factor[c] * (load(x[c]) + load(a.bias[c])));
+      for (std::int64_t c = 0; c < a.cols; ++c) y[c] = R(factor[c] * (load(x[c]) + load(a.bias[c])));
     } else {
 #pragma omp simd
-      for (std::int64_t c = 0; c < a.cols; ++c) y[c] = T(factor[c] * load(x[c]));
+      for (std::int64_t c = 0; c < a.cols; ++c) y[c] = R(factor[c] * load(x[c]));
     }
   }
 }
 
 }  // namespace
 
-template <typename T>
-void dropout(const Dropout<T>& a) {
+template <typename T, typename R>
+void dropout(const Dropout<T, R>& a) {
   parallel_for(a.dims[0] * a.dims[1] * a.dims[2], row_grain(a.cols),
                [&](std::int64_t begin, std::int64_t end) { dropout_rows(a, begin, end); });
 }
 
-COL_DROPOUT_KERNELS(COL_INSTANTIATE_CPU)
+COL_DROPOUT_KERNELS(COL_INSTANTIATE_CPU_BOTH_WAYS)
 
 }  // namespace colonnade::kernels::cpu

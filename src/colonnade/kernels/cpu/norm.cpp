@@ -10,19 +10,19 @@
 namespace colonnade::kernels::cpu {
 namespace {
 
-template <bool kCenter, typename T>
-COL_CLONES void forward_rows(const Norm<T>& a, std::int64_t begin, std::int64_t end) {
+template <bool kCenter, typename T, typename S>
+COL_CLONES void forward_rows(const Norm<T, S>& a, std::int64_t begin, std::int64_t end) {
   using A = Acc<T>;
   const std::int64_t cols = a.cols;
   const A shift = a.zero_centered ? A(1) : A(0);
   for (std::int64_t row = begin; row < end; ++row) {
-    const T* x = a.x + row * cols;
+    const S* x = a.x + row * cols;
     T* y = a.y + row * cols;
-    if (a.residual != nullptr) {
-      const T* residual = a.residual + row * cols;
-      T* sum = a.sum + row * cols;
+    if (a.added != nullptr) {
+      const T* added = a.added + row * cols;
+      S* sum = a.sum + row * cols;
 #pragma omp simd
-      for (std::int64_t c = 0; c < cols; ++c) sum[c] = T(load(x[c]) + load(residual[c]));
+      for (std::int64_t c = 0; c < cols; ++c) sum[c] = S(load(x[c]) + load(added[c]));
       x = sum;
     }
     A mean = 0;
@@ -50,9 +50,9 @@ COL_CLONES void forward_rows(const Norm<T>& a, std::int64_t begin, std::int64_t 
 }
 
 /// Backward of one block of rows; its column sums go to weight_sum and bias_sum [cols].
-template <bool kCenter, typename T>
-COL_CLONES void backward_rows(const NormGrad<T>& a, std::int64_t begin, std::int64_t end, Acc<T>* weight_sum,
-                              Acc<T>* bias_sum) {
+template <bool kCenter, typename T, typename S>
+COL_CLONES void backward_rows(const NormGrad<T, S>& a, std::int64_t begin, std::int64_t end,
+                              Acc<T>* weight_sum, Acc<T>* bias_sum) {
   using A = Acc<T>;
   const std::int64_t cols = a.cols;
   const T* weight = a.weight;
@@ -61,9 +61,9 @@ COL_CLONES void backward_rows(const NormGrad<T>& a, std::int64_t begin, std::int
   if (bias_sum != nullptr)
     for (std::int64_t c = 0; c < cols; ++c) bias_sum[c] = 0;
   for (std::int64_t row = begin; row < end; ++row) {
-    const T* x = a.x + row * cols;
+    const S* x = a.x + row * cols;
     const T* grad_y = a.grad_y + row * cols;
-    T* grad_x = a.grad_x + row * cols;
+    S* grad_x = a.grad_x + row * cols;
     const A rstd = a.rstd[row];
     const A mean = kCenter ? a.mean[row] : A(0);
     A dot = 0;
@@ -82,16 +82,16 @@ COL_CLONES void backward_rows(const NormGrad<T>& a, std::int64_t begin, std::int
       const A g = load(grad_y[c]);
       const A xhat = (load(x[c]) - mean) * rstd;
       weight_sum[c] += g * xhat;
-      grad_x[c] = T(rstd * (g * (load(weight[c]) + shift) - mean_g - xhat * mean_gx));
+      grad_x[c] = S(rstd * (g * (load(weight[c]) + shift) - mean_g - xhat * mean_gx));
     }
     if (bias_sum != nullptr) {
 #pragma omp simd
       for (std::int64_t c = 0; c < cols; ++c) bias_sum[c] += load(grad_y[c]);
     }
     if (a.grad_sum != nullptr) {
-      const T* grad_sum = a.grad_sum + row * cols;
+      const S* grad_sum = a.grad_sum + row * cols;
 #pragma omp simd
-      for (std::int64_t c = 0; c < cols; ++c) grad_x[c] = T(load(grad_x[c]) + load(grad_sum[c]));
+      for (std::int64_t c = 0; c < cols; ++c) grad_x[c] = S(load(grad_x[c]) + load(grad_sum[c]));
     }
   }
 }
@@ -108,8 +108,8 @@ COL_CLONES void add_blocks(const A* partial, std::int64_t blocks, std::int64_t c
 
 }  // namespace
 
-template <typename T>
-void norm(const Norm<T>& a) {
+template <typename T, typename S>
+void norm(const Norm<T, S>& a) {
   parallel_for(a.rows, row_grain(a.cols), [&](std::int64_t begin, std::int64_t end) {
     if (a.mean != nullptr)
       forward_rows<true>(a, begin, end);
@@ -118,8 +118,8 @@ void norm(const Norm<T>& a) {
   });
 }
 
-template <typename T>
-void norm_grad(const NormGrad<T>& a) {
+template <typename T, typename S>
+void norm_grad(const NormGrad<T, S>& a) {
   const std::int64_t blocks = column_blocks(a.rows);
   Acc<T>* bias_partial = a.partial + blocks * a.cols;
   const std::int64_t grain =
@@ -139,6 +139,6 @@ void norm_grad(const NormGrad<T>& a) {
   if (a.grad_bias != nullptr) add_blocks<Acc<T>>(bias_partial, blocks, a.cols, a.grad_bias);
 }
 
-COL_NORM_KERNELS(COL_INSTANTIATE_CPU)
+COL_NORM_KERNELS(COL_INSTANTIATE_CPU_MIXED)
 
 }  // namespace colonnade::kernels::cpu

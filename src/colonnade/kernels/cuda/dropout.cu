@@ -8,8 +8,8 @@
 namespace colonnade::kernels::cuda {
 namespace {
 
-template <typename T>
-__global__ void dropout_groups(Dropout<T> a, std::int64_t row_groups, std::int64_t first_group) {
+template <typename T, typename R>
+__global__ void dropout_groups(Dropout<T, R> a, std::int64_t row_groups, std::int64_t first_group) {
   using A = Acc<T>;
   const std::int64_t d1 = a.dims[1];
   const std::int64_t d2 = a.dims[2];
@@ -42,15 +42,15 @@ __global__ void dropout_groups(Dropout<T> a, std::int64_t row_groups, std::int64
       else
         y *= random >= a.threshold ? A(a.scale) : A(0);
       if (a.residual != nullptr) y += load(a.residual[at]);
-      a.y[at] = T(y);
+      a.y[at] = R(y);
     }
   }
 }
 
 }  // namespace
 
-template <typename T>
-void dropout(const Dropout<T>& a, CUstream_st* stream) {
+template <typename T, typename R>
+void dropout(const Dropout<T, R>& a, CUstream_st* stream) {
   const std::int64_t first_group = a.col_offset / 4;
   const std::int64_t row_groups = (a.col_offset + a.cols + 3) / 4 - first_group;
   dropout_groups<<<grid_for(a.dims[0] * a.dims[1] * a.dims[2] * row_groups), kBlock, 0, stream>>>(
@@ -58,6 +58,6 @@ void dropout(const Dropout<T>& a, CUstream_st* stream) {
   check_launch("dropout");
 }
 
-COL_DROPOUT_KERNELS(COL_INSTANTIATE_CUDA)
+COL_DROPOUT_KERNELS(COL_INSTANTIATE_CUDA_BOTH_WAYS)
 
 }  // namespace colonnade::kernels::cuda

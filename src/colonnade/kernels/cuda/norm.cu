@@ -8,15 +8,15 @@
 namespace colonnade::kernels::cuda {
 namespace {
 
-template <bool kCenter, typename T>
-__global__ void forward(Norm<T> a) {
+template <bool kCenter, typename T, typename S>
+__global__ void forward(Norm<T, S> a) {
   using A = Acc<T>;
   const std::int64_t row = blockIdx.x;
-  const T* x = a.x + row * a.cols;
-  if (a.residual != nullptr) {
-    T* sum = a.sum + row * a.cols;  // each thread reads back only what it wrote
-    const T* residual = a.residual + row * a.cols;
-    for (std::int64_t c = threadIdx.x; c < a.cols; c += kBlock) sum[c] = T(load(x[c]) + load(residual[c]));
+  const S* x = a.x + row * a.cols;
+  if (a.added != nullptr) {
+    S* sum = a.sum + row * a.cols;  // each thread reads back only what it wrote
+    const T* added = a.added + row * a.cols;
+    for (std::int64_t c = threadIdx.x; c < a.cols; c += kBlock) sum[c] = S(load(x[c]) + load(added[c]));
     x = sum;
   }
   A mean = 0;
@@ -39,11 +39,11 @@ __global__ void forward(Norm<T> a) {
   }
 }
 
-template <bool kCenter, typename T>
-__global__ void backward_x(NormGrad<T> a) {
+template <bool kCenter, typename T, typename S>
+__global__ void backward_x(NormGrad<T, S> a) {
   using A = Acc<T>;
   const std::int64_t row = blockIdx.x;
-  const T* x = a.x + row * a.cols;
+  const S* x = a.x + row * a.cols;
   const T* grad_y = a.grad_y + row * a.cols;
   const A rstd = a.rstd[row];
   const A mean = kCenter ? a.mean[row] : A(0);
@@ -61,13 +61,13 @@ __global__ void backward_x(NormGrad<T> a) {
     const A scaled = load(grad_y[c]) * (load(a.weight[c]) + shift);
     A grad = rstd * (scaled - total - (load(x[c]) - mean) * rstd * dot);
     if (a.grad_sum != nullptr) grad += load(a.grad_sum[row * a.cols + c]);
-    a.grad_x[row * a.cols + c] = T(grad);
+    a.grad_x[row * a.cols + c] = S(grad);
   }
 }
 
 /// Thread block (column tile, block of rows): adjacent threads read adjacent columns.
-template <bool kCenter, typename T>
-__global__ void backward_weight(NormGrad<T> a) {
+template <bool kCenter, typename T, typename S>
+__global__ void backward_weight(NormGrad<T, S> a) {
   using A = Acc<T>;
   const std::int64_t c = std::int64_t{blockIdx.x} * kBlock + threadIdx.x;
   if (c >= a.cols) return;
@@ -82,8 +82,8 @@ __global__ void backward_weight(NormGrad<T> a) {
   if (a.grad_bias != nullptr) a.partial[(column_blocks(a.rows) + blockIdx.y) * a.cols + c] = bias;
 }
 
-template <typename T>
-__global__ void add_blocks(NormGrad<T> a) {
+template <typename T, typename S>
+__global__ void add_blocks(NormGrad<T, S> a) {
   using A = Acc<T>;
   const std::int64_t c = std::int64_t{blockIdx.x} * kBlock + threadIdx.x;
   if (c >= a.cols) return;
@@ -98,8 +98,8 @@ __global__ void add_blocks(NormGrad<T> a) {
   if (a.grad_bias != nullptr) a.grad_bias[c] = bias;
 }
 
-template <bool kCenter, typename T>
-void launch_grad(const NormGrad<T>& a, CUstream_st* stream) {
+template <bool kCenter, typename T, typename S>
+void launch_grad(const NormGrad<T, S>& a, CUstream_st* stream) {
   const auto tiles = static_cast<unsigned>((a.cols + kBlock - 1) / kBlock);
   backward_x<kCenter><<<static_cast<unsigned>(a.rows), kBlock, 0, stream>>>(a);
   backward_weight<kCenter>
@@ -109,8 +109,8 @@ void launch_grad(const NormGrad<T>& a, CUstream_st* stream) {
 
 }  // namespace
 
-template <typename T>
-void norm(const Norm<T>& a, CUstream_st* stream) {
+template <typename T, typename S>
+void norm(const Norm<T, S>& a, CUstream_st* stream) {
   const auto rows = static_cast<unsigned>(a.rows);
   if (a.mean != nullptr)
     forward<true><<<rows, kBlock, 0, stream>>>(a);
@@ -119,8 +119,8 @@ void norm(const Norm<T>& a, CUstream_st* stream) {
   check_launch("norm");
 }
 
-template <typename T>
-void norm_grad(const NormGrad<T>& a, CUstream_st* stream) {
+template <typename T, typename S>
+void norm_grad(const NormGrad<T, S>& a, CUstream_st* stream) {
   if (a.mean != nullptr)
     launch_grad<true>(a, stream);
   else
@@ -128,6 +128,6 @@ void norm_grad(const NormGrad<T>& a, CUstream_st* stream) {
   check_launch("norm_grad");
 }
 
-COL_NORM_KERNELS(COL_INSTANTIATE_CUDA)
+COL_NORM_KERNELS(COL_INSTANTIATE_CUDA_MIXED)
 
 }  // namespace colonnade::kernels::cuda

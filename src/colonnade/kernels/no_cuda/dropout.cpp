@@ -5,6 +5,6 @@
 
 namespace colonnade::kernels::cuda {
 
-COL_DROPOUT_KERNELS(COL_UNAVAILABLE)
+COL_DROPOUT_KERNELS(COL_UNAVAILABLE_BOTH_WAYS)
 
 }  // namespace colonnade::kernels::cuda

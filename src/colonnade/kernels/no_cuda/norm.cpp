@@ -5,6 +5,6 @@
 
 namespace colonnade::kernels::cuda {
 
-COL_NORM_KERNELS(COL_UNAVAILABLE)
+COL_NORM_KERNELS(COL_UNAVAILABLE_MIXED)
 
 }  // namespace colonnade::kernels::cuda

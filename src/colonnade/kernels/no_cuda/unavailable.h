@@ -21,9 +21,20 @@ namespace colonnade::kernels::cuda {
   void kernel(const Args<T>&, CUstream_st*) { \
     unavailable(#kernel);                     \
   }
+#define COL_STUB_MIXED(kernel, Args)             \
+  template <typename T, typename S>              \
+  void kernel(const Args<T, S>&, CUstream_st*) { \
+    unavailable(#kernel);                        \
+  }
 #define COL_UNAVAILABLE_WIDE(kernel, Args) \
   COL_STUB(kernel, Args)                   \
   COL_INSTANTIATE_CUDA_WIDE(kernel, Args)
 #define COL_UNAVAILABLE(kernel, Args) \
   COL_STUB(kernel, Args)              \
   COL_INSTANTIATE_CUDA(kernel, Args)
+#define COL_UNAVAILABLE_MIXED(kernel, Args) \
+  COL_STUB_MIXED(kernel, Args)              \
+  COL_INSTANTIATE_CUDA_MIXED(kernel, Args)
+#define COL_UNAVAILABLE_BOTH_WAYS(kernel, Args) \
+  COL_STUB_MIXED(kernel, Args)                  \
+  COL_INSTANTIATE_CUDA_BOTH_WAYS(kernel, Args)

@@ -17,8 +17,9 @@ namespace colonnade::models::bert {
 /// first token, predicts whether the two segments of a sample are swapped.
 ///
 /// Returns logits [b, s, vocabulary] (Output::kLogits) or losses [b, s] (Output::kLoss); with a binary head
-/// [b, s + 1], the last column being each sample's cross-entropy with the batch's `swapped` [b].
-/// Source: Megatron's core/models/bert; Devlin et al. 2018; Lan et al. 2019 (order of sentences).
+/// [b, s + 1], the last column being each sample's cross-entropy with the batch's `swapped` [b], 0 where that
+/// is -100 (padding rows of an evaluation). Source: Megatron's core/models/bert; Devlin et al. 2018; Lan et
+/// al. 2019 (order of sentences).
 class HeadBlock final : public tensor::Block {
  public:
   /// `states`: final norm. `word`: word embedding table on this rank; null: a tied head holds a copy.

@@ -58,8 +58,8 @@ void FinalStates::finish_step() {
 }
 
 at::Tensor FinalBlock::forward(const at::Tensor& x, const tensor::Pass& pass) {
-  if (!pass.training) return states_->norm(x);
-  return at::cat(states_->forward(x, pass));
+  if (!pass.training) return states_->norm(x).to(x.scalar_type());
+  return at::cat(states_->forward(x, pass)).to(x.scalar_type());
 }
 
 std::vector<tensor::Parameter*> FinalBlock::parameters() {

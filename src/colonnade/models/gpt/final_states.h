@@ -45,7 +45,7 @@ std::unique_ptr<tensor::Parameter> copy_of_word_embeddings(const config::Model& 
                                                            const tensor::Parameter* word);
 
 /// Final norm and MTP layers in a stage before the head's: [s, b, h] -> concatenated states
-/// [(1 + D) s, b, h] in training, h_0 [s, b, h] otherwise.
+/// [(1 + D) s, b, h] in training, h_0 [s, b, h] otherwise, in the dtype of x, that of pipeline messages.
 class FinalBlock final : public tensor::Block {
  public:
   explicit FinalBlock(std::unique_ptr<FinalStates> states) : states_(std::move(states)) {}

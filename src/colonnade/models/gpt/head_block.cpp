@@ -42,7 +42,7 @@ at::Tensor HeadBlock::forward(const at::Tensor& x, const tensor::Pass& pass) {
     return output_scale_ != 1 ? state * output_scale_ : state;
   };
   if (pass.output == tensor::Output::kLogits)
-    return layers::vocab_logits(scaled(states_ ? states_->norm(x) : x), output(), tp_, sequence_parallel_);
+    return layers::vocab_logits(scaled(states_of(x, 0, pass)[0]), output(), tp_, sequence_parallel_);
   const auto targets =
       pass.training ? layers::MtpTargets::all(pass.batch, depths_) : std::vector<layers::MtpTargets>();
   const std::vector<at::Tensor> states = states_of(x, std::ssize(targets), pass);
@@ -60,7 +60,8 @@ std::vector<at::Tensor> HeadBlock::states_of(const at::Tensor& x, std::int64_t m
       x.size(0) % (1 + mtp_depths) == 0,
       "head: input must hold {} states per token; got {} rows; correct the output of the stage before it",
       1 + mtp_depths, x.size(0));
-  return x.split(x.size(0) / (1 + mtp_depths));
+  // Messages have the dtype of the residual stream.
+  return x.to(output().weight->value.scalar_type()).split(x.size(0) / (1 + mtp_depths));
 }
 
 at::Tensor HeadBlock::with_mtp_loss(const at::Tensor& state, const at::Tensor& mtp_state,
