@@ -242,6 +242,10 @@ void add_parallel_moe(Table& t) {
        "--expert-tensor-parallel-size", "tensor-parallel size of experts; 0: --tensor-model-parallel-size")
       .unit("ranks")
       .range(0, 100'000);
+  t.add<kParallelSizes, &Parallel::overlap_moe_expert_parallel_comm>(
+      "--overlap-moe-expert-parallel-comm",
+      "run the forward pass of a micro-batch and the backward pass of another in turns, so that the "
+      "all-to-all of experts in one overlaps with the compute of the other");
 }
 
 void add_recompute_moe(Table& t) {

@@ -96,10 +96,6 @@ void pipeline(Table& t) {
   t.add<kParallel, &Parallel::delay_wgrad_compute>(
       "--delay-wgrad-compute",
       "compute and send input gradients (dgrad) first, weight gradients (wgrad) later");
-  t.add<kParallel, &Parallel::overlap_moe_expert_parallel_comm>(
-      "--overlap-moe-expert-parallel-comm",
-      "run the forward pass of a micro-batch and the backward pass of another in turns, so that the "
-      "all-to-all of experts in one overlaps with the compute of the other");
   t.add<kParallel, &Parallel::num_virtual_stages_per_pipeline_rank>(
        "--num-virtual-stages-per-pipeline-rank", "virtual stages (model chunks) per pipeline rank; 0: one")
       .alias("--virtual-pipeline-model-parallel-size")
