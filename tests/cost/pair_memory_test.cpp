@@ -12,7 +12,8 @@ namespace {
 /// Layers that save 10 bytes and need 4 more in backward, with `hand_overs` per layer and pass.
 std::vector<PassPart> forward_of(int layers, int hand_overs) {
   std::vector<PassPart> parts;
-  for (int i = 1; i <= layers; ++i) parts.push_back({.peak = 10 * i, .after = 10 * i, .hand_overs = hand_overs});
+  for (int i = 1; i <= layers; ++i)
+    parts.push_back({.peak = 10 * i, .after = 10 * i, .hand_overs = hand_overs});
   return parts;
 }
 std::vector<PassPart> backward_of(int layers, int hand_overs) {
@@ -51,8 +52,11 @@ TEST(PairMemory, PartsAddUpToThePlanOfAPass) {
   const ModelCost model(run);
   const layout::StageBlocks stage = model.stages()[0];
   const auto forward = forward_parts(model, stage), backward = backward_parts(model, stage, false, {});
-  EXPECT_EQ(forward.back().after, stage_activations(model, stage));
-  EXPECT_EQ(backward.back().after, -forward.back().after);
+  const std::int64_t saved = stage_activations(model, stage);
+  EXPECT_EQ(forward.back().after, saved);
+  EXPECT_NEAR(static_cast<double>(backward.back().after), -static_cast<double>(saved),
+              1e-3 * static_cast<double>(saved))
+      << "all but the token ids";
   std::int64_t peak = 0, waits = 0;
   for (const PassPart& part : backward) {
     peak = std::max(peak, part.peak);

@@ -152,15 +152,15 @@ TEST(ExpertOverlap, WithoutTheFlagEveryExchangeIsAwaitedAtOnce) {
   for (std::size_t i = 0; i < all.size(); i += 2) EXPECT_EQ(all[i].substr(1), all[i + 1].substr(1)) << i;
 }
 
-constexpr const char* kModel =
+constexpr const char* kOverlapModel =
     "--num-layers 4 --hidden-size 48 --ffn-hidden-size 64 --num-attention-heads 8 --kv-channels 6 "
     "--vocab-size 61 --seq-length 16 --max-position-embeddings 16 --micro-batch-size 1 "
     "--global-batch-size 8 --hidden-dropout 0.2 --attention-dropout 0.1 --moe-token-dispatcher-type alltoall ";
 
 /// Losses, gradient norms and, through them, the parameters of three steps are equal in every bit.
-void expect_same_bits(const test::Layout& layout, const std::string& more = "") {
+void expect_same_with_overlap(const test::Layout& layout, const std::string& more = "") {
   SCOPED_TRACE(fmt::format("{} {}", layout.name, more));
-  const auto flags = test::words(std::string(kModel) + test::kExperts + more + layout.flags);
+  const auto flags = test::words(std::string(kOverlapModel) + test::kExperts + more + layout.flags);
   const test::Curve without = test::train(test::settings(layout.world, flags), 3);
   const test::Curve with = test::train(test::settings(layout.world, flags + test::words(kOverlap)), 3);
   EXPECT_EQ(with, without);
@@ -178,22 +178,24 @@ const std::vector<test::Layout> kOverlapLayouts = {
 
 TEST(ExpertOverlap, NumbersAreBitwiseThoseWithoutOverlap) {
   for (const test::Layout& layout : kOverlapLayouts) {
-    expect_same_bits(layout);
-    expect_same_bits(layout, "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather "
+    expect_same_with_overlap(layout);
+    expect_same_with_overlap(layout,
+                             "--use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather "
                              "--ddp-bucket-size 5000 ");
   }
-  expect_same_bits({"Tp2SpEp2Etp1", 2,
-                    "--tensor-model-parallel-size 2 --sequence-parallel --expert-model-parallel-size 2 "
-                    "--expert-tensor-parallel-size 1"});
-  expect_same_bits({"Cp2Ep2", 2, "--context-parallel-size 2 --expert-model-parallel-size 2"},
-                   "--attention-dropout 0 ");
+  expect_same_with_overlap(
+      {"Tp2SpEp2Etp1", 2,
+       "--tensor-model-parallel-size 2 --sequence-parallel --expert-model-parallel-size 2 "
+       "--expert-tensor-parallel-size 1"});
+  expect_same_with_overlap({"Cp2Ep2", 2, "--context-parallel-size 2 --expert-model-parallel-size 2"},
+                           "--attention-dropout 0 ");
 }
 
 // Untied embeddings: the gradients of a shared table would be added in another order.
 TEST(ExpertOverlap, DelayedWeightGradients) {
   for (std::size_t i = 0; i < 3; ++i) {
     const auto flags =
-        test::words(std::string(kModel) + test::kExperts + test::kUntied + kOverlapLayouts[i].flags);
+        test::words(std::string(kOverlapModel) + test::kExperts + test::kUntied + kOverlapLayouts[i].flags);
     const auto curve = [&](const char* more) {
       return test::train(test::settings(kOverlapLayouts[i].world, flags + test::words(more)), 3);
     };
@@ -208,7 +210,7 @@ TEST(ExpertOverlap, ShardedGradientsAndDeterministicMode) {
         std::string("--deterministic-mode --use-distributed-optimizer --overlap-grad-reduce "),
         std::string("--use-megatron-fsdp --data-parallel-sharding-strategy optim_grads --overlap-grad-reduce "
                     "--overlap-param-gather ")})
-    for (const std::size_t i : {0U, 1U, 3U}) expect_same_bits(kOverlapLayouts[i], sharding);
+    for (const std::size_t i : {0U, 1U, 3U}) expect_same_with_overlap(kOverlapLayouts[i], sharding);
 }
 
 // The backward pass recomputes exchanges of the forward pass, in turns too.
@@ -218,22 +220,22 @@ TEST(ExpertOverlap, RecomputedActivations) {
         "--recompute-granularity full --recompute-method block --recompute-num-layers 1 ",
         "--recompute-granularity selective --recompute-modules moe core_attn ",
         "--recompute-granularity selective --recompute-modules moe_act shared_experts layernorm "})
-    for (const std::size_t i : {0U, 2U, 3U}) expect_same_bits(kOverlapLayouts[i], again);
+    for (const std::size_t i : {0U, 2U, 3U}) expect_same_with_overlap(kOverlapLayouts[i], again);
 }
 
 TEST(ExpertOverlap, RoutersAndSharedExperts) {
-  for (const char* moe : {"--moe-shared-expert-overlap ",
-                          "--moe-router-score-function sigmoid --moe-router-enable-expert-bias ",
-                          "--moe-router-load-balancing-type global_aux_loss --moe-aux-loss-coeff 0.05 ",
-                          "--moe-expert-capacity-factor 0.6 ",
-                          "--mtp-num-layers 1 --position-embedding-type rope "})
-    expect_same_bits(kOverlapLayouts[0], moe);
-  expect_same_bits(kOverlapLayouts[2], "--moe-shared-expert-overlap ");
+  for (const char* moe :
+       {"--moe-shared-expert-overlap ",
+        "--moe-router-score-function sigmoid --moe-router-enable-expert-bias ",
+        "--moe-router-load-balancing-type global_aux_loss --moe-aux-loss-coeff 0.05 ",
+        "--moe-expert-capacity-factor 0.6 ", "--mtp-num-layers 1 --position-embedding-type rope "})
+    expect_same_with_overlap(kOverlapLayouts[0], moe);
+  expect_same_with_overlap(kOverlapLayouts[2], "--moe-shared-expert-overlap ");
 }
 
 // The unsharded gradients of one step agree with those of one rank.
 TEST(ExpertOverlap, GradientsAreThoseOfOneRank) {
-  const auto flags = test::words(std::string(kModel) + test::kExperts);
+  const auto flags = test::words(std::string(kOverlapModel) + test::kExperts);
   const test::Gradients one = test::gradients(test::settings(1, flags));
   for (const test::Layout& layout : kOverlapLayouts) {
     SCOPED_TRACE(layout.name);

@@ -379,13 +379,12 @@ TEST(Executor, StepsAreBitwiseReproducible) {
 TEST(Executor, SplitBackwardsAndPairsAreBitwiseEqualTo1F1B) {
   Outcome full;
   train(full, schedule::one_f_one_b(2, 6));
-  for (const auto& schedule : {schedule::zb_h1(2, 6), schedule::zb_v(2, 6), schedule::dualpipe_v(2, 6),
-                               schedule::with_delayed_wgrad(schedule::one_f_one_b(2, 6)),
-                               schedule::with_delayed_wgrad(schedule::gpipe(2, 6)),
-                               schedule::one_f_one_b(2, 6, /*paired=*/true),
-                               schedule::interleaved(2, 2, 6, 2, /*paired=*/true),
-                               schedule::dualpipe_v(2, 6, /*overlapped=*/true),
-                               schedule::with_delayed_wgrad(schedule::one_f_one_b(2, 6, /*paired=*/true))}) {
+  for (const auto& schedule :
+       {schedule::zb_h1(2, 6), schedule::zb_v(2, 6), schedule::dualpipe_v(2, 6),
+        schedule::with_delayed_wgrad(schedule::one_f_one_b(2, 6)),
+        schedule::with_delayed_wgrad(schedule::gpipe(2, 6)), schedule::one_f_one_b(2, 6, /*paired=*/true),
+        schedule::interleaved(2, 2, 6, 2, /*paired=*/true), schedule::dualpipe_v(2, 6, /*overlapped=*/true),
+        schedule::with_delayed_wgrad(schedule::one_f_one_b(2, 6, /*paired=*/true))}) {
     SCOPED_TRACE(name_of(schedule));
     Outcome split;
     train(split, schedule);

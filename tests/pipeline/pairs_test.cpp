@@ -36,7 +36,8 @@ struct RecordedExchange : torch::autograd::Function<RecordedExchange> {
     Recorder* recorder;
     int index;
   };
-  static Tensor forward(torch::autograd::AutogradContext* ctx, const Tensor& x, Recorder* recorder, int index) {
+  static Tensor forward(torch::autograd::AutogradContext* ctx, const Tensor& x, Recorder* recorder,
+                        int index) {
     tensor::save_value(ctx, Saved{recorder, index});
     recorder->add(fmt::format("F{}", index), "computes");
     recorder->exchange(fmt::format("F{}", index));
@@ -92,12 +93,12 @@ TEST(Pairs, AnExchangeIsInFlightWhileTheOtherPassComputes) {
   EXPECT_THAT(run.recorder.events,
               ElementsAre("F0 computes", "F0 starts", "F0 waits", "F1 computes", "F1 starts", "F1 waits",
                           // the pair: backward of micro-batch 0, forward of micro-batch 1
-                          "B1 starts",                           //
-                          "F0 computes", "F0 starts",            //
+                          "B1 starts",                             //
+                          "F0 computes", "F0 starts",              //
                           "B1 waits", "B1 computes", "B0 starts",  //
                           "F0 waits", "F1 computes", "F1 starts",  //
-                          "B0 waits", "B0 computes",             //
-                          "F1 waits",                            //
+                          "B0 waits", "B0 computes",               //
+                          "F1 waits",                              //
                           "B1 starts", "B1 waits", "B1 computes", "B0 starts", "B0 waits", "B0 computes"));
 }
 

@@ -93,7 +93,8 @@ TEST(Schedules, TransfersSurroundPairs) {
 TEST(Schedules, PassesOfOneMicroBatchAreNoPair) {
   for (const int m : {1, 2, 3}) {
     const Schedule s = one_f_one_b(4, m, /*paired=*/true);
-    for (int rank = 0; rank < 3; ++rank) EXPECT_EQ(pairs(s, rank), "") << m << " micro-batches, rank " << rank;
+    for (int rank = 0; rank < 3; ++rank)
+      EXPECT_EQ(pairs(s, rank), "") << m << " micro-batches, rank " << rank;
   }
   EXPECT_EQ(pairs(one_f_one_b(1, 1, /*paired=*/true), 0), "");
   EXPECT_EQ(pairs(one_f_one_b(2, 4), 1), "") << "not a schedule of pairs";

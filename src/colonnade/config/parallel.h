@@ -30,7 +30,7 @@ struct Parallel {
   /// --pipeline-schedule gpipe|1f1b|interleaved|zb-h1|zb-v|dualpipe-v; auto: interleaved with virtual stages,
   /// else 1f1b
   std::string pipeline_schedule = "auto";
-  bool delay_wgrad_compute = false;               ///< --delay-wgrad-compute: dgrad first, wgrad later
+  bool delay_wgrad_compute = false;  ///< --delay-wgrad-compute: dgrad first, wgrad later
   /// --overlap-moe-expert-parallel-comm: all-to-all of experts beside the compute of another micro-batch
   bool overlap_moe_expert_parallel_comm = false;
   int num_virtual_stages_per_pipeline_rank = 0;   ///< --num-virtual-stages-per-pipeline-rank; 0: none

@@ -80,9 +80,8 @@ class StageBackward {
   void start_unit() { tracker_.start_unit(left_ > 0 ? units_[--left_] : UnitBytes()); }
   void reduce_unit() {
     tracker_.reduce_unit(model_.hidden());
-    parts_.push_back({.peak = tracker_.unit_peak(),
-                      .after = tracker_.now(),
-                      .hand_overs = std::exchange(waits_, 0)});
+    parts_.push_back(
+        {.peak = tracker_.unit_peak(), .after = tracker_.now(), .hand_overs = std::exchange(waits_, 0)});
   }
 
   const ModelCost& model_;

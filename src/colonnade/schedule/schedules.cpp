@@ -84,7 +84,9 @@ Schedule interleaved(int ranks, int chunks, int microbatches, int group, bool pa
     ProgramWriter writer(schedule, rank);
     const int warmup = std::min(2 * (ranks - rank - 1) + (chunks - 1) * group + (paired ? 1 : 0), total);
     const auto forward = [&](int k) { return order[static_cast<std::size_t>(k)]; };
-    const auto backward = [&](int k) { return ChunkStep{chunks - 1 - forward(k).chunk, forward(k).microbatch}; };
+    const auto backward = [&](int k) {
+      return ChunkStep{chunks - 1 - forward(k).chunk, forward(k).microbatch};
+    };
     for (int k = 0; k < warmup; ++k) writer.forward(forward(k));
     for (int k = warmup; k < total; ++k) writer.step(forward(k), backward(k - warmup), paired);
     for (int k = total - warmup; k < total; ++k) writer.backward(backward(k));
