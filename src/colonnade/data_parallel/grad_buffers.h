@@ -125,9 +125,9 @@ struct LocalSlice {
 /// current one's computation, with overlap_grad_reduce the previous unit's gradients are reduced during it:
 /// at most two units are unsharded. Where a forward pass may run during a backward pass (pairs_passes), it
 /// leaves the gradients of that pass alone, which then stay until the next unit's backward pass. Without
-/// reshard_after_forward all units stay unsharded from a forward
-/// pass to the next backward pass, and n e instead of 2 n e is sent for them. Sums over micro-batches and
-/// ranks are taken in another order than with kOptimizer, unless there is one micro-batch. Source:
+/// reshard_after_forward all units stay unsharded from a forward pass to the next backward pass, and n e
+/// instead of 2 n e is sent for them. Sums over micro-batches and ranks are taken in another order than with
+/// kOptimizer, unless there is one micro-batch. Source:
 /// Rajbhandari et al. 2020 (ZeRO); Zhao et al. 2023 (FSDP); Megatron's core/distributed/fsdp.
 ///
 /// A table read by several blocks (tied embeddings, multi-token prediction) has a bucket of its own that

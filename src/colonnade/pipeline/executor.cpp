@@ -4,6 +4,7 @@
 // deferred weight-gradient GEMMs are kept.
 #include "colonnade/pipeline/executor.h"
 
+#include <ATen/Parallel.h>
 #include <ATen/ThreadLocalState.h>
 #include <c10/core/StreamGuard.h>
 #include <c10/core/impl/VirtualGuardImpl.h>
@@ -244,8 +245,9 @@ void Run::backward(const Action& a) {
     input_grads_[key] = grad_input.contiguous();
 }
 
-/// The backward pass starts, on another thread with the state of this one: autograd modes, device and stream,
-/// progress page. Both passes use one device stream, so kernels run in the order of the turns.
+/// The backward pass starts, on another thread with the state of this one: autograd modes, number of threads
+/// of parallel regions, device and stream, progress page. Both passes use one device stream, so kernels run
+/// in the order of the turns.
 void Run::pair(const Action& forward_action, const Action& backward_action, Turns& turns) {
   const at::ThreadLocalState state;
   Progress& page = progress();
@@ -254,6 +256,7 @@ void Run::pair(const Action& forward_action, const Action& backward_action, Turn
   if (device.is_cuda()) stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
   turns.run(
       [&] {
+        at::init_num_threads();
         const at::ThreadLocalStateGuard same_state(state);
         const ProgressScope same_page(page);
         c10::OptionalStreamGuard same_stream;
