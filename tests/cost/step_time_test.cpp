@@ -230,6 +230,25 @@ TEST(PublishedGains, OverlappingExpertAllToAllIsFaster) {
   EXPECT_LT(once, gain);
 }
 
+// Four micro-batches make three pairs, which hide the dispatch; a forward and a backward pass run alone.
+TEST(StepTime, PairsHideTheDispatch) {
+  config::Run run = run_of(test::llama3_8b(), test::layout(2, 1, 1), 4096, 1, 8);
+  run.model.moe.num_experts = 8;
+  run.model.moe.ffn_hidden_size = 768;
+  run.model.moe.router_topk = 2;
+  run.model.moe.token_dispatcher_type = config::TokenDispatcher::kAllToAll;
+  run.parallel.expert_model_parallel_size = 2;
+  Hardware h = ideal();
+  h.intra_node.bandwidth = 1e9;
+  const StepTime without = estimate_step(run, h);
+  run.parallel.overlap_moe_expert_parallel_comm = true;
+  const StepTime with = estimate_step(run, h);
+  EXPECT_GT(without.dispatch, 0);
+  EXPECT_NEAR(with.dispatch, without.dispatch / 4, 1e-9 * without.dispatch);
+  EXPECT_NEAR(without.step - with.step, 0.75 * without.dispatch, 1e-9 * without.step);
+  EXPECT_NEAR(with.bubble, without.bubble, 1e-9 * without.step);
+}
+
 // torchtitan: 0.14 of the tokens with 8 context ranks for 8 times the length.
 TEST(PublishedGains, LongSequencesCostMoreThanTheirContextRanksGain) {
   config::Run short_run = run_of(test::llama3_8b(), test::layout(8, 1, 1), 32768, 1, 8), long_run = short_run;

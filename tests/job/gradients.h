@@ -80,7 +80,7 @@ struct Rank {
     buffers = job::make_buffers(run, ranks, list, dtypes, at::kCPU);
     executor = std::make_unique<pipeline::Executor>(
         cost::schedule_of(run), list, ranks.group({layout::Axis::kPp}),
-        job::activation_of(run, blocks, context.sequence_part()), options);
+        job::activation_of(run, blocks, context.sequence_part()), options, context.turns);
   }
 
   void step() {

@@ -159,7 +159,13 @@ std::vector<schedule::Schedule> all_schedules() {
       all.push_back(schedule::zb_v(ranks, microbatches));
       all.push_back(schedule::dualpipe_v(ranks, microbatches));
     }
-    all.push_back(schedule::dualpipe_v(ranks, 9, /*overlapped=*/true));
+    for (const int microbatches : {1, 3, 9}) {
+      all.push_back(schedule::dualpipe_v(ranks, microbatches, /*overlapped=*/true));
+      all.push_back(schedule::one_f_one_b(ranks, microbatches, /*paired=*/true));
+    }
+    all.push_back(schedule::interleaved(ranks, 2, 8, ranks, /*paired=*/true));
+    all.push_back(schedule::with_delayed_wgrad(schedule::interleaved(ranks, 2, 12, 2 * ranks, true)));
+    all.push_back(schedule::with_delayed_wgrad(schedule::one_f_one_b(ranks, 7, /*paired=*/true)));
     all.push_back(schedule::with_delayed_wgrad(schedule::one_f_one_b(ranks, 5)));
     all.push_back(schedule::with_delayed_wgrad(schedule::interleaved(ranks, 2, 8, ranks)));
     for (const int chunks : {1, 2, 3}) {
@@ -369,13 +375,16 @@ TEST(Executor, StepsAreBitwiseReproducible) {
   for (const auto& [name, grad] : first.grads) EXPECT_TRUE(at::equal(second.grads.at(name), grad)) << name;
 }
 
-// Deferred weight gradients are accumulated in the same order.
-TEST(Executor, SplitBackwardIsBitwiseEqualTo1F1B) {
+// Deferred weight gradients are accumulated in the same order, and those of pairs.
+TEST(Executor, SplitBackwardsAndPairsAreBitwiseEqualTo1F1B) {
   Outcome full;
   train(full, schedule::one_f_one_b(2, 6));
-  for (const auto& schedule : {schedule::zb_h1(2, 6), schedule::zb_v(2, 6), schedule::dualpipe_v(2, 6),
-                               schedule::with_delayed_wgrad(schedule::one_f_one_b(2, 6)),
-                               schedule::with_delayed_wgrad(schedule::gpipe(2, 6))}) {
+  for (const auto& schedule :
+       {schedule::zb_h1(2, 6), schedule::zb_v(2, 6), schedule::dualpipe_v(2, 6),
+        schedule::with_delayed_wgrad(schedule::one_f_one_b(2, 6)),
+        schedule::with_delayed_wgrad(schedule::gpipe(2, 6)), schedule::one_f_one_b(2, 6, /*paired=*/true),
+        schedule::interleaved(2, 2, 6, 2, /*paired=*/true), schedule::dualpipe_v(2, 6, /*overlapped=*/true),
+        schedule::with_delayed_wgrad(schedule::one_f_one_b(2, 6, /*paired=*/true))}) {
     SCOPED_TRACE(name_of(schedule));
     Outcome split;
     train(split, schedule);

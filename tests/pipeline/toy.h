@@ -43,6 +43,20 @@ struct Linear : torch::autograd::Function<Linear> {
   }
 };
 
+/// x; both passes hand over, as at an exchange between ranks.
+struct HandOver : torch::autograd::Function<HandOver> {
+  static Tensor forward(torch::autograd::AutogradContext* ctx, const Tensor& x, Turns* turns) {
+    tensor::save_value(ctx, turns);
+    turns->hand_over();
+    return x.clone();
+  }
+  static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
+                                                 const torch::autograd::variable_list& grads) {
+    tensor::saved_value<Turns*>(ctx)->hand_over();
+    return {grads[0], Tensor()};
+  }
+};
+
 /// First: batch -> activation; middle: residual; last: loss per token. Records whether it ran in training.
 /// Every second middle block computes its weight gradient as a deferrable GEMM, the others use autograd.
 class Toy final : public tensor::Block {
@@ -52,7 +66,10 @@ class Toy final : public tensor::Block {
   Tensor forward(const Tensor& x, const tensor::Pass& pass) override {
     trained = pass.training;
     if (kind_ == Kind::kFirst) return at::linear(pass.batch.at(kX), weight->value);
-    if (kind_ == Kind::kMiddle) return x + at::linear(x, weight->value).tanh();
+    if (kind_ == Kind::kMiddle) {
+      const Tensor y = at::linear(x, weight->value).tanh();
+      return x + (turns == nullptr ? y : HandOver::apply(y, turns));
+    }
     if (kind_ == Kind::kSplitMiddle) return x + Linear::apply(x, weight->value, weight.get()).tanh();
     if (pass.output == tensor::Output::kLogits) return at::linear(x, weight->value);
     return (at::linear(x, weight->value) * pass.batch.at(kProbe)).sum(-1).square().t();
@@ -62,6 +79,7 @@ class Toy final : public tensor::Block {
 
   std::unique_ptr<Parameter> weight;
   bool trained = false;
+  Turns* turns = nullptr;  ///< of pairs: every second middle block hands over
 
  private:
   Kind kind_;
@@ -105,10 +123,15 @@ inline Loss mean_loss(const Tensor& output, const tensor::Batch&) {
 struct Rank {
   std::vector<std::unique_ptr<tensor::Stage>> owned;
   std::vector<tensor::Stage*> stages;
+  std::shared_ptr<Turns> turns;  ///< with a schedule of pairs
   std::unique_ptr<Executor> executor;
   Rank(const schedule::Schedule& schedule, const comm::Group& pp) : owned(stages_of(pp.rank(), schedule)) {
-    for (const auto& stage : owned) stages.push_back(stage.get());
-    executor = std::make_unique<Executor>(schedule, stages, pp, shape_of, test::options(at::kDouble));
+    if (schedule.pairs_passes) turns = std::make_shared<Turns>();
+    for (const auto& stage : owned) {
+      stages.push_back(stage.get());
+      for (const auto& block : stage->blocks) dynamic_cast<Toy&>(*block).turns = turns.get();
+    }
+    executor = std::make_unique<Executor>(schedule, stages, pp, shape_of, test::options(at::kDouble), turns);
   }
 };
 

@@ -91,6 +91,33 @@ TEST(ScheduleCheck, EveryScheduleIsValidWithTheExpectedPeakMemoryUpTo16x64) {
   }
 }
 
+// Passes in pairs: 2 micro-batches more than on the next rank, and one more forward pass before the pairs.
+TEST(ScheduleCheck, PairedSchedulesAreValidWithTheExpectedPeakMemoryUpTo16x64) {
+  const auto none = [](int) { return 0; };
+  const auto one = [](int) { return 1; };
+  for (int p = 1; p <= 16; ++p) {
+    for (int m = 1; m <= 64; ++m) {
+      const auto flat = [&](int r) { return std::min(2 * (p - r), m); };
+      expect_valid(one_f_one_b(p, m, /*paired=*/true), flat, none);
+      expect_valid(with_delayed_wgrad(one_f_one_b(p, m, /*paired=*/true)), flat, one);
+      for (int chunks = 2; m % p == 0 && chunks <= 3; ++chunks) {
+        const auto looped = [&](int r) {
+          return std::min(2 * (p - r - 1) + (chunks - 1) * p + 2, chunks * m);
+        };
+        expect_valid(interleaved(p, chunks, m, p, /*paired=*/true), looped, none);
+        expect_valid(with_delayed_wgrad(interleaved(p, chunks, m, p, /*paired=*/true)), looped, one);
+      }
+    }
+  }
+  for (int p = 1; p <= 8; ++p)
+    for (int m = p; m <= 24; ++m)
+      for (int group = p; group <= m; ++group)
+        if (m % group == 0 || m % group >= p) {
+          EXPECT_THAT(check(interleaved(p, 2, m, group, /*paired=*/true)).faults, testing::IsEmpty());
+          EXPECT_THAT(check(dualpipe_v(p, m, /*overlapped=*/true)).faults, testing::IsEmpty());
+        }
+}
+
 // Groups of more micro-batches than stages, the last one smaller.
 TEST(ScheduleCheck, InterleavedWithLargeGroupsIsValidUpTo16x64) {
   int schedules = 0;
@@ -119,6 +146,9 @@ std::vector<Schedule> samples() {
           zb_v(1, 2),
           dualpipe_v(3, 6),
           dualpipe_v(2, 3, /*overlapped=*/true),
+          one_f_one_b(3, 6, /*paired=*/true),
+          interleaved(2, 2, 6, 3, /*paired=*/true),
+          with_delayed_wgrad(one_f_one_b(2, 4, /*paired=*/true)),
           with_delayed_wgrad(one_f_one_b(3, 3)),
           with_delayed_wgrad(interleaved(2, 2, 4, 2))};
 }

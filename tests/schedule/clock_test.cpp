@@ -48,6 +48,39 @@ TEST(PipelineTime, LongerMessagesTakeLonger) {
   EXPECT_DOUBLE_EQ(pipeline_times(one_f_one_b(3, 1), costs, 0.5).makespan, 3 * 3 + 2 * 0.5 * (1 + 5));
 }
 
+// One rank, three micro-batches: F0, F1 with B0, F2 with B1, B2. Only the two pairs hide communication.
+TEST(PipelineTime, PairsHideCommunication) {
+  const std::vector<StageCost> costs{
+      {.forward = 3, .backward = 5, .hidden_forward = 0.5, .hidden_backward = 0.25}};
+  const PipelineTimes times = pipeline_times(one_f_one_b(1, 3, /*paired=*/true), costs, 0);
+  EXPECT_DOUBLE_EQ(times.makespan, 3 * (3 + 5) - 2 * (0.5 + 0.25));
+  EXPECT_DOUBLE_EQ(times.chunks[0][0].hidden, 2 * (0.5 + 0.25));
+  EXPECT_DOUBLE_EQ(times.chunks[0][0].last_backward_begin, 5);
+  const PipelineTimes alone = pipeline_times(one_f_one_b(1, 3), costs, 0);
+  EXPECT_DOUBLE_EQ(alone.makespan, 3 * (3 + 5));
+  EXPECT_DOUBLE_EQ(alone.chunks[0][0].hidden, 0);
+}
+
+TEST(PipelineTime, LongRunsHideWhatTheirPairsHide) {
+  ScheduleCache schedules;
+  for (const auto& [ranks, chunks] : {std::pair{1, 1}, {4, 1}, {4, 3}}) {
+    config::Parallel p = pipeline(ranks);
+    p.overlap_moe_expert_parallel_comm = true;
+    std::vector<StageCost> costs = equal(ranks * chunks, 1, 2);
+    for (StageCost& cost : costs) cost.hidden_forward = 0.2, cost.hidden_backward = 0.1;
+    const PipelineTimes exact = pipeline_times(schedules.get(p, chunks, 48).schedule, costs, 0.1);
+    const PipelineTimes extrapolated = step_times(schedules, p, chunks, 48, costs, 0.1);
+    EXPECT_NEAR(extrapolated.makespan / exact.makespan, 1, 0.002) << ranks << " ranks, " << chunks;
+    for (std::size_t r = 0; r < exact.chunks.size(); ++r) {
+      double seen = 0, expected = 0;
+      for (const ChunkTimes& chunk : extrapolated.chunks[r]) seen += chunk.hidden;
+      for (const ChunkTimes& chunk : exact.chunks[r]) expected += chunk.hidden;
+      EXPECT_NEAR(seen, expected, 1e-9) << "rank " << r;
+      EXPECT_GT(expected, 0);
+    }
+  }
+}
+
 TEST(PipelineTime, ShortRunsExtrapolateToLongOnes) {
   ScheduleCache schedules;
   for (const auto& [ranks, chunks] : {std::pair{4, 1}, {4, 3}, {6, 2}, {8, 1}}) {

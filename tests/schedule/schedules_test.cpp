@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
+
 #include "colonnade/base/error.h"
 #include "colonnade/config/parallel.h"
 #include "colonnade/schedule/program.h"
@@ -49,6 +51,55 @@ TEST(Schedules, InterleavedWarmsUpAsMegatronDoes) {
             "F0.0 F1.0 F0.1 B0.1 F1.1 B1.1 F2.0 B0.0 F3.0 B1.0 F2.1 B2.1 F3.1 B3.1 B2.0 B3.0");
 }
 
+/// The pairs of a program, as in compute().
+std::string pairs(const Schedule& s, int rank) {
+  std::string out;
+  const Program& program = s.programs[static_cast<std::size_t>(rank)];
+  for (std::size_t i = 0; i < program.size(); ++i)
+    if (starts_pair(s, program, i))
+      out += fmt::format("{}{}", out.empty() ? "" : ", ", compute({program[i], program[i + 1]}));
+  return out;
+}
+
+// Megatron's combined 1F1B: one rank, and virtual stages with one more forward pass before the first pair.
+TEST(Schedules, PairsAreMegatrons) {
+  EXPECT_EQ(compute(one_f_one_b(1, 4, /*paired=*/true).programs[0]),
+            "F0.0 F1.0 B0.0 F2.0 B1.0 F3.0 B2.0 B3.0");
+  EXPECT_EQ(pairs(one_f_one_b(1, 4, /*paired=*/true), 0), "F1.0 B0.0, F2.0 B1.0, F3.0 B2.0");
+  const Schedule s = interleaved(2, 2, 4, 2, /*paired=*/true);  // warm-up 5 on rank 0, 3 on rank 1
+  EXPECT_EQ(compute(s.programs[1]),
+            "F0.0 F1.0 F0.1 F1.1 B0.1 F2.0 B1.1 F3.0 B0.0 F2.1 B1.0 F3.1 B2.1 B3.1 B2.0 B3.0");
+  EXPECT_EQ(pairs(s, 0), "F3.0 B0.1, F2.1 B1.1, F3.1 B0.0");
+  EXPECT_EQ(pairs(s, 1), "F1.1 B0.1, F2.0 B1.1, F3.0 B0.0, F2.1 B1.0, F3.1 B2.1");
+}
+
+// Both results of a pair are sent after it; deferred weight gradients follow.
+TEST(Schedules, TransfersSurroundPairs) {
+  const Schedule s = one_f_one_b(3, 5, /*paired=*/true);
+  const Program pair{{ActionKind::kRecvActivation, 0, 3}, {ActionKind::kRecvGradient, 0, 0},
+                     {ActionKind::kForward, 0, 3},        {ActionKind::kBackward, 0, 0},
+                     {ActionKind::kSendActivation, 0, 3}, {ActionKind::kSendGradient, 0, 0}};
+  const Program& program = s.programs[1];
+  EXPECT_NE(std::search(program.begin(), program.end(), pair.begin(), pair.end()), program.end());
+  Program split = pair;
+  split[3].kind = ActionKind::kBackwardInput;
+  split.push_back({ActionKind::kBackwardWeight, 0, 0});
+  const Schedule delayed = with_delayed_wgrad(s);
+  const Program& later = delayed.programs[1];
+  EXPECT_NE(std::search(later.begin(), later.end(), split.begin(), split.end()), later.end());
+  EXPECT_EQ(pairs(s, 1), "F3.0 B0.0, F4.0 B1.0");
+}
+
+TEST(Schedules, PassesOfOneMicroBatchAreNoPair) {
+  for (const int m : {1, 2, 3}) {
+    const Schedule s = one_f_one_b(4, m, /*paired=*/true);
+    for (int rank = 0; rank < 3; ++rank)
+      EXPECT_EQ(pairs(s, rank), "") << m << " micro-batches, rank " << rank;
+  }
+  EXPECT_EQ(pairs(one_f_one_b(1, 1, /*paired=*/true), 0), "");
+  EXPECT_EQ(pairs(one_f_one_b(2, 4), 1), "") << "not a schedule of pairs";
+}
+
 TEST(Schedules, TransfersSurroundTheirComputeActions) {
   const Schedule s = gpipe(2, 1);
   EXPECT_EQ(s.programs[0], (Program{{ActionKind::kForward},
@@ -78,10 +129,14 @@ TEST(Schedules, MakespansMatchThePublishedFormulas) {
       EXPECT_DOUBLE_EQ(flat.makespan, (m + p - 1) * (forward + backward));
       EXPECT_NEAR(flat.bubble_fraction, (p - 1.0) / (m + p - 1), 1e-12);
       EXPECT_DOUBLE_EQ(simulate(gpipe(p, m), {forward, backward, 0}).makespan, flat.makespan);
+      EXPECT_DOUBLE_EQ(simulate(one_f_one_b(p, m, /*paired=*/true), {forward, backward, 0}).makespan,
+                       flat.makespan);
       for (int v = 2; v <= 4 && m % p == 0; ++v) {
         const Timeline t = simulate(interleaved(p, v, m, p), {forward, backward, 0});
         EXPECT_DOUBLE_EQ(t.makespan, (m * v + p - 1) * (forward + backward)) << p << ' ' << v << ' ' << m;
         EXPECT_NEAR(t.bubble_fraction, (p - 1.0) / (m * v + p - 1), 1e-12);
+        EXPECT_DOUBLE_EQ(simulate(interleaved(p, v, m, p, /*paired=*/true), {forward, backward, 0}).makespan,
+                         t.makespan);
       }
     }
   }
@@ -116,6 +171,15 @@ TEST(Schedules, SettingsSelectTheSchedule) {
   EXPECT_EQ(make_schedule(p, 2, 4).kind, "interleaved");
   p.microbatch_group_size_per_virtual_pipeline_stage = 4;
   EXPECT_EQ(make_schedule(p, 2, 4).programs, interleaved(2, 2, 4, 4).programs);
+  p.overlap_moe_expert_parallel_comm = true;
+  EXPECT_EQ(make_schedule(p, 1, 4).programs, one_f_one_b(2, 4, /*paired=*/true).programs);
+  EXPECT_EQ(make_schedule(p, 2, 4).programs, interleaved(2, 2, 4, 4, /*paired=*/true).programs);
+  EXPECT_TRUE(make_schedule(p, 2, 4).pairs_passes);
+  p.pipeline_schedule = "dualpipe-v";
+  EXPECT_EQ(make_schedule(p, 2, 4).programs, dualpipe_v(2, 4, /*overlapped=*/true).programs);
+  EXPECT_TRUE(make_schedule(p, 2, 4).pairs_passes);
+  p.overlap_moe_expert_parallel_comm = false;
+  EXPECT_FALSE(make_schedule(p, 2, 4).pairs_passes);
   p.pipeline_schedule = "gpipe";
   EXPECT_EQ(make_schedule(p, 1, 4).kind, "gpipe");
   EXPECT_THROW(make_schedule(p, 2, 4), ConfigError);

@@ -30,7 +30,9 @@ struct Parallel {
   /// --pipeline-schedule gpipe|1f1b|interleaved|zb-h1|zb-v|dualpipe-v; auto: interleaved with virtual stages,
   /// else 1f1b
   std::string pipeline_schedule = "auto";
-  bool delay_wgrad_compute = false;               ///< --delay-wgrad-compute: dgrad first, wgrad later
+  bool delay_wgrad_compute = false;  ///< --delay-wgrad-compute: dgrad first, wgrad later
+  /// --overlap-moe-expert-parallel-comm: all-to-all of experts beside the compute of another micro-batch
+  bool overlap_moe_expert_parallel_comm = false;
   int num_virtual_stages_per_pipeline_rank = 0;   ///< --num-virtual-stages-per-pipeline-rank; 0: none
   int num_layers_per_virtual_pipeline_stage = 0;  ///< --num-layers-per-virtual-pipeline-stage; 0: unset
   int microbatch_group_size_per_virtual_pipeline_stage = 0;  ///< same name; 0: pipeline size
@@ -69,6 +71,9 @@ struct Parallel {
   [[nodiscard]] int expert_tensor_size() const {
     return expert_tensor_parallel_size > 0 ? expert_tensor_parallel_size : tensor_model_parallel_size;
   }
+  /// Whether forward and backward passes of different micro-batches run in pairs
+  /// (schedule::Schedule::pairs_passes).
+  [[nodiscard]] bool pairs_passes() const { return overlap_moe_expert_parallel_comm; }
   /// 0 if the world is smaller than tensor * pipeline * context.
   [[nodiscard]] int data_parallel_size() const {
     const std::int64_t block =

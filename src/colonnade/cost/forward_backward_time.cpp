@@ -20,15 +20,16 @@ double transfer_seconds(const ModelCost& model, const Hardware& hardware, const 
   return static_cast<double>(message_bytes(model, 1)) / (link.bandwidth * link.share) + link.latency;
 }
 
-/// Time of all micro-batches on the busiest rank.
+/// Time of all micro-batches on the busiest rank, without the communication that pairs hide.
 PassTime busiest_rank(const std::vector<StageTime>& stages, const schedule::Placement& placement,
-                      int microbatches) {
+                      const schedule::PipelineTimes& pipeline, int microbatches) {
   PassTime most;
   for (int rank = 0; rank < placement.ranks(); ++rank) {
     PassTime sum;
     for (int chunk = 0; chunk < placement.chunks(); ++chunk) {
       const StageTime& t = stages[static_cast<std::size_t>(placement.stage(rank, chunk))];
       sum.add(t.forward, microbatches).add(t.backward, microbatches);
+      sum.dispatch -= pipeline.chunks[static_cast<std::size_t>(rank)][static_cast<std::size_t>(chunk)].hidden;
     }
     if (rank == 0 || sum.total() > most.total()) most = sum;
   }
@@ -48,14 +49,19 @@ ForwardBackwardTime forward_backward_time(const ModelCost& model, const Hardware
   for (const layout::StageBlocks& stage : passes.blocks) {
     const StageTime time = stage_time(model, stage, hardware, execution, groups);
     passes.stages.push_back(time);
-    costs.push_back(
-        {time.forward.total(), time.backward.total(), time.weight, static_cast<double>(stage.states_out)});
+    costs.push_back({.forward = time.forward.total(),
+                     .backward = time.backward.total(),
+                     .weight = time.weight,
+                     .message = static_cast<double>(stage.states_out),
+                     .hidden_forward = time.hidden_forward,
+                     .hidden_backward = time.hidden_backward});
   }
   const int chunks = static_cast<int>(costs.size()) / run.parallel.pipeline_model_parallel_size;
   const int microbatches = static_cast<int>(std::max<std::int64_t>(1, rules::num_microbatches(run)));
   passes.pipeline = schedule::step_times(schedules, run.parallel, chunks, microbatches, costs,
                                          transfer_seconds(model, hardware, mesh));
-  passes.busiest = busiest_rank(passes.stages, schedule::placement_of(run.parallel, chunks), microbatches);
+  passes.busiest = busiest_rank(passes.stages, schedule::placement_of(run.parallel, chunks), passes.pipeline,
+                                microbatches);
   return passes;
 }
 

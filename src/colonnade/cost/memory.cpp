@@ -8,6 +8,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/config/batch_schedule.h"
 #include "colonnade/cost/activations.h"
+#include "colonnade/cost/pair_memory.h"
 #include "colonnade/layout/buckets.h"
 #include "colonnade/layout/context_groups.h"
 #include "colonnade/layout/recompute.h"
@@ -67,12 +68,24 @@ struct StageBytes {
       backward_input = stage_workspace(model, stage, /*delay_wgrad=*/true, units);
       backward_weight = stage_wgrad_workspace(model, stage, units);
     }
+    if (model.run().parallel.pairs_passes()) {
+      forward_pass = forward_parts(model, stage);
+      backward_pass = backward_parts(model, stage, /*delay_wgrad=*/false, units);
+      backward_input_pass = backward_parts(model, stage, /*delay_wgrad=*/true, units);
+    }
     for (const UnitBytes& unit : units) pending_sum += unit.pending_sum;
   }
   std::int64_t saved, wgrad_saved;
   std::int64_t backward, backward_input = 0, backward_weight = 0;  ///< workspace by kind of backward pass
   std::int64_t pending_sum = 0;
+  std::vector<PassPart> forward_pass, backward_pass, backward_input_pass;  ///< of pairs
 
+  /// Peak of a pair of this forward pass and a backward pass on `other`.
+  [[nodiscard]] std::int64_t pair(const StageBytes& other, schedule::ActionKind backward_kind) const {
+    return pair_peak(forward_pass, backward_kind == schedule::ActionKind::kBackwardInput
+                                       ? other.backward_input_pass
+                                       : other.backward_pass);
+  }
   [[nodiscard]] std::int64_t workspace(schedule::ActionKind act) const {
     if (act == schedule::ActionKind::kBackwardWeight) return backward_weight;
     if (act == schedule::ActionKind::kBackwardInput) return backward_input;
@@ -173,12 +186,24 @@ ActivationPeak peak_of_rank(const ModelCost& model, const StageMemory& memory,
     const schedule::Action& a = program[i];
     const auto chunk = static_cast<std::size_t>(a.chunk);
     const StageBytes& pass = passes[chunk].of(a.microbatch);
+    if (schedule::starts_pair(schedule, program, i)) {
+      const schedule::Action& b = program[i + 1];
+      const auto other = static_cast<std::size_t>(b.chunk);
+      now += a.chunk == 0 ? batch : 0;
+      most.total = std::max(most.total, now + sums + pass.pair(passes[other].of(b.microbatch), b.kind) +
+                                            receiving[i] + receiving[i + 1] +
+                                            std::max(held[i + 1], held[i + 2]) - backward_messages[other]);
+      now += pass.saved - (last[i] ? batch : 0);
+      continue;
+    }
+    const bool in_pair = i > 0 && schedule::starts_pair(schedule, program, i - 1);
     if (a.kind == schedule::ActionKind::kForward) now += pass.saved + (a.chunk == 0 ? batch : 0);
-    most.saved = std::max(most.saved, now);
+    if (!in_pair) most.saved = std::max(most.saved, now);
     // The bytes of a pass include its inputs and results, but not its outputs.
     const std::int64_t own_messages = schedule::computes_input_grad(a.kind) ? backward_messages[chunk] : 0;
     const std::int64_t others = schedule::is_transfer(a.kind) ? held[i] : held[i + 1] - own_messages;
-    most.total = std::max(most.total, now + sums + pass.workspace(a.kind) + receiving[i] + others);
+    if (!in_pair)
+      most.total = std::max(most.total, now + sums + pass.workspace(a.kind) + receiving[i] + others);
     now += pass.change(a.kind) - (last[i] ? batch : 0);
     if (schedule::completes_backward(a.kind)) sums += pass.pending_sum;
     most.saved = std::max(most.saved, now);

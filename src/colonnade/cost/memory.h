@@ -33,7 +33,8 @@ struct StageMemory {
   std::int64_t optimizer = 0;      ///< main parameters if stored, and moments; with the distributed optimizer
                                    ///< only this rank's shard
   std::int64_t rotary_tables = 0;  ///< rotary embeddings: cosines and sines
-  std::int64_t activations = 0;    ///< peak of saved activations, and of micro-batches in forward
+  std::int64_t activations = 0;    ///< peak of saved activations, and of micro-batches in forward; during a
+                                   ///< pair of passes (pair_memory.h) they count as workspace
   std::int64_t gathered = 0;       ///< sharded parameters that stay gathered from forward to backward
   std::int64_t workspace = 0;      ///< workspace on top of that at the peak of a backward pass: gradients,
                                    ///< recomputed activations, with --deterministic-mode pending sums, and

@@ -289,6 +289,7 @@ config::Run without_layout(config::Run run) {
   config::Parallel& p = run.parallel;
   p.pipeline_schedule = "auto";
   p.delay_wgrad_compute = false;
+  p.overlap_moe_expert_parallel_comm = false;
   p.num_layers_per_virtual_pipeline_stage = 0;
   p.microbatch_group_size_per_virtual_pipeline_stage = 0;
   p.decoder_first_pipeline_num_layers = p.decoder_last_pipeline_num_layers = 0;

@@ -191,12 +191,17 @@ StageTime stage_time(const ModelCost& model, const layout::StageBlocks& stage, c
     sum.backward.add(t.backward, block.times).add(t.forward, block.recomputed);
     sum.weight += block.times * t.weight;
   }
-  if (!execution.dispatch_overlap) return sum;
   // Forward of one micro-batch overlaps backward of another: each hides its communication in the other's
   // kernels.
-  const double forward = sum.forward.compute, backward = sum.backward.compute;
-  sum.forward.dispatch = roofline.exposed(sum.forward.dispatch, backward);
-  sum.backward.dispatch = roofline.exposed(sum.backward.dispatch, forward);
+  const double forward = roofline.exposed(sum.forward.dispatch, sum.backward.compute);
+  const double backward = roofline.exposed(sum.backward.dispatch, sum.forward.compute);
+  if (execution.dispatch_overlap) {
+    sum.forward.dispatch = forward;
+    sum.backward.dispatch = backward;
+  } else if (model.run().parallel.pairs_passes()) {
+    sum.hidden_forward = sum.forward.dispatch - forward;
+    sum.hidden_backward = sum.backward.dispatch - backward;
+  }
   return sum;
 }
 

@@ -17,8 +17,8 @@ struct Execution {
                                   ///< recomputed (torchtitan's selective "op")
   bool tensor_overlap = false;    ///< matmuls in chunks that overlap their collectives (--tp-comm-overlap)
   double elementwise_passes = 1;  ///< memory traffic relative to the fused kernels (unfused programs)
-  bool dispatch_overlap = false;  ///< the token dispatch overlaps the compute of another micro-batch
-                                  ///< (--overlap-moe-expert-parallel-comm)
+  bool dispatch_overlap = false;  ///< the token dispatch of every pass overlaps the compute of another
+                                  ///< micro-batch; with --overlap-moe-expert-parallel-comm that of pairs
   bool once_per_node = false;     ///< a token is sent once per node with some of its destinations (DeepEP)
   bool fused_scores = false;      ///< sinks, soft caps, dropout and windows inside the attention kernel
 };
@@ -36,6 +36,9 @@ struct PassTime {
 struct StageTime {
   PassTime forward, backward;
   double weight = 0;  ///< weight-gradient matmuls, part of backward
+  /// Parts of forward.dispatch and backward.dispatch that a pair of passes hides in the compute of the other
+  /// pass, that of this stage.
+  double hidden_forward = 0, hidden_backward = 0;
 };
 
 /// Communication groups of rank 0.

@@ -1,7 +1,9 @@
 // Peak workspace of backward passes on top of the saved activations.
 #include <algorithm>
+#include <utility>
 
 #include "colonnade/cost/activations.h"
+#include "colonnade/cost/pair_memory.h"
 #include "colonnade/layout/recompute.h"
 
 namespace colonnade::cost {
@@ -22,7 +24,10 @@ class StageBackward {
     const auto end = stage_.blocks.rend();
     if (block != end && is_after_layers(*block)) {
       start_unit();
-      for (; block != end && is_after_layers(*block); ++block) model_.block(*block).backward(tracker_);
+      for (; block != end && is_after_layers(*block); ++block) {
+        model_.block(*block).backward(tracker_);
+        waits_ += model_.block(*block).backward_waits();
+      }
       reduce_unit();
     }
     layers();
@@ -34,6 +39,8 @@ class StageBackward {
     if (stage_.empty()) return stage_.states_in * model_.hidden();
     return std::max(tracker_.peak(), model_.hidden());
   }
+  /// After peak(): its units in the order of the pass.
+  [[nodiscard]] std::vector<PassPart> parts() const { return parts_; }
 
  private:
   static bool is_after_layers(const BlockId& block) {
@@ -48,6 +55,7 @@ class StageBackward {
     while (layer > first_saved) {
       start_unit();
       model_.block({BlockKind::kLayer, --layer}).backward(tracker_);
+      waits_ += model_.layer(layer).backward_waits();
       reduce_unit();
     }
     for (auto length = spans.rbegin(); length != spans.rend(); ++length) {
@@ -62,18 +70,27 @@ class StageBackward {
     for (std::int64_t i = first; i < last; ++i) tracker_.allocate(model_.layer(i).saved());
     start_unit();
     tracker_.transient(model_.hidden() + model_.layer(last - 1).output_workspace());
-    for (std::int64_t i = last; i > first; --i) model_.layer(i - 1).backward(tracker_);
+    for (std::int64_t i = last; i > first; --i) {
+      model_.layer(i - 1).backward(tracker_);
+      waits_ += model_.layer(i - 1).forward_waits() + model_.layer(i - 1).backward_waits();
+    }
     reduce_unit();
   }
 
   void start_unit() { tracker_.start_unit(left_ > 0 ? units_[--left_] : UnitBytes()); }
-  void reduce_unit() { tracker_.reduce_unit(model_.hidden()); }
+  void reduce_unit() {
+    tracker_.reduce_unit(model_.hidden());
+    parts_.push_back(
+        {.peak = tracker_.unit_peak(), .after = tracker_.now(), .hand_overs = std::exchange(waits_, 0)});
+  }
 
   const ModelCost& model_;
   const layout::StageBlocks& stage_;
   const std::vector<UnitBytes>& units_;
   std::size_t left_;  ///< units not yet processed
   StageTracker tracker_;
+  int waits_ = 0;  ///< of the current unit
+  std::vector<PassPart> parts_;
 };
 
 /// Delayed weight-gradient pass of a stage, unit by unit.
@@ -102,6 +119,13 @@ class WeightGradients {
 std::int64_t stage_workspace(const ModelCost& model, const layout::StageBlocks& stage, bool delay_wgrad,
                              const std::vector<UnitBytes>& units) {
   return StageBackward(model, stage, delay_wgrad, units).peak();
+}
+
+std::vector<PassPart> backward_parts(const ModelCost& model, const layout::StageBlocks& stage,
+                                     bool delay_wgrad, const std::vector<UnitBytes>& units) {
+  StageBackward pass(model, stage, delay_wgrad, units);
+  pass.peak();
+  return pass.parts();
 }
 
 std::int64_t stage_wgrad_workspace(const ModelCost& model, const layout::StageBlocks& stage,

@@ -50,6 +50,7 @@ struct Options {
   bool deterministic = false;
   bool records_norms = false;        ///< local norm of every bucket before its reduction (take_norms)
   bool defers_weight_grads = false;  ///< some backward passes defer weight gradients (zero-bubble schedules)
+  bool pairs_passes = false;         ///< a forward pass may run during a backward pass; up to kGradients
   Units units = {};                  ///< needed from kGradients up; numbered in forward order
   at::Device device = at::kCPU;      ///< of a rank without parameters
 };
@@ -122,9 +123,11 @@ struct LocalSlice {
 /// within a pass of its block. Storage is freed and reattached under the same tensors (UnshardedBuffer), so
 /// values that autograd saved stay valid. With overlap_param_gather the next unit is gathered during the
 /// current one's computation, with overlap_grad_reduce the previous unit's gradients are reduced during it:
-/// at most two units are unsharded. Without reshard_after_forward all units stay unsharded from a forward
-/// pass to the next backward pass, and n e instead of 2 n e is sent for them. Sums over micro-batches and
-/// ranks are taken in another order than with kOptimizer, unless there is one micro-batch. Source:
+/// at most two units are unsharded. Where a forward pass may run during a backward pass (pairs_passes), it
+/// leaves the gradients of that pass alone, which then stay until the next unit's backward pass. Without
+/// reshard_after_forward all units stay unsharded from a forward pass to the next backward pass, and n e
+/// instead of 2 n e is sent for them. Sums over micro-batches and ranks are taken in another order than with
+/// kOptimizer, unless there is one micro-batch. Source:
 /// Rajbhandari et al. 2020 (ZeRO); Zhao et al. 2023 (FSDP); Megatron's core/distributed/fsdp.
 ///
 /// A table read by several blocks (tied embeddings, multi-token prediction) has a bucket of its own that

@@ -64,8 +64,10 @@ void GradBuffers::attach(tensor::Stage& stage) {
   }
   stage.before_forward = [this, last](tensor::Block& block) {
     const int unit = unit_of(block);
-    end_backward();
-    finish_scatter();  // from the pass before: the memory plan allows for one bucket besides two units
+    if (!options_.pairs_passes) {
+      end_backward();
+      finish_scatter();  // from the pass before: the memory plan allows for one bucket besides two units
+    }
     unshard(unit);
     if (options_.overlap_param_gather && unit >= 0 && unit < last) start_gather(unit + 1);
   };

@@ -21,6 +21,7 @@ data_parallel::Options buffer_options(const config::Run& run, int replicas,
   options.deterministic = p.deterministic_mode;
   options.reshard_after_forward = p.torch_fsdp2_reshard_after_forward;
   options.defers_weight_grads = schedule::splits_backward(p);
+  options.pairs_passes = p.pairs_passes();
   options.shard_outer = p.outer_dp_sharding_strategy == "optim";
   options.reduce_by_all_to_all = p.ddp_reduce_scatter_with_fp32_accumulation;
   std::int64_t parameters = 0;

@@ -57,7 +57,8 @@ pipeline::Steps empty_steps(const config::Run& run);
 std::vector<cost::StageMemory> planned_memory_of(const config::Run& run, const std::vector<DryRun>& seen);
 
 /// Differences between the plan and `seen`, one sentence each: other numbers of parameters or of bytes
-/// between steps, a peak more than 3 % off.
+/// between steps, a peak more than 3 % off; with pairs of passes, whose plan is an upper bound, more than
+/// 25 % below.
 std::vector<std::string> plan_mismatches(const config::Run& run, const std::vector<DryRun>& seen);
 
 /// Faults in the collectives of these ranks (comm::call_mismatches), and differences between ranks of the

@@ -78,6 +78,7 @@ Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder&
   context.random_init = values == InitialValues::kRandom;
   context.deferred_init = true;
   const layout::SequenceShard part = context.sequence_part();
+  const std::shared_ptr<Turns> turns = context.turns;
   const std::vector<layout::StageBlocks> blocks = blocks_of(run, ranks.coord(Axis::kPp));
   model = builder({run, ranks, blocks, std::move(context)});
 
@@ -89,7 +90,7 @@ Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder&
       std::vector<layout::OptimizerGroup>{}, stage_ranks(run.optimizer, ranks));
 
   executor_ = std::make_unique<pipeline::Executor>(cost::schedule_of(run), stages, ranks.group({Axis::kPp}),
-                                                   activation_of(run, blocks, part), options_);
+                                                   activation_of(run, blocks, part), options_, turns);
   if (options_.device().is_cuda()) executor_->warm_up_p2p();
 }
 

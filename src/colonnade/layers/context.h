@@ -4,7 +4,9 @@
 #include <ATen/core/Tensor.h>
 
 #include <map>
+#include <memory>
 
+#include "colonnade/base/turns.h"
 #include "colonnade/comm/group.h"
 #include "colonnade/config/recompute.h"
 #include "colonnade/layout/context_parallel.h"
@@ -32,9 +34,11 @@ struct Context {
   config::Recompute recompute;     ///< activations to recompute in the backward pass
   comm::Group dispatch;            ///< ep x etp ranks that tokens are dispatched to, etp fastest
   int etp = 1;                     ///< size of its etp axis
-  comm::Group token_ranks;         ///< tp x cp x dp ranks, which together hold all tokens of a step
-  bool random_init = true;         ///< random initial values; false: zeros until a checkpoint is loaded
-  bool deferred_init = false;      ///< values are initialized when the gradient buffers adopt the parameters
+  /// With the executor: the all-to-all of tokens hands over to the other pass of a pair (pipeline/executor.h)
+  std::shared_ptr<Turns> turns;
+  comm::Group token_ranks;     ///< tp x cp x dp ranks, which together hold all tokens of a step
+  bool random_init = true;     ///< random initial values; false: zeros until a checkpoint is loaded
+  bool deferred_init = false;  ///< values are initialized when the gradient buffers adopt the parameters
 
   /// Part of each sequence that this rank holds between layers.
   [[nodiscard]] layout::SequenceShard sequence_part() const;

@@ -4,6 +4,11 @@
 // deferred weight-gradient GEMMs are kept.
 #include "colonnade/pipeline/executor.h"
 
+#include <ATen/Parallel.h>
+#include <ATen/ThreadLocalState.h>
+#include <c10/core/StreamGuard.h>
+#include <c10/core/impl/VirtualGuardImpl.h>
+
 #include <optional>
 #include <set>
 #include <tuple>
@@ -21,6 +26,7 @@ using schedule::Action;
 using schedule::ActionKind;
 using schedule::is_transfer;
 using schedule::runs_in_forward_only;
+using schedule::starts_pair;
 
 struct Key {
   int chunk;
@@ -83,6 +89,8 @@ class Run {
                const std::function<void(int, const at::Tensor&)>& sink);
   /// Full backward pass, or with kBackwardInput the part before the deferred weight gradients.
   void backward(const Action& a);
+  /// A forward and a backward pass that take turns.
+  void pair(const Action& forward_action, const Action& backward_action, Turns& turns);
   /// Deferred weight gradients; `last`: the last ones of this chunk in this run.
   void weights(const Action& a, bool last, const GradientEvents& events);
   /// Sends or receives; `index` is the position of `a` in the program.
@@ -237,6 +245,27 @@ void Run::backward(const Action& a) {
     input_grads_[key] = grad_input.contiguous();
 }
 
+/// The backward pass starts, on another thread with the state of this one: autograd modes, number of threads
+/// of parallel regions, device and stream, progress page. Both passes use one device stream, so kernels run
+/// in the order of the turns.
+void Run::pair(const Action& forward_action, const Action& backward_action, Turns& turns) {
+  const at::ThreadLocalState state;
+  Progress& page = progress();
+  const at::Device device = options_.device();
+  std::optional<c10::Stream> stream;
+  if (device.is_cuda()) stream = c10::impl::VirtualGuardImpl(device.type()).getStream(device);
+  turns.run(
+      [&] {
+        at::init_num_threads();
+        const at::ThreadLocalStateGuard same_state(state);
+        const ProgressScope same_page(page);
+        c10::OptionalStreamGuard same_stream;
+        if (stream) same_stream.reset_stream(*stream);
+        backward(backward_action);
+      },
+      [&] { forward(forward_action, tensor::Output::kLoss, {}); });
+}
+
 void Run::weights(const Action& a, bool last, const GradientEvents& events) {
   const auto found = deferred_.find({a.chunk, a.microbatch});
   COL_CHECK(found != deferred_.end(),
@@ -310,8 +339,12 @@ void Run::finish() {
 }  // namespace
 
 Executor::Executor(schedule::Schedule schedule, std::vector<tensor::Stage*> stages, comm::Group pp,
-                   Activation activation, at::TensorOptions options)
-    : stages_(std::move(stages)), pp_(std::move(pp)), activation_(std::move(activation)), options_(options) {
+                   Activation activation, at::TensorOptions options, std::shared_ptr<Turns> turns)
+    : stages_(std::move(stages)),
+      pp_(std::move(pp)),
+      activation_(std::move(activation)),
+      options_(options),
+      turns_(std::move(turns)) {
   for (const tensor::Stage* stage : stages_) {
     const auto own = stage->parameters();
     parameters_.insert(parameters_.end(), own.begin(), own.end());
@@ -372,6 +405,15 @@ Result Executor::train(const Steps& steps, double grad_scale, const GradientEven
   run.block_weight = block_weight;
   std::vector<int> passes_left(stages_.size(), schedule.microbatches), weights_left = passes_left;
   const schedule::Program& program = schedule.programs[static_cast<std::size_t>(pp_.rank())];
+  const auto start = [&](std::size_t i) {
+    const Action& a = program[i];
+    const auto chunk = static_cast<std::size_t>(a.chunk);
+    for (const std::size_t receive : plan->overlapped[i]) run.post_receive(program[receive], receive);
+    // Before the pass, so that its gradients can be reduced as soon as they are complete.
+    if (computes_input_grad(a.kind) && --passes_left[chunk] == 0 && events.before_last_backward)
+      events.before_last_backward(a.chunk);
+    if (completes_backward(a.kind)) --weights_left[chunk];
+  };
   for (std::size_t i = 0; i < program.size(); ++i) {
     progress().heartbeat();
     const Action& a = program[i];
@@ -381,17 +423,17 @@ Result Executor::train(const Steps& steps, double grad_scale, const GradientEven
       run.transfer(a, i);
       continue;
     }
-    for (const std::size_t receive : plan->overlapped[i]) run.post_receive(program[receive], receive);
-    // Before the pass, so that its gradients can be reduced as soon as they are complete.
-    if (computes_input_grad(a.kind) && --passes_left[chunk] == 0 && events.before_last_backward)
-      events.before_last_backward(a.chunk);
-    if (completes_backward(a.kind)) --weights_left[chunk];
-    if (a.kind == ActionKind::kForward)
+    start(i);
+    if (turns_ && starts_pair(schedule, program, i)) {
+      start(++i);
+      run.pair(a, program[i], *turns_);
+    } else if (a.kind == ActionKind::kForward) {
       run.forward(a, tensor::Output::kLoss, {});
-    else if (a.kind == ActionKind::kBackwardWeight)
+    } else if (a.kind == ActionKind::kBackwardWeight) {
       run.weights(a, /*last=*/weights_left[chunk] == 0, events);
-    else
+    } else {
       run.backward(a);
+    }
   }
   run.finish();
   return std::move(run.result);

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "colonnade/base/turns.h"
 #include "colonnade/comm/group.h"
 #include "colonnade/schedule/program.h"
 #include "colonnade/tensor/block.h"
@@ -62,9 +63,11 @@ struct Result {
 
 class Executor {
  public:
-  /// `stages[c]` is model chunk c of this rank.
+  /// `stages[c]` is model chunk c of this rank. `turns`: shared with the blocks that call hand_over(); pairs
+  /// of the schedule (schedule::starts_pair) run on it, the backward pass first, and without it one after the
+  /// other.
   Executor(schedule::Schedule schedule, std::vector<tensor::Stage*> stages, comm::Group pp,
-           Activation activation, at::TensorOptions options);
+           Activation activation, at::TensorOptions options, std::shared_ptr<Turns> turns = {});
 
   /// Sends one message over every channel (peer, activations or gradients, direction) of the schedule. NCCL
   /// connects peers with the first message, which would block a send until its receive and deadlock two ranks
@@ -101,6 +104,7 @@ class Executor {
   comm::Group pp_;
   Activation activation_;
   at::TensorOptions options_;
+  std::shared_ptr<Turns> turns_;
   std::vector<tensor::Parameter*> parameters_;  ///< parameters of all stages
   std::shared_ptr<const Plan> own_;
   std::shared_ptr<const Plan> latest_;  ///< plan of the latest steps with a schedule of their own

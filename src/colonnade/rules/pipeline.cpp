@@ -118,7 +118,8 @@ Broken delayed_wgrad(const Run& r) {
   const auto& p = r.parallel;
   const schedule::ScheduleKind* kind = kind_of(r, virtual_stages(r));
   if (!p.delay_wgrad_compute || kind == nullptr) return std::nullopt;
-  if (p.pipeline_model_parallel_size > 1 && !kind->splits_backward) return std::nullopt;
+  const bool has_reader = p.pipeline_model_parallel_size > 1 || p.pairs_passes();
+  if (has_reader && !kind->splits_backward) return std::nullopt;
   return Finding{
       "--delay-wgrad-compute",
       "requires --pipeline-model-parallel-size above 1 and a schedule that does not delay weight gradients "
@@ -127,6 +128,45 @@ Broken delayed_wgrad(const Run& r) {
                   p.pipeline_model_parallel_size == 1 ? "" : "s"),
       {{"delay_wgrad_compute", "false"}},
       "remove the flag"};
+}
+
+/// Megatron's conditions, except that it also rejects recomputed experts and overlapped shared experts.
+Broken exchange_overlap(const Run& r) {
+  const auto& p = r.parallel;
+  if (!p.overlap_moe_expert_parallel_comm) return std::nullopt;
+  if (p.expert_model_parallel_size <= 1)
+    return Finding{"--overlap-moe-expert-parallel-comm",
+                   "requires --expert-model-parallel-size above 1",
+                   text(std::int64_t{p.expert_model_parallel_size}),
+                   {{"overlap_moe_expert_parallel_comm", "false"}},
+                   "remove the flag"};
+  if (r.model.moe.num_experts == 0 || r.model.moe.token_dispatcher_type == config::TokenDispatcher::kAllToAll)
+    return std::nullopt;
+  return Finding{"--overlap-moe-expert-parallel-comm",
+                 "requires --moe-token-dispatcher-type alltoall",
+                 "allgather",
+                 {{"moe_token_dispatcher_type", "alltoall"}},
+                 ""};
+}
+
+Broken pair_schedule(const Run& r) {
+  const schedule::ScheduleKind* kind = kind_of(r, virtual_stages(r));
+  if (!r.parallel.pairs_passes() || kind == nullptr || kind->has_pairs) return std::nullopt;
+  return Finding{"--overlap-moe-expert-parallel-comm",
+                 "requires --pipeline-schedule 1f1b, interleaved or dualpipe-v",
+                 std::string(kind->name),
+                 {{"pipeline_schedule", kind->chunks == 2 ? "dualpipe-v" : "auto"}},
+                 ""};
+}
+
+Broken pair_sharding(const Run& r) {
+  if (!r.parallel.pairs_passes() || layout::sharding_of(r.parallel) < layout::Sharding::kParameters)
+    return std::nullopt;
+  return Finding{"--overlap-moe-expert-parallel-comm",
+                 "is not supported with --data-parallel-sharding-strategy optim_grads_params",
+                 "both",
+                 {{"data_parallel_sharding_strategy", "optim_grads"}},
+                 ""};
 }
 
 /// Whether groups of `group` can divide batches of `samples` in micro-steps of `step` samples.
@@ -233,7 +273,21 @@ constexpr Rule kPipeline[] = {
     {"delay-wgrad", true, delayed_wgrad, "delay_wgrad_compute=true; pipeline_schedule=zb-h1",
      "The delay lets input gradients reach the previous pipeline rank sooner; zero-bubble schedules already "
      "order weight gradients.",
-     "pipeline_schedule pipeline_model_parallel_size"},
+     "pipeline_schedule pipeline_model_parallel_size overlap_moe_expert_parallel_comm"},
+    {"experts-overlap", true, exchange_overlap,
+     "num_experts=8; add_bias_linear=false; sequence_parallel=true; overlap_moe_expert_parallel_comm=true",
+     "The all-to-all between the ranks of a layer's experts is what overlaps.",
+     "expert_model_parallel_size moe_token_dispatcher_type num_experts overlap_moe_expert_parallel_comm"},
+    {"pairs-schedule", true, pair_schedule,
+     "num_experts=8; add_bias_linear=false; sequence_parallel=true; expert_model_parallel_size=2; "
+     "moe_token_dispatcher_type=alltoall; overlap_moe_expert_parallel_comm=true; pipeline_schedule=gpipe",
+     "These schedules run a forward and a backward pass of independent micro-batches next to each other.",
+     "overlap_moe_expert_parallel_comm num_virtual_stages_per_pipeline_rank pipeline_model_parallel_size"},
+    {"pairs-sharding", true, pair_sharding,
+     "num_experts=8; add_bias_linear=false; sequence_parallel=true; expert_model_parallel_size=2; "
+     "moe_token_dispatcher_type=alltoall; overlap_moe_expert_parallel_comm=true; use_megatron_fsdp=true",
+     "A forward pass would free parameters that the backward pass of another micro-batch still reads.",
+     "use_megatron_fsdp overlap_moe_expert_parallel_comm"},
     {"microbatch-group", true, group_size,
      "num_virtual_stages_per_pipeline_rank=2; microbatch_group_size_per_virtual_pipeline_stage=3",
      "A virtual stage runs a group of micro-batches before the next one begins; a group shorter than the "

@@ -16,6 +16,19 @@ int group_size(const config::Parallel& parallel, int chunks) {
   return given > 0 ? given : parallel.pipeline_model_parallel_size;
 }
 
+/// What pairs hide of the passes of a chunk.
+double hidden_seconds(const Schedule& schedule, const std::vector<StageCost>& costs, int rank, int chunk) {
+  const Program& program = schedule.programs[static_cast<std::size_t>(rank)];
+  const StageCost& cost = costs[static_cast<std::size_t>(schedule.placement.stage(rank, chunk))];
+  double sum = 0;
+  for (std::size_t i = 0; schedule.pairs_passes && i < program.size(); ++i) {
+    if (!starts_pair(schedule, program, i)) continue;
+    if (program[i].chunk == chunk) sum += cost.hidden_forward;
+    if (program[i + 1].chunk == chunk) sum += cost.hidden_backward;
+  }
+  return sum;
+}
+
 }  // namespace
 
 PipelineTimes pipeline_times(const Schedule& schedule, const std::vector<StageCost>& costs, double transfer) {
@@ -31,6 +44,10 @@ PipelineTimes pipeline_times(const Schedule& schedule, const std::vector<StageCo
     chunk.last_backward_begin = begin;
     chunk.last_backward_end = end;
   });
+  for (int rank = 0; rank < schedule.ranks; ++rank)
+    for (int c = 0; c < schedule.chunks; ++c)
+      times.chunks[static_cast<std::size_t>(rank)][static_cast<std::size_t>(c)].hidden =
+          hidden_seconds(schedule, costs, rank, c);
   for (auto& rank : times.chunks)
     for (ChunkTimes& chunk : rank) {
       chunk.last_backward_begin = times.makespan - chunk.last_backward_begin;
@@ -43,7 +60,7 @@ const CheckedSchedule& ScheduleCache::get(const config::Parallel& parallel, int 
   const std::pair key(parallel.pipeline_schedule,
                       std::array{parallel.pipeline_model_parallel_size, chunks, microbatches,
                                  parallel.microbatch_group_size_per_virtual_pipeline_stage,
-                                 parallel.delay_wgrad_compute ? 1 : 0});
+                                 parallel.delay_wgrad_compute ? 1 : 0, parallel.pairs_passes() ? 1 : 0});
   if (const auto found = known_.find(key); found != known_.end()) return found->second;
   return known_.emplace(key, checked(make_schedule(parallel, chunks, microbatches))).first->second;
 }
@@ -63,7 +80,13 @@ PipelineTimes step_times(ScheduleCache& schedules, const config::Parallel& paral
   const int group = group_size(parallel, chunks);
   const auto before =
       pipeline_times(schedules.get(parallel, chunks, steady - group).schedule, costs, transfer);
+  const double more = static_cast<double>(microbatches - steady) / group;
   times.makespan += (times.makespan - before.makespan) * (microbatches - steady) / group;
+  for (std::size_t rank = 0; rank < times.chunks.size(); ++rank)
+    for (std::size_t c = 0; c < times.chunks[rank].size(); ++c) {
+      double& hidden = times.chunks[rank][c].hidden;
+      hidden += (hidden - before.chunks[rank][c].hidden) * more;
+    }
   return times;
 }
 

@@ -18,6 +18,8 @@ struct StageCost {
   double forward = 0, backward = 0;
   double weight = 0;   ///< share of `backward` for weight gradients, if computed separately
   double message = 1;  ///< size of its output (and the output gradient) relative to one transfer
+  /// Parts of `forward` and `backward` that a pair (starts_pair) hides in the other pass.
+  double hidden_forward = 0, hidden_backward = 0;
 };
 
 /// Times of a model chunk within a step.
@@ -25,6 +27,7 @@ struct ChunkTimes {
   double first_forward_end = 0;    ///< from the start of the step
   double last_backward_begin = 0;  ///< until the end of the step
   double last_backward_end = 0;    ///< until the end of the step
+  double hidden = 0;               ///< sum of what pairs hide of its passes
 };
 
 struct PipelineTimes {
@@ -43,7 +46,7 @@ class ScheduleCache {
   const CheckedSchedule& get(const config::Parallel& parallel, int chunks, int microbatches);
 
  private:
-  std::map<std::pair<std::string, std::array<int, 5>>, CheckedSchedule> known_;
+  std::map<std::pair<std::string, std::array<int, 6>>, CheckedSchedule> known_;
 };
 
 /// Number of micro-batches (at most `microbatches`) after which each additional group takes the same time and

@@ -47,6 +47,7 @@ Program dualpipe_v_program(const Schedule& schedule, int rank, bool overlapped) 
 
 Schedule dualpipe_v(int ranks, int microbatches, bool overlapped) {
   Schedule schedule = empty_schedule(Placement::vee(ranks), microbatches, "dualpipe-v");
+  schedule.pairs_passes = overlapped;
   for (int rank = 0; rank < ranks; ++rank)
     schedule.programs.push_back(dualpipe_v_program(schedule, rank, overlapped));
   return schedule;

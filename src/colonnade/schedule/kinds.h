@@ -15,6 +15,7 @@ struct ScheduleKind {
   Shape shape;
   int chunks;            ///< required virtual stages per rank; 0: any number above 1
   bool splits_backward;  ///< computes weight gradients separately, after the input gradient
+  bool has_pairs;        ///< can run a forward and a backward pass as a pair (starts_pair)
   Schedule (*make)(const config::Parallel& parallel, int chunks, int microbatches);
 };
 

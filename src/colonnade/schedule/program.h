@@ -2,6 +2,7 @@
 // checked for deadlock, simulated and executed.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -69,20 +70,37 @@ struct Schedule {
   std::string kind;               ///< "gpipe", "1f1b", "interleaved", "zb-h1", "zb-v", "dualpipe-v"
   Placement placement;            ///< ranks * chunks virtual stages
   std::vector<Program> programs;  ///< one per rank
+  bool pairs_passes = false;      ///< passes run in pairs (starts_pair)
 
   [[nodiscard]] int stages() const { return placement.stages(); }  ///< virtual stages
   [[nodiscard]] int stage(int rank, const Action& a) const { return placement.stage(rank, a.chunk); }
 };
 
+/// Whether actions `i` and `i` + 1 of a program run as a pair: the forward pass of one micro-batch and the
+/// backward pass of another, without transfers between them. The two take turns (base/turns.h), so that the
+/// communication of one overlaps with the compute of the other. Adjacent passes of one micro-batch depend on
+/// each other and are no pair.
+[[nodiscard]] inline bool starts_pair(const Schedule& schedule, const Program& program, std::size_t i) {
+  return schedule.pairs_passes && i + 1 < program.size() && program[i].kind == ActionKind::kForward &&
+         computes_input_grad(program[i + 1].kind) && program[i].microbatch != program[i + 1].microbatch;
+}
+
 /// GPipe: all forward passes, then all backward passes in the same micro-batch order.
 Schedule gpipe(int ranks, int microbatches);
 /// 1F1B: warm-up, steady state, cool-down. In-flight micro-batches on rank r: min(ranks - r, microbatches).
 /// Source: Narayanan et al. 2021 (PipeDream-Flush); Megatron's core/pipeline_parallel/schedules.py.
-Schedule one_f_one_b(int ranks, int microbatches);
+///
+/// With `paired`, the forward and backward pass of a steady-state step are a pair, received before it and
+/// sent after it. A pair passes on results only when both are done, so a rank warms up with 2 micro-batches
+/// more than the next one, and the last rank with 1: 2 (ranks - r) micro-batches are in flight, and the
+/// bubble stays that of 1F1B. One rank: F0, F1 with B0, F2 with B1, ... Source: Megatron's
+/// core/pipeline_parallel/combined_1f1b.py, which has it for one rank and for virtual stages.
+Schedule one_f_one_b(int ranks, int microbatches, bool paired = false);
 /// Interleaved 1F1B with `chunks` virtual stages per rank and groups of `group` micro-batches (Megatron's
 /// microbatch_group_size_per_virtual_pipeline_stage, default ranks). Throws ConfigError unless ranks <= group
-/// <= microbatches and microbatches % group is 0 or >= ranks.
-Schedule interleaved(int ranks, int chunks, int microbatches, int group);
+/// <= microbatches and microbatches % group is 0 or >= ranks. With `paired`, as above: the warm-up, which
+/// already grows by 2 per rank, is one forward pass longer.
+Schedule interleaved(int ranks, int chunks, int microbatches, int group, bool paired = false);
 /// ZB-H1: 1F1B with weight gradients delayed by r micro-batches on rank r, so that input gradients are sent
 /// sooner and every rank is busy from its first action to its last. In-flight micro-batches on every rank:
 /// min(ranks, microbatches), as on the first rank of 1F1B. Source: Qi et al. 2023 (Zero Bubble Pipeline
@@ -93,9 +111,10 @@ Schedule zb_h1(int ranks, int microbatches);
 /// most 2 * ranks, the memory of the first rank of 1F1B. Source: Qi et al. 2023, section 6.
 Schedule zb_v(int ranks, int microbatches);
 /// DualPipe-V: two chunks per rank in V placement; in steady state the forward of one chunk is paired with a
-/// full backward of the other. In-flight pairs: at most 2 * ranks + 1. The two of a pair run one after the
-/// other and each is sent when done; with `overlapped`, as published, they run as one overlapped block with
-/// the transfers around it. Source: DeepSeek-V3 technical report 2024 and its half-size form, DualPipeV.
+/// full backward of the other. In-flight (micro-batch, chunk) pairs: at most 2 * ranks + 1. The two passes
+/// run one after the other and each result is sent when done; with `overlapped`, as published, they are a
+/// pair (starts_pair) with the transfers around it. Source: DeepSeek-V3 technical report 2024 and its
+/// half-size form, DualPipeV.
 Schedule dualpipe_v(int ranks, int microbatches, bool overlapped = false);
 
 /// `schedule` with every full backward split: the input gradient, which is sent at once, then the weight

@@ -127,8 +127,9 @@ std::vector<std::vector<std::size_t>> overlapped_receives(const Program& program
     }
     if (!is_receive(a.kind) || computed == program.size()) continue;
     const bool gradient = a.kind == ActionKind::kRecvGradient;
-    postponed =
-        postponed || (gradient && program[computed] == Action{ActionKind::kForward, a.chunk, a.microbatch});
+    const Action forward{ActionKind::kForward, a.chunk, a.microbatch};  // alone, or in a pair
+    const bool runs_now = program[computed] == forward || (computed > 0 && program[computed - 1] == forward);
+    postponed = postponed || (gradient && runs_now);
     if (!gradient || !postponed) overlapped[computed].push_back(i);
   }
   return overlapped;

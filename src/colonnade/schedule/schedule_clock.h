@@ -67,16 +67,24 @@ class ScheduleClock {
     }
   }
 
-  template <typename OnCompute>
-  bool advance(std::size_t rank, const OnCompute& on_compute) {
-    const std::size_t begin = next_[rank];
-    const Program& program = s_.programs[rank];
-    while (next_[rank] < program.size() && perform(rank, program[next_[rank]], on_compute)) ++next_[rank];
-    return next_[rank] > begin;
+  /// Part of the action's cost that its pair hides.
+  [[nodiscard]] double hidden(const Program& program, std::size_t i, const StageCost& cost) const {
+    if (starts_pair(s_, program, i)) return cost.hidden_forward;
+    return i > 0 && starts_pair(s_, program, i - 1) ? cost.hidden_backward : 0;
   }
 
   template <typename OnCompute>
-  bool perform(std::size_t rank, const Action& a, const OnCompute& on_compute) {
+  bool advance(std::size_t rank, const OnCompute& on_compute) {
+    const std::size_t begin = next_[rank];
+    while (next_[rank] < s_.programs[rank].size() && perform(rank, on_compute)) ++next_[rank];
+    return next_[rank] > begin;
+  }
+
+  /// Performs the rank's next action; false if it must wait.
+  template <typename OnCompute>
+  bool perform(std::size_t rank, const OnCompute& on_compute) {
+    const Program& program = s_.programs[rank];
+    const Action& a = program[next_[rank]];
     const auto stage = static_cast<std::size_t>(s_.stage(static_cast<int>(rank), a));
     double& now = now_[rank];
     if (is_receive(a.kind)) {
@@ -89,7 +97,7 @@ class ScheduleClock {
       at(gradient_, stage - 1, a) = now + transfer_ * costs_[stage - 1].message;
     } else {
       const double begin = now;
-      now += cost_of(a.kind, costs_[stage]);
+      now += cost_of(a.kind, costs_[stage]) - hidden(program, next_[rank], costs_[stage]);
       on_compute(static_cast<int>(rank), a, begin, now);
     }
     return true;

@@ -21,7 +21,8 @@ Schedule empty_schedule(Placement placement, int microbatches, const char* kind)
           .microbatches = microbatches,
           .kind = kind,
           .placement = std::move(placement),
-          .programs = {}};
+          .programs = {},
+          .pairs_passes = false};
 }
 
 Schedule gpipe(int ranks, int microbatches) {
@@ -35,15 +36,16 @@ Schedule gpipe(int ranks, int microbatches) {
   return schedule;
 }
 
-Schedule one_f_one_b(int ranks, int microbatches) {
+Schedule one_f_one_b(int ranks, int microbatches, bool paired) {
   Schedule schedule = empty_schedule(Placement::loop(ranks, 1), microbatches, "1f1b");
+  schedule.pairs_passes = paired;
   for (int rank = 0; rank < ranks; ++rank) {
     ProgramWriter writer(schedule, rank);
-    const int warmup = std::min(ranks - rank - 1, microbatches);
-    for (int m = 0; m < microbatches + warmup; ++m) {
-      if (m < microbatches) writer.forward({0, m});
-      if (m >= warmup) writer.backward({0, m - warmup});
-    }
+    const int later = ranks - rank - 1;
+    const int warmup = std::min(paired ? 2 * later + 1 : later, microbatches);
+    for (int m = 0; m < warmup; ++m) writer.forward({0, m});
+    for (int m = warmup; m < microbatches; ++m) writer.step({0, m}, {0, m - warmup}, paired);
+    for (int m = microbatches - warmup; m < microbatches; ++m) writer.backward({0, m});
     schedule.programs.push_back(writer.take());
   }
   return schedule;
@@ -60,8 +62,9 @@ std::vector<ChunkStep> interleaved_order(int chunks, int microbatches, int group
   return order;
 }
 
-Schedule interleaved(int ranks, int chunks, int microbatches, int group) {
+Schedule interleaved(int ranks, int chunks, int microbatches, int group, bool paired) {
   Schedule schedule = empty_schedule(Placement::loop(ranks, chunks), microbatches, "interleaved");
+  schedule.pairs_passes = paired;
   if (group < ranks || group > microbatches) {
     throw ConfigError(fmt::format(
         "--microbatch-group-size-per-virtual-pipeline-stage must be between the pipeline size {} and the "
@@ -79,17 +82,14 @@ Schedule interleaved(int ranks, int chunks, int microbatches, int group) {
   const int total = static_cast<int>(order.size());
   for (int rank = 0; rank < ranks; ++rank) {
     ProgramWriter writer(schedule, rank);
-    const int warmup = std::min(2 * (ranks - rank - 1) + (chunks - 1) * group, total);
-    for (int k = 0; k < total + warmup; ++k) {
-      if (k < total) {
-        const ChunkStep step = order[static_cast<std::size_t>(k)];
-        writer.forward(step);
-      }
-      if (k >= warmup) {
-        const ChunkStep step = order[static_cast<std::size_t>(k - warmup)];
-        writer.backward({chunks - 1 - step.chunk, step.microbatch});
-      }
-    }
+    const int warmup = std::min(2 * (ranks - rank - 1) + (chunks - 1) * group + (paired ? 1 : 0), total);
+    const auto forward = [&](int k) { return order[static_cast<std::size_t>(k)]; };
+    const auto backward = [&](int k) {
+      return ChunkStep{chunks - 1 - forward(k).chunk, forward(k).microbatch};
+    };
+    for (int k = 0; k < warmup; ++k) writer.forward(forward(k));
+    for (int k = warmup; k < total; ++k) writer.step(forward(k), backward(k - warmup), paired);
+    for (int k = total - warmup; k < total; ++k) writer.backward(backward(k));
     schedule.programs.push_back(writer.take());
   }
   return schedule;
@@ -105,8 +105,7 @@ Schedule with_delayed_wgrad(Schedule schedule) {
         continue;
       }
       split.push_back({ActionKind::kBackwardInput, a.chunk, a.microbatch});
-      if (i + 1 < program.size() && program[i + 1].kind == ActionKind::kSendGradient)
-        split.push_back(program[++i]);
+      while (i + 1 < program.size() && is_send(program[i + 1].kind)) split.push_back(program[++i]);
       split.push_back({ActionKind::kBackwardWeight, a.chunk, a.microbatch});
     }
     program = std::move(split);
@@ -123,7 +122,7 @@ using Shape = ScheduleKind::Shape;
 Schedule make_interleaved(const Parallel& p, int chunks, int microbatches) {
   const int group = p.microbatch_group_size_per_virtual_pipeline_stage;
   return interleaved(p.pipeline_model_parallel_size, chunks, microbatches,
-                     group > 0 ? group : p.pipeline_model_parallel_size);
+                     group > 0 ? group : p.pipeline_model_parallel_size, p.pairs_passes());
 }
 
 /// Adapts a schedule that depends only on ranks and micro-batches.
@@ -131,16 +130,19 @@ template <Schedule (*kMake)(int ranks, int microbatches)>
 Schedule from_sizes(const Parallel& p, int /*chunks*/, int microbatches) {
   return kMake(p.pipeline_model_parallel_size, microbatches);
 }
-
-Schedule sequential_dualpipe_v(int ranks, int microbatches) { return dualpipe_v(ranks, microbatches); }
+/// The same for one whose passes may run in pairs.
+template <Schedule (*kMake)(int ranks, int microbatches, bool paired)>
+Schedule from_sizes_in_pairs(const Parallel& p, int /*chunks*/, int microbatches) {
+  return kMake(p.pipeline_model_parallel_size, microbatches, p.pairs_passes());
+}
 
 constexpr ScheduleKind kKinds[] = {
-    {"gpipe", Shape::kLoop, 1, false, from_sizes<gpipe>},
-    {"1f1b", Shape::kLoop, 1, false, from_sizes<one_f_one_b>},
-    {"interleaved", Shape::kLoop, 0, false, make_interleaved},
-    {"zb-h1", Shape::kLoop, 1, true, from_sizes<zb_h1>},
-    {"zb-v", Shape::kVee, 2, true, from_sizes<zb_v>},
-    {"dualpipe-v", Shape::kVee, 2, true, from_sizes<sequential_dualpipe_v>},
+    {"gpipe", Shape::kLoop, 1, false, false, from_sizes<gpipe>},
+    {"1f1b", Shape::kLoop, 1, false, true, from_sizes_in_pairs<one_f_one_b>},
+    {"interleaved", Shape::kLoop, 0, false, true, make_interleaved},
+    {"zb-h1", Shape::kLoop, 1, true, false, from_sizes<zb_h1>},
+    {"zb-v", Shape::kVee, 2, true, false, from_sizes<zb_v>},
+    {"dualpipe-v", Shape::kVee, 2, true, true, from_sizes_in_pairs<dualpipe_v>},
 };
 
 }  // namespace

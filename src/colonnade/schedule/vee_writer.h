@@ -26,9 +26,7 @@ class VeeWriter {
   }
   /// Forward of a chunk and full backward of the other one.
   void pair(int chunk, bool overlapped) {
-    if (overlapped) return writer_.overlapped(next(forwards_, chunk), next(backwards_, 1 - chunk));
-    forward(chunk);
-    backward(1 - chunk);
+    writer_.step(next(forwards_, chunk), next(backwards_, 1 - chunk), overlapped);
   }
   Program take() { return writer_.take(); }
 

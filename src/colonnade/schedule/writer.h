@@ -42,14 +42,20 @@ class ProgramWriter {
   void all_weights() {
     while (!deferred_.empty()) weights();
   }
-  /// Overlapped forward and backward of two steps, with the transfers before and after both.
-  void overlapped(ChunkStep forward, ChunkStep backward) {
+  /// A pair (starts_pair), with the transfers before and after both passes.
+  void pair(ChunkStep forward, ChunkStep backward) {
     recv_input(forward);
     recv_gradient(backward);
     add(ActionKind::kForward, forward);
     add(ActionKind::kBackward, backward);
     send_output(forward);
     send_gradient(backward);
+  }
+  /// The two as a pair, or one after the other.
+  void step(ChunkStep f, ChunkStep b, bool paired) {
+    if (paired) return pair(f, b);
+    forward(f);
+    backward(b);
   }
   Program take() { return std::move(program_); }
 

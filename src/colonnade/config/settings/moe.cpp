@@ -177,7 +177,6 @@ constexpr Flag kExpertPadding[] = {
 };
 
 constexpr Flag kExpertOverlap[] = {
-    {"--overlap-moe-expert-parallel-comm"},
     {"--overlap-dispatch-backward-with-experts-wgrad"},
     {"--ep-overlap-early-attn-memory-release"},
 };
@@ -243,6 +242,10 @@ void add_parallel_moe(Table& t) {
        "--expert-tensor-parallel-size", "tensor-parallel size of experts; 0: --tensor-model-parallel-size")
       .unit("ranks")
       .range(0, 100'000);
+  t.add<kParallelSizes, &Parallel::overlap_moe_expert_parallel_comm>(
+      "--overlap-moe-expert-parallel-comm",
+      "run the forward pass of a micro-batch and the backward pass of another in turns, so that the "
+      "all-to-all of experts in one overlaps with the compute of the other");
 }
 
 void add_recompute_moe(Table& t) {
@@ -284,8 +287,9 @@ void add_no_effect_moe(Table& t) {
 }
 
 void add_unsupported_routing(Table& t) {
-  t.unsupported("expert communication overlapped with other micro-batches",
-                "remove it; --moe-shared-expert-overlap overlaps shared experts", kExpertOverlap);
+  t.unsupported("variants of the overlap of experts' communication",
+                "remove it; --overlap-moe-expert-parallel-comm overlaps it with another micro-batch",
+                kExpertOverlap);
   t.unsupported("latent experts", "remove it; --moe-ffn-hidden-size sets the expert size", kLatentExperts);
   t.unsupported("upcycling of a dense checkpoint to experts", "start from an MoE checkpoint, or from scratch",
                 kUpcycling);

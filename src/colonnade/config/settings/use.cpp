@@ -64,6 +64,7 @@ constexpr Row kExceptions[] = {
     {"max_seqlen_per_dp_cp_rank", kNone},
     {"pipeline_schedule", kNone},
     {"delay_wgrad_compute", kNone},
+    {"overlap_moe_expert_parallel_comm", kNone},
     {"microbatch_group_size_per_virtual_pipeline_stage", kNone},
     {"distributed_backend", kCompute},
     {"distributed_timeout_minutes", kCompute},

@@ -24,6 +24,9 @@ class BlockCost {
   [[nodiscard]] virtual std::int64_t saved() const = 0;
   /// Backward pass: peaks, and the release of the saved activations.
   virtual void backward(StageTracker& tracker) const = 0;
+  /// Waits of each pass at which the other one of a pair continues (layers/context.h: Context::turns).
+  [[nodiscard]] virtual int forward_waits() const { return 0; }
+  [[nodiscard]] virtual int backward_waits() const { return 0; }
   /// Inputs and output gradients of the linear layers, saved after kBackwardInput until the weight gradients
   /// are computed.
   [[nodiscard]] virtual std::int64_t wgrad_saved() const { return 0; }

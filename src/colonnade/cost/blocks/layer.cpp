@@ -107,6 +107,18 @@ void LayerCost::backward(StageTracker& tracker, std::int64_t other) const {
   tracker.release(saved_, wgrad_saved_);
 }
 
+int LayerCost::forward_waits() const {
+  int waits = 0;
+  for_each_mixer([&](const MixerCost& mixer) { waits += mixer.forward_waits(); });
+  return waits;
+}
+
+int LayerCost::backward_waits() const {
+  int waits = 0;
+  for_each_mixer([&](const MixerCost& mixer) { waits += mixer.backward_waits(); });
+  return waits;
+}
+
 std::int64_t LayerCost::output_workspace() const {
   const SublayerCost& last = sublayers_.back();
   const std::int64_t summed = last.size() > 1 ? layer_.hidden : 0;

@@ -29,6 +29,8 @@ class LayerCost final : public BlockCost {
   LayerCost(const Sequences& sequences, const LayerTraits& traits);
   [[nodiscard]] std::int64_t saved() const override { return saved_; }
   void backward(StageTracker& tracker) const override { backward(tracker, 0); }
+  [[nodiscard]] int forward_waits() const override;
+  [[nodiscard]] int backward_waits() const override;
   /// `other`: bytes of other gradients alive throughout.
   void backward(StageTracker& tracker, std::int64_t other) const;
   /// End of a recomputed forward pass of the layer: the output before its reduce-scatter, or the residual

@@ -26,6 +26,9 @@ class MixerCost {
   [[nodiscard]] virtual std::int64_t saved() const = 0;
   /// Backward pass, from LayerTracker::enter_mixer() on, with recomputation.
   virtual void backward(LayerTracker& tracker) const = 0;
+  /// As in BlockCost.
+  [[nodiscard]] virtual int forward_waits() const { return 0; }
+  [[nodiscard]] virtual int backward_waits() const { return forward_waits(); }
   /// End of a recomputed forward pass of the whole mixer: its output, which is unsharded before the
   /// reduce-scatter.
   [[nodiscard]] virtual std::int64_t output_workspace() const { return z_.gathered + z_.hidden; }

@@ -26,6 +26,12 @@ class MoeCost final : public MixerCost {
   explicit MoeCost(const Sizes& z);
   [[nodiscard]] std::int64_t saved() const override;
   void backward(LayerTracker& tracker) const override;
+  /// The all-to-all of rows to their experts and back.
+  [[nodiscard]] int forward_waits() const override { return ranks_ > 1 && !gathers_ ? 2 : 0; }
+  /// Recomputed exchanges wait again.
+  [[nodiscard]] int backward_waits() const override {
+    return forward_waits() * (z_.recomputes("moe") ? 2 : 1);
+  }
   [[nodiscard]] std::int64_t output_workspace() const override;
   [[nodiscard]] std::int64_t wgrad_saved() const override;
   [[nodiscard]] SharedForWgrad shared_for_wgrad() const override;

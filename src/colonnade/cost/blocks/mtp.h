@@ -18,6 +18,10 @@ class MtpCost final : public BlockCost {
   [[nodiscard]] std::int64_t batch() const override;
   [[nodiscard]] std::int64_t saved() const override;
   void backward(StageTracker& tracker) const override;
+  [[nodiscard]] int forward_waits() const override { return transformer_.forward_waits(); }
+  [[nodiscard]] int backward_waits() const override {
+    return transformer_.backward_waits() + (recomputes_ ? transformer_.forward_waits() : 0);
+  }
   [[nodiscard]] std::int64_t wgrad_saved() const override;
   [[nodiscard]] std::int64_t largest_weight_gradient() const override;
   /// Not evaluated.

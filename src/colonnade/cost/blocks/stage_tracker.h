@@ -16,7 +16,10 @@ class StageTracker {
       : stage_(stage), delay_wgrad_(delay_wgrad) {}
 
   /// The next blocks form one FSDP unit, which has these bytes.
-  void start_unit(const UnitBytes& unit) { unit_ = unit; }
+  void start_unit(const UnitBytes& unit) {
+    unit_ = unit;
+    unit_peak_ = now_;
+  }
   /// The gradients of the unit are complete and are reduce-scattered, alongside `hidden` bytes.
   void reduce_unit(std::int64_t hidden) {
     now_ -= unit_.kept_params;
@@ -41,14 +44,19 @@ class StageTracker {
   [[nodiscard]] const layout::StageBlocks& stage() const { return stage_; }
   [[nodiscard]] bool delay_wgrad() const { return delay_wgrad_; }
   [[nodiscard]] std::int64_t peak() const { return peak_; }
+  [[nodiscard]] std::int64_t unit_peak() const { return unit_peak_; }  ///< since start_unit()
+  [[nodiscard]] std::int64_t now() const { return now_; }
 
  private:
-  void raise(std::int64_t bytes) { peak_ = std::max(peak_, now_ + bytes); }
+  void raise(std::int64_t bytes) {
+    peak_ = std::max(peak_, now_ + bytes);
+    unit_peak_ = std::max(unit_peak_, now_ + bytes);
+  }
 
   const layout::StageBlocks& stage_;
   bool delay_wgrad_;
   UnitBytes unit_;
-  std::int64_t now_ = 0, peak_ = 0;
+  std::int64_t now_ = 0, peak_ = 0, unit_peak_ = 0;
 };
 
 }  // namespace colonnade::cost

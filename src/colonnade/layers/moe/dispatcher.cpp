@@ -36,6 +36,7 @@ struct DispatcherArgs {
   std::int64_t etp, local_experts, num_experts;
   config::Moe moe;
   std::string name;
+  std::shared_ptr<Turns> turns;
 
   [[nodiscard]] int expert_ranks() const { return group.size() / static_cast<int>(etp); }
   [[nodiscard]] int expert_rank() const { return group.rank() / static_cast<int>(etp); }
@@ -103,8 +104,12 @@ class AllGatherDispatcher final : public Dispatcher {
 struct InFlightRows {
   at::Tensor outgoing, incoming;
   comm::Work work;
+  Turns* turns = nullptr;
 
+  /// In a pair of passes the other one computes first. The rows of both are in flight then: one's dispatch,
+  /// the other's combine.
   at::Tensor wait() {
+    if (turns != nullptr) turns->hand_over();
     work.wait();
     outgoing = at::Tensor();
     return std::move(incoming);
@@ -136,7 +141,8 @@ struct AllToAllPlan {
                                    const char* what) const {
     InFlightRows t{.outgoing = outgoing,
                    .incoming = at::empty({sum(numbers.received), outgoing.size(1)}, outgoing.options()),
-                   .work = {}};
+                   .work = {},
+                   .turns = args->turns.get()};
     t.work = args->group.all_to_all(t.incoming, outgoing, numbers, args->name + what);
     return t;
   }
@@ -313,7 +319,13 @@ std::unique_ptr<Dispatcher> make_dispatcher(const config::Moe& moe, const Contex
   COL_CHECK(num_experts % blocks == 0,
             "{}: the number of experts must divide by the expert-parallel size; got {} and {}", name,
             num_experts, blocks);
-  DispatcherArgs args{context.dispatch, context.etp, num_experts / blocks, num_experts, moe, std::move(name)};
+  DispatcherArgs args{.group = context.dispatch,
+                      .etp = context.etp,
+                      .local_experts = num_experts / blocks,
+                      .num_experts = num_experts,
+                      .moe = moe,
+                      .name = std::move(name),
+                      .turns = context.turns};
   if (moe.token_dispatcher_type == config::TokenDispatcher::kAllGather)
     return std::make_unique<AllGatherDispatcher>(std::move(args));
   return std::make_unique<AllToAllDispatcher>(std::move(args));

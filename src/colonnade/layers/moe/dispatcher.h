@@ -36,6 +36,14 @@ class Dispatcher {
 /// to the ranks of their experts and back: an all-to-all of n * k * etp rows each way, after one of their
 /// counts, for which the host waits. A dry run assumes the counts of layout::assumed_share.
 ///
+/// With Context::turns and all-to-all, every wait for rows, forward and backward, hands over to the other
+/// pass of a pair, which computes during the exchange (not the exchange of counts, which is short and whose
+/// result the host needs). The passes alternate as in Megatron's
+/// core/models/common/model_chunk_schedule_plan.py:
+///
+///     backward   combine's gradients ->              -> experts, dispatch's gradients ->   -> attention ...
+///     forward       attention, router, dispatch ->              -> experts, combine ->
+///
 /// Dropped token-expert pairs are not sent. With --moe-pad-expert-input-to-capacity every expert computes
 /// exactly its capacity of rows from every rank, padded with zeros, and no counts are exchanged.
 std::unique_ptr<Dispatcher> make_dispatcher(const config::Moe& moe, const Context& context, std::string name);
