@@ -113,6 +113,12 @@ struct Model {
   }
   [[nodiscard]] bool has_rotary() const { return rotary_embedding().has_value(); }
   [[nodiscard]] bool uses_yarn() const { return rotary_embedding() == RopeType::kYarn; }
+  /// Whether sequences that share a micro-batch give the sums that they give alone: not with dropout, whose
+  /// masks depend on the sample, with MTP, whose weights do, and with routing that depends on other tokens.
+  [[nodiscard]] bool sums_over_sequences() const {
+    return hidden_dropout == 0 && attention_dropout == 0 && mtp_num_layers == 0 &&
+           (moe.num_experts == 0 || !moe.routes_tokens_together());
+  }
   /// Head size of values.
   [[nodiscard]] std::int64_t value_head_dim() const {
     return latent.enabled ? latent.v_head_dim : kv_channels;

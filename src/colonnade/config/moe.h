@@ -47,6 +47,14 @@ struct Moe {
     return router_load_balancing_type.size() == 1 && router_load_balancing_type.front() == "sinkhorn";
   }
 
+  /// Whether the losses or the routing of a token depend on other tokens of its micro-batch, or on its
+  /// position.
+  [[nodiscard]] bool routes_tokens_together() const {
+    for (const double coefficient : aux_loss_coeff)
+      if (coefficient != 0) return true;
+    return uses_sinkhorn() || expert_capacity_factor || input_jitter_eps > 0 || router_force_load_balancing;
+  }
+
   /// Load imbalance assumed by `plan` and its dry runs (`plan --expert-imbalance`): maximum over mean of the
   /// tokens received by the ranks of an expert-parallel group. Real runs route by their data.
   double assumed_imbalance = 1;

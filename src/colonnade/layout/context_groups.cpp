@@ -142,15 +142,7 @@ std::int64_t padded_length(std::int64_t length, int ranks, int parts) {
 }
 
 std::int64_t shared_microbatch_tokens(const config::Run& run) {
-  const config::Model& m = run.model;
-  const config::Moe& moe = m.moe;
-  const auto has_loss = [](double coefficient) { return coefficient != 0; };
-  const bool routed_together = std::ranges::any_of(moe.aux_loss_coeff, has_loss) || moe.uses_sinkhorn() ||
-                               moe.expert_capacity_factor || moe.input_jitter_eps > 0 ||
-                               moe.router_force_load_balancing;
-  const bool separate = m.hidden_dropout > 0 || m.attention_dropout > 0 || m.mtp_num_layers > 0 ||
-                        (moe.num_experts > 0 && routed_together);
-  return separate ? 0 : run.parallel.max_seqlen_per_dp_cp_rank;
+  return run.model.sums_over_sequences() ? run.parallel.max_seqlen_per_dp_cp_rank : 0;
 }
 
 int hybrid_ranks(const config::Parallel& parallel) {

@@ -55,9 +55,7 @@ ContextGroups equal_context_groups(const std::vector<std::int64_t>& lengths, int
 std::int64_t padded_length(std::int64_t length, int ranks, int parts);
 
 /// Tokens of a micro-batch of several sequences of one rank: --max-seqlen-per-dp-cp-rank, or 0 where such a
-/// micro-batch would change what is computed: with dropout, whose masks depend on the sample and its
-/// positions, with multi-token prediction, whose weights depend on the sample, and with experts whose losses
-/// or capacity depend on all tokens of a micro-batch.
+/// micro-batch would change what is computed (config::Model::sums_over_sequences).
 std::int64_t shared_microbatch_tokens(const config::Run& run);
 
 /// Ranks that share a batch under --hybrid-context-parallel: data x context parallel size.
