@@ -104,13 +104,14 @@ void Recorder::step(const StepRecord& record, const PhaseTimes& phases, std::int
     write_step(*events_, record, phases,
                record.global_batch_size.value_or(config::batch_schedule(run_.training).final_size()),
                run_.logging);
-  if (!logs_step(record.iteration, last_iteration)) return;
+  const std::string rank_text = rank_lines(record.rank_values, run_.logging.timing_log_option);
+  if (!logs_step(record.iteration, last_iteration)) return print_flushed(rank_text);
   StepLineOptions options;
   options.last_iteration = last_iteration;
   options.seconds_left = time_left_->seconds();
   options.show_loss_scale = config::dtypes_of(run_).needs_loss_scale();
   options.color = stdout_has_color();
-  print_flushed(step_line(record, options) + "\n");
+  print_flushed(step_line(record, options) + "\n" + rank_text);
 }
 
 void Recorder::evaluation(const EvalRecord& record) {

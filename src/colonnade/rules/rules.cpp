@@ -96,6 +96,7 @@ std::span<const RuleGroup> rule_groups() {
       {"Validation", validation_rules(),
        "mock_data=false; train_data_path=a; valid_data_path=b c; eval_interval=10; full_validation=true; "
        "multiple_validation_sets=true"},
+      {"Profiles and memory snapshots", profiling_rules()},
       {"Settings without effect", effect_rules()},
   };
   return kGroups;

@@ -116,6 +116,7 @@ std::span<const Rule> schedule_rules();
 std::span<const Rule> optimizer_rules();
 std::span<const Rule> data_rules();
 std::span<const Rule> validation_rules();
+std::span<const Rule> profiling_rules();
 std::span<const Rule> effect_rules();
 
 inline std::string text(std::int64_t value) { return fmt::format("{}", value); }

@@ -1,6 +1,7 @@
 // See device.h.
 #include "colonnade/kernels/device.h"
 
+#include <cuda_profiler_api.h>
 #include <cuda_runtime.h>
 
 #include "colonnade/base/error.h"
@@ -12,6 +13,16 @@ std::string device_name(int index) {
   const cudaError_t code = cudaGetDeviceProperties(&properties, index);
   COL_CHECK(code == cudaSuccess, "name of GPU {} must be readable; got {}", index, cudaGetErrorString(code));
   return properties.name;
+}
+
+void start_profiler() {
+  const cudaError_t code = cudaProfilerStart();
+  COL_CHECK(code == cudaSuccess, "the CUDA profiler must start; got {}", cudaGetErrorString(code));
+}
+
+void stop_profiler() {
+  const cudaError_t code = cudaProfilerStop();
+  COL_CHECK(code == cudaSuccess, "the CUDA profiler must stop; got {}", cudaGetErrorString(code));
 }
 
 }  // namespace colonnade::kernels::cuda

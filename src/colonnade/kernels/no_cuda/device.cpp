@@ -6,5 +6,7 @@
 namespace colonnade::kernels::cuda {
 
 std::string device_name(int) { unavailable("device_name"); }
+void start_profiler() { unavailable("start_profiler"); }
+void stop_profiler() { unavailable("stop_profiler"); }
 
 }  // namespace colonnade::kernels::cuda
