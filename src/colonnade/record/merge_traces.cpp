@@ -18,7 +18,7 @@ namespace colonnade::record {
 namespace {
 
 namespace fs = std::filesystem;
-using nlohmann::json;
+using TraceJson = nlohmann::json;
 
 /// Nanoseconds since 1970 at which the times of a trace begin. The field is at the beginning or at the end of
 /// the file.
@@ -43,7 +43,7 @@ std::int64_t base_time_ns(const fs::path& path) {
 
 /// Whether the merged trace replaces or omits the event: process names, and marks of the profiler itself,
 /// which have words instead of process ids.
-bool is_left_out(const json& event) {
+bool is_left_out(const TraceJson& event) {
   if (!event.contains("pid") || !event["pid"].is_number()) return true;
   constexpr std::array<std::string_view, 3> kProcess{"process_name", "process_labels", "process_sort_index"};
   const auto name = event.value("name", std::string());
@@ -55,8 +55,8 @@ class MergedTrace {
   explicit MergedTrace(const fs::path& path) : file_(path, std::ios::binary | std::ios::trunc) {
     file_ << "{\"schemaVersion\":1,\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
   }
-  void add(const json& event) {
-    file_ << (count++ == 0 ? "\n" : ",\n") << event.dump(-1, ' ', false, json::error_handler_t::replace);
+  void add(const TraceJson& event) {
+    file_ << (count++ == 0 ? "\n" : ",\n") << event.dump(-1, ' ', false, TraceJson::error_handler_t::replace);
   }
   /// Whether everything has been written.
   bool close(std::int64_t base_ns) {
@@ -72,16 +72,16 @@ class MergedTrace {
 
 /// Appends the events of one rank, `shift_us` later.
 void add_events(const RankTrace& trace, double shift_us, MergedTrace& merged) {
-  const auto named = [&](const char* what, json args) {
+  const auto named = [&](const char* what, TraceJson args) {
     merged.add({{"ph", "M"}, {"name", what}, {"pid", trace.rank}, {"tid", 0}, {"args", std::move(args)}});
   };
   named("process_name", {{"name", trace.name}});
   named("process_sort_index", {{"sort_index", trace.rank}});
   bool in_events = false;
   // Elements of the array are written and dropped, so the parser keeps one at a time.
-  const auto each = [&](int depth, json::parse_event_t kind, json& parsed) {
-    if (depth == 1 && kind == json::parse_event_t::key) in_events = parsed == "traceEvents";
-    if (depth != 2 || kind != json::parse_event_t::object_end || !in_events) return true;
+  const auto each = [&](int depth, TraceJson::parse_event_t kind, TraceJson& parsed) {
+    if (depth == 1 && kind == TraceJson::parse_event_t::key) in_events = parsed == "traceEvents";
+    if (depth != 2 || kind != TraceJson::parse_event_t::object_end || !in_events) return true;
     if (is_left_out(parsed)) return false;
     parsed["pid"] = trace.rank;
     if (parsed.contains("ts") && parsed["ts"].is_number())
@@ -91,7 +91,7 @@ void add_events(const RankTrace& trace, double shift_us, MergedTrace& merged) {
     return false;
   };
   std::ifstream file(trace.file, std::ios::binary);
-  const json rest = json::parse(file, each);
+  const TraceJson rest = TraceJson::parse(file, each);
   if (!rest.contains("traceEvents")) throw DataError("no traceEvents");
 }
 
