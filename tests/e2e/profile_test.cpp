@@ -43,9 +43,13 @@ TEST(Profile, OneTracePerRankAndOneOfAll) {
   ASSERT_EQ(merged.size(), 2U) << "a process per rank";
   for (const int rank : {0, 1}) {
     const std::string stage = std::to_string(rank);
-    EXPECT_THAT(merged.at(rank),
-                IsSupersetOf({"ProfilerStep#2", "ProfilerStep#3", "forward micro-batch 0 stage " + stage,
-                              "backward micro-batch 3 stage " + stage, "gradient sync", "optimizer"}));
+    const Words expected{"ProfilerStep#2",
+                         "ProfilerStep#3",
+                         "forward micro-batch 0 stage " + stage,
+                         "backward micro-batch 3 stage " + stage,
+                         "gradient sync",
+                         "optimizer"};
+    EXPECT_THAT(merged.at(rank), IsSupersetOf(expected));
     EXPECT_FALSE(merged.at(rank).contains("ProfilerStep#1"));
     EXPECT_FALSE(merged.at(rank).contains("ProfilerStep#4"));
     const auto own = ranges_of(traces / ("rank-" + stage + ".json"));

@@ -4,6 +4,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
+
+#include "colonnade/record/scalars.h"
+
 namespace colonnade::record {
 namespace {
 
@@ -67,6 +71,21 @@ TEST(RankValues, AreReportedByLevelAndInterval) {
   settings.log_memory_interval = 2;
   EXPECT_TRUE(rank_report(settings, 4, false).memory);
   EXPECT_FALSE(rank_report(settings, 5, false).memory);
+}
+
+TEST(RankValues, EnergyIsThatOfEveryRank) {
+  const RankReport report{.phases = true, .energy = true};
+  std::vector<double> all = OwnValues{.energy_j = 512}.of(report);
+  const std::vector<double> second = OwnValues{.energy_j = 256}.of(report);
+  all.insert(all.end(), second.begin(), second.end());
+  const auto values = rank_values(report, all, "max");
+  EXPECT_THAT(values.back(), Pair(std::string(kEnergyKey), ElementsAre(512, 256)));
+  EXPECT_THAT(rank_lines(values, "max"), testing::EndsWith("\n energy of ranks in J | 512.0, 256.0\n"));
+  const StepRecord record{.step_ms = 500, .rank_values = values};
+  std::map<std::string, double> scalars;
+  for (const Scalar& scalar : step_scalars(record, {}, 1, {})) scalars[scalar.tag] = scalar.value;
+  EXPECT_EQ(scalars.at("iter-energy/gpu"), 384);
+  EXPECT_EQ(scalars.at("power/gpu"), 768);
 }
 
 TEST(RankValues, HaveALineForTimesAndOneForMemory) {

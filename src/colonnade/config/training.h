@@ -207,6 +207,7 @@ struct Logging {
   std::int64_t timing_log_level = 0;          ///< --timing-log-level 0|1|2
   std::string timing_log_option = "minmax";   ///< --timing-log-option max|minmax|all
   std::optional<std::int64_t> log_memory_interval;  ///< --log-memory-interval
+  bool log_energy = false;                          ///< --log-energy
   std::string wandb_project;   ///< --wandb-project; "": no offline run of Weights & Biases
   std::string wandb_exp_name;  ///< --wandb-exp-name; "": name of the run folder
   std::string wandb_save_dir;  ///< --wandb-save-dir; "": the run folder

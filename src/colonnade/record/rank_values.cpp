@@ -19,6 +19,8 @@ struct RankColumn {
   double OwnValues::*value;
 
   [[nodiscard]] bool is_memory() const { return is_in == &RankReport::memory; }
+  [[nodiscard]] bool is_energy() const { return is_in == &RankReport::energy; }
+  [[nodiscard]] bool is_time() const { return !is_memory() && !is_energy(); }
 };
 
 constexpr RankColumn kColumns[] = {
@@ -30,6 +32,7 @@ constexpr RankColumn kColumns[] = {
     {"backward_ms", "backward", &RankReport::passes, &OwnValues::backward_s},
     {"memory_bytes", "now", &RankReport::memory, &OwnValues::memory_bytes},
     {"peak_memory_bytes", "peak", &RankReport::memory, &OwnValues::peak_memory_bytes},
+    {"energy_j", "", &RankReport::energy, &OwnValues::energy_j},
 };
 
 std::vector<double> reduced(std::vector<double> values, std::string_view option) {
@@ -44,13 +47,14 @@ RankReport rank_report(const config::Logging& settings, std::int64_t iteration, 
   const auto& interval = settings.log_memory_interval;
   return {.phases = has_log_line && settings.timing_log_level >= 1,
           .passes = has_log_line && settings.timing_log_level >= 2,
-          .memory = interval && iteration % *interval == 0};
+          .memory = interval && iteration % *interval == 0,
+          .energy = has_log_line && settings.log_energy};
 }
 
 std::vector<double> OwnValues::of(const RankReport& report) const {
   std::vector<double> values;
   for (const RankColumn& column : kColumns)
-    if (report.*column.is_in) values.push_back(this->*column.value * (column.is_memory() ? 1 : 1e3));
+    if (report.*column.is_in) values.push_back(this->*column.value * (column.is_time() ? 1e3 : 1));
   return values;
 }
 
@@ -64,13 +68,13 @@ std::vector<RankValue> rank_values(const RankReport& report, const std::vector<d
     for (std::size_t i = first; i < values.size(); i += report.size()) by_rank.push_back(values[i]);
     ++first;
     all.emplace_back(fmt::format("{}{}", kRankPrefix, column.key),
-                     reduced(std::move(by_rank), column.is_memory() ? "all" : option));
+                     reduced(std::move(by_rank), column.is_time() ? option : "all"));
   }
   return all;
 }
 
 std::string rank_lines(const std::vector<RankValue>& values, std::string_view option) {
-  std::string times, memory;
+  std::string times, memory, energy;
   for (const RankColumn& column : kColumns) {
     const auto found =
         std::ranges::find(values, fmt::format("{}{}", kRankPrefix, column.key), &RankValue::first);
@@ -79,7 +83,11 @@ std::string rank_lines(const std::vector<RankValue>& values, std::string_view op
     for (const double value : found->second)
       texts.push_back(column.is_memory() ? short_bytes(static_cast<std::uint64_t>(value))
                                          : fmt::format("{:.1f}", value));
-    (column.is_memory() ? memory : times) += fmt::format(" | {} {}", column.name, fmt::join(texts, ", "));
+    const std::string all = fmt::format("{}", fmt::join(texts, ", "));
+    if (column.is_energy())
+      energy = fmt::format(" energy of ranks in J | {}\n", all);
+    else
+      (column.is_memory() ? memory : times) += fmt::format(" | {} {}", column.name, all);
   }
   if (!times.empty())
     times = fmt::format(" times of ranks{} in ms{}\n",
@@ -88,7 +96,7 @@ std::string rank_lines(const std::vector<RankValue>& values, std::string_view op
                                           : " (min, max)",
                         times);
   if (!memory.empty()) memory = fmt::format(" memory of ranks{}\n", memory);
-  return times + memory;
+  return times + memory + energy;
 }
 
 }  // namespace colonnade::record

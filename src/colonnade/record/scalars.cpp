@@ -3,6 +3,8 @@
 
 #include <fmt/format.h>
 
+#include <numeric>
+
 namespace colonnade::record {
 namespace {
 
@@ -27,6 +29,13 @@ std::vector<Scalar> step_scalars(const StepRecord& r, const PhaseTimes& phases, 
   if (r.num_zeros) all.push_back({"num-zeros", static_cast<double>(*r.num_zeros), true});
   all.push_back({"throughput", r.tflops_per_device});
   all.push_back({"skipped-iterations", r.skipped ? 1.0 : 0.0});
+  for (const auto& [key, joules] : r.rank_values) {
+    if (key != kEnergyKey) continue;
+    const double mean =
+        std::accumulate(joules.begin(), joules.end(), 0.0) / static_cast<double>(joules.size());
+    all.push_back({"iter-energy/gpu", mean});
+    all.push_back({"power/gpu", mean / (r.step_ms / 1e3)});
+  }
   if (settings.log_memory_to_tensorboard)
     all.push_back({"mem-max-allocated-bytes", static_cast<double>(r.peak_memory_bytes)});
   if (!settings.log_timers_to_tensorboard) return all;

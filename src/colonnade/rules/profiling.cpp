@@ -1,4 +1,4 @@
-// Rules for profiles and memory snapshots.
+// Rules for profiles, memory snapshots and energy.
 #include <algorithm>
 #include <string>
 
@@ -56,7 +56,10 @@ Broken nvtx_device(const Run& r) {
                  "requires --device cuda",
                  r.training.device,
                  {{"nvtx_ranges", "false"}},
-                 "remove the flag; the trace of --profile has the same ranges"};
+                 "remove the flag; the trace of --profile has the same ranges",
+                 /*missing=*/false,
+                 /*of_data=*/false,
+                 /*of_device=*/true};
 }
 
 Broken nvtx_or_trace(const Run& r) {
@@ -76,7 +79,19 @@ Broken memory_history(const Run& r) {
                  "requires --device cuda",
                  r.training.device,
                  {{"record_memory_history", "false"}},
-                 "remove the flag; --log-memory-interval reports every rank's memory"};
+                 "remove the flag; --log-memory-interval reports every rank's memory",
+                 /*missing=*/false,
+                 /*of_data=*/false,
+                 /*of_device=*/true};
+}
+
+Broken energy_device(const Run& r) {
+  if (!r.logging.log_energy || r.training.device == "cuda") return std::nullopt;
+  return Finding{"--log-energy",    "requires --device cuda", r.training.device, {{"log_energy", "false"}},
+                 "remove the flag",
+                 /*missing=*/false,
+                 /*of_data=*/false,
+                 /*of_device=*/true};
 }
 
 constexpr Rule kProfiling[] = {
@@ -93,6 +108,8 @@ constexpr Rule kProfiling[] = {
      "LibTorch records either a trace or NVTX ranges.", "profile device nvtx_ranges"},
     {"memory-history", true, memory_history, "record_memory_history=true",
      "Only the CUDA caching allocator records its history.", "device"},
+    {"energy-device", true, energy_device, "log_energy=true",
+     "NVIDIA's management library counts the energy of GPUs.", "device"},
 };
 
 }  // namespace

@@ -30,6 +30,7 @@
 #include "colonnade/record/summary.h"
 #include "colonnade/tensor/counting_allocator.h"
 #include "colonnade/train/data_sufficiency.h"
+#include "colonnade/train/energy_meter.h"
 #include "colonnade/train/lr_schedule.h"
 #include "colonnade/train/lr_state.h"
 #include "colonnade/train/memory_snapshots.h"
@@ -118,6 +119,7 @@ class Loop {
   std::unique_ptr<job::TokenStream> stream_;
   std::unique_ptr<record::Recorder> recorder_;
   std::unique_ptr<StepProfiler> profiler_;
+  std::unique_ptr<EnergyMeter> energy_;
   record::RunSummary summary_;
   RunEnd end_;
   record::PhaseTimes total_;
@@ -168,6 +170,7 @@ Loop::Loop(job::StartedRun started, StopSignals& stop, Clock::time_point begin)
                                                  job_.ranks.rank() == 0, saved);
   profiler_ = std::make_unique<StepProfiler>(job_.run.profiling, folder_.root, job_.ranks.world(), device(),
                                              record::process_names(summary_.ranks));
+  energy_ = std::make_unique<EnergyMeter>(job_.run.logging.log_energy, device());
   if (job_.ranks.rank() == 0) {
     record::log_summary(summary_, folder_);
     log_checkpoint_policy(job_.run);
@@ -270,11 +273,12 @@ void Loop::one_step() {
   memory_.raise(record::MemoryPhase::kOptimizer, peaks.optimizer);
   const std::int64_t before_ns = progress().communication_ns();
   const double peak = static_cast<double>(std::max(peaks.forward_backward, peaks.optimizer));
-  const StepExchange all = exchange_step({.stop = is_stop_requested(),
-                                          .step_ms = seconds_since(begin) * 1e3,
-                                          .peak_memory = peak,
-                                          .values = own_values(report, data, device()).of(rank_report())},
-                                         job_.ranks.world(), job_.options());
+  const StepExchange all =
+      exchange_step({.stop = is_stop_requested(),
+                     .step_ms = seconds_since(begin) * 1e3,
+                     .peak_memory = peak,
+                     .values = own_values(report, data, device(), energy_->lap()).of(rank_report())},
+                    job_.ranks.world(), job_.options());
   report.seconds.communication += static_cast<double>(progress().communication_ns() - before_ns) * 1e-9;
   fault::point("exchanged");
   stop_requested_ = stop_requested_ || all.stop;

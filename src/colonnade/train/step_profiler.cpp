@@ -6,6 +6,7 @@
 #include <torch/csrc/profiler/standalone/execution_trace_observer.h>
 
 #include <algorithm>
+#include <cstdlib>
 #include <exception>
 #include <set>
 #include <utility>
@@ -93,6 +94,8 @@ void StepProfiler::start() {
       torch::profiler::impl::enableExecutionTraceObserver();
   }
   if (marks_steps(settings_, device_)) kernels::cuda::start_profiler();
+  // Without a GPU Kineto would print an error about it.
+  if (!device_.is_cuda()) ::setenv("KINETO_LOG_LEVEL", "5", /*overwrite=*/0);
   const ProfilerConfig config = profiler_config(settings_);
   const std::set<ActivityType> activities = activities_of(device_);
   if (!settings_.nvtx_ranges) profiler::prepareProfiler(config, activities);

@@ -56,7 +56,8 @@ record::PhaseTimes phase_times(const job::StepReport& report, const job::DataWai
   return times;
 }
 
-record::OwnValues own_values(const job::StepReport& report, const job::DataWait& data, at::Device device) {
+record::OwnValues own_values(const job::StepReport& report, const job::DataWait& data, at::Device device,
+                             double energy_j) {
   const record::PhaseTimes times = phase_times(report, data);
   return {.data_s = times[record::Phase::kData],
           .forward_backward_s = times[record::Phase::kForwardBackward],
@@ -66,7 +67,8 @@ record::OwnValues own_values(const job::StepReport& report, const job::DataWait&
           .backward_s = report.seconds.backward,
           .memory_bytes = static_cast<double>(tensor::memory_use(device).now),
           .peak_memory_bytes =
-              static_cast<double>(std::max(report.peaks.forward_backward, report.peaks.optimizer))};
+              static_cast<double>(std::max(report.peaks.forward_backward, report.peaks.optimizer)),
+          .energy_j = energy_j};
 }
 
 }  // namespace colonnade::train

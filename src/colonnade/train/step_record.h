@@ -19,7 +19,9 @@ record::StepRecord step_record(job::Job& job, const job::StepReport& report, con
 /// Times of a step's phases on this rank.
 record::PhaseTimes phase_times(const job::StepReport& report, const job::DataWait& data);
 
-/// Values of this rank after a step, for record::rank_values: times, live and peak bytes of `device`.
-record::OwnValues own_values(const job::StepReport& report, const job::DataWait& data, at::Device device);
+/// Values of this rank after a step, for record::rank_values: times, live and peak bytes of `device`,
+/// joules.
+record::OwnValues own_values(const job::StepReport& report, const job::DataWait& data, at::Device device,
+                             double energy_j);
 
 }  // namespace colonnade::train

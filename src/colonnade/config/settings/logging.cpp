@@ -51,6 +51,9 @@ void timers(Table& t) {
        "--log-memory-interval", "steps between reports of every rank's memory to the log and metrics.jsonl")
       .unit("steps")
       .at_least(1);
+  t.add<kLogging, &Logging::log_energy>(
+      "--log-energy",
+      "energy and power of every GPU on a line after each log line, in metrics.jsonl and trackers");
 }
 
 void trackers(Table& t) {

@@ -99,7 +99,6 @@ constexpr Flag kLogs[] = {
     {"--tensorboard-queue-size", "integer", "1000"},
     {"--log-device-memory-used"},
     {"--log-world-size-to-tensorboard"},
-    {"--log-energy"},
     {"--log-max-attention-logit"},
     {"--moe-per-layer-logging"},
     {"--log-straggler --enable-straggler-detection"},

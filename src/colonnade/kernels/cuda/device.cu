@@ -15,6 +15,14 @@ std::string device_name(int index) {
   return properties.name;
 }
 
+std::string pci_bus_id(int index) {
+  char id[32] = {};
+  const cudaError_t code = cudaDeviceGetPCIBusId(id, sizeof id, index);
+  COL_CHECK(code == cudaSuccess, "PCI address of GPU {} must be readable; got {}", index,
+            cudaGetErrorString(code));
+  return id;
+}
+
 void start_profiler() {
   const cudaError_t code = cudaProfilerStart();
   COL_CHECK(code == cudaSuccess, "the CUDA profiler must start; got {}", cudaGetErrorString(code));
