@@ -140,7 +140,10 @@ void Recorder::step(const StepRecord& record, const PhaseTimes& phases, std::int
       wandb_->row(record.iteration, step_scalars(record, phases, batch_size_of(record), run_.logging));
   }
   const std::string rank_text = rank_lines(record.rank_values, run_.logging.timing_log_option);
-  if (!logs_step(record.iteration, last_iteration)) return print_flushed(rank_text);
+  if (!logs_step(record.iteration, last_iteration)) {
+    if (!rank_text.empty()) print_flushed(rank_text);
+    return;
+  }
   StepLineOptions options;
   options.last_iteration = last_iteration;
   options.seconds_left = time_left_->seconds();

@@ -13,6 +13,7 @@
 
 #include "colonnade/base/files.h"
 #include "colonnade/base/log.h"
+#include "colonnade/base/progress.h"
 #include "colonnade/kernels/device.h"
 #include "colonnade/record/merge_traces.h"
 
@@ -131,6 +132,7 @@ void StepProfiler::finish() {
 void StepProfiler::write_all() {
   is_open_ = false;
   is_done_ = true;
+  progress().set_phase("profile");
   // Files of an earlier profile in this folder are not merged with those of this one.
   if (world_.rank() == 0)
     warn_on_failure([&] {
