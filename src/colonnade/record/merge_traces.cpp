@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "colonnade/base/error.h"
+#include "colonnade/base/progress.h"
 #include "colonnade/base/write_error.h"
 
 namespace colonnade::record {
@@ -56,6 +57,7 @@ class MergedTrace {
     file_ << "{\"schemaVersion\":1,\"displayTimeUnit\":\"ms\",\"traceEvents\":[";
   }
   void add(const TraceJson& event) {
+    if (count % 1024 == 0) progress().heartbeat();  // the launcher would take a silent rank for a hung one
     file_ << (count++ == 0 ? "\n" : ",\n") << event.dump(-1, ' ', false, TraceJson::error_handler_t::replace);
   }
   /// Whether everything has been written.
