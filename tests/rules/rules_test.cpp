@@ -290,15 +290,6 @@ TEST(Rules, DataRulesApplyToModelsToo) {
   EXPECT_EQ(first_broken(tokens, Purpose::kModel), std::nullopt) << "evaluate --tokens has its own lengths";
 }
 
-TEST(Rules, PlansDoNotCheckTheDeviceOfTheirMachine) {
-  for (const char* id : {"nvtx-device", "memory-history", "energy-device"}) {
-    config::Run run = example_of(id).broken();
-    config::derive(run);
-    EXPECT_EQ(first_broken(run, Purpose::kTrain), id);
-    EXPECT_EQ(report(check(run, Purpose::kPlan)), "") << id;
-  }
-}
-
 TEST(Rules, DataInspectReportsOnlySampleSettings) {
   std::vector<std::string> reported;
   for (const RuleExample& example : rule_examples()) {
