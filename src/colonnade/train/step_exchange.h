@@ -15,7 +15,7 @@ struct StepExchange {
   double step_ms = 0;      ///< all ranks: of the slowest
   double peak_memory = 0;  ///< bytes; all ranks: the largest
   int peak_rank = 0;       ///< all ranks: first rank with the largest
-  /// Further values of this rank, as many as on every other rank; all ranks: those of all, in rank order.
+  /// More values of this rank, as many as on every other rank; all ranks: those of all, in rank order.
   std::vector<double> values = {};
 };
 
