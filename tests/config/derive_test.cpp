@@ -93,15 +93,15 @@ TEST(Derive, NcclOnTheCpuIsReportedOnce) {
 }
 
 TEST(Derive, FlagsWithTheSameReasonShareANote) {
-  config::Run r = parse({"--async-save", "--wandb-project", "p", "--use-persistent-ckpt-worker"});
+  config::Run r = parse({"--async-save", "--no-one-logger", "--use-persistent-ckpt-worker"});
   derive(r);
   EXPECT_THAT(
       r.notes,
       ::testing::UnorderedElementsAre(
           "--async-save, --use-persistent-ckpt-worker: saves are synchronous: training continues once "
           "the checkpoint is on disk",
-          "--wandb-project: nothing is uploaded: metrics.jsonl, TensorBoard files and report.html "
-          "record the run"));
+          "--no-one-logger: nothing is uploaded: metrics.jsonl, TensorBoard files and report.html record the "
+          "run; --wandb-project writes an offline run"));
 }
 
 TEST(Derive, DeterministicModeIsOffIfResultsDependOnTheLayout) {

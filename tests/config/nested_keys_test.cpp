@@ -232,7 +232,6 @@ TEST_F(NestedYaml, FieldsWithoutEffectAreNotedUnlessDefault) {
   const Parsed silent = read(R"(
 language_model: {init_method: null, memory_efficient_layer_norm: False, softmax_scale: null, fp8_param: False}
 model_parallel: {timers: null, batch_p2p_comm: True, enable_autocast: no, _cpu_offloading_context: null}
-profile_ranks: [0]
 )");
   EXPECT_THAT(silent.faults, IsEmpty());
   EXPECT_THAT(silent.run.notes, IsEmpty());
@@ -380,8 +379,7 @@ TEST(NestedKeysTable, FieldsDoNotShadowSettingsAndNewNamesAreSettings) {
   std::vector<std::string> both;
   for (const Setting& s : schema())
     if (field_kind(s.key)) both.push_back(s.key);
-  EXPECT_THAT(both,
-              ::testing::UnorderedElementsAre("bert_binary_head", "cuda_graph_modules", "profile_ranks"))
+  EXPECT_THAT(both, ::testing::UnorderedElementsAre("bert_binary_head", "cuda_graph_modules"))
       << "these are ignored at one value only";
   for (const std::string& field : field_names()) {
     const std::string name(setting_name(field));

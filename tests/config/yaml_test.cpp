@@ -192,7 +192,7 @@ void set_non_default(config::Run& run, const Setting& s) {
   if (s.kind == Kind::kSwitch) return set(run, s.key, text_of(run, s) == "true" ? "false" : "true");
   if (s.key == "window_size") return set(run, s.key, "77,0");
   if (s.key == "moe_aux_loss_coeff") return set(run, s.key, "0.1 0.30000000000000004");
-  if (s.key == "iterations_to_skip") return set(run, s.key, "3 7");
+  if (s.key == "iterations_to_skip" || s.key == "profile_ranks") return set(run, s.key, "3 7");
   if (s.key == "cp_comm_type") return set(run, s.key, "a2a all_gather");
   if (s.key == "hierarchical_context_parallel_sizes") return set(run, s.key, "2 4");
   if (s.key == "moe_router_load_balancing_type") return set(run, s.key, "seq_aux_loss global_aux_loss");

@@ -74,6 +74,7 @@ TEST_F(Metrics, RoundTripsBitwise) {
   full.mfu = 0.43;
   full.skipped = true;
   full.layer_counts = {{"tokens_per_expert", {{3, 5, 0}, {1, 1, 6}}}};
+  full.rank_values = {{"ranks.data_ms", {0.25, 1.5}}, {"ranks.memory_bytes", {123456789012}}};
   {
     MetricsFile file(path_, 0);
     file.append(step(2));

@@ -81,6 +81,12 @@ TEST(NoEffectNotes, SettingsWithoutPrerequisite) {
        "--recompute-modules has no effect without --recompute-granularity selective; got layernorm"},
       {{"--data-parallel-sharding-strategy", "optim"},
        "--data-parallel-sharding-strategy has no effect without --use-megatron-fsdp; got optim"},
+      {{"--profile-step-end", "20"}, "--profile-step-end has no effect without --profile; got 20"},
+      {{"--profile-ranks", "0"},
+       "--profile-ranks has no effect without --profile or --record-memory-history; got 0"},
+      {{"--wandb-entity", "team"}, "--wandb-entity has no effect without --wandb-project; got team"},
+      {{"--timing-log-option", "all"},
+       "--timing-log-option has no effect without --timing-log-level 1 or 2; got all"},
   };
   for (const auto& [words, note] : kCases) {
     std::vector<std::string> all{"--mock-data"};

@@ -73,7 +73,8 @@ class Progress {
 
   void set_rank(int rank, int world);
   void set_step(std::int64_t step);
-  /// "init", "data", "forward-backward", "gradient sync", "optimizer", "checkpoint", "evaluate".
+  /// "init", "data", "forward-backward", "gradient sync", "optimizer", "checkpoint", "evaluate",
+  /// "profile".
   void set_phase(std::string_view phase);
   void set_note(std::string_view note);
   /// All ranks of the world have agreed to exit with this code: no rank is lost, and a restart would fail the

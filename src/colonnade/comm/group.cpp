@@ -15,6 +15,7 @@
 #include "colonnade/base/log.h"
 #include "colonnade/base/progress.h"
 #include "colonnade/comm/backend.h"
+#include "colonnade/comm/trace_range.h"
 
 namespace colonnade::comm {
 namespace {
@@ -151,6 +152,7 @@ Work Group::run(std::string_view operation, std::string_view what, std::int64_t 
                 const Start& start) const {
   const at::NoGradGuard no_grad;
   const CommTimer timer(*progress_);
+  const TraceRange range([&] { return fmt::format("{} {} ({})", operation, what, axes_); });
   const CollectiveTicket ticket = progress_->begin(progress_id_, what, peer);
   const auto call =
       std::make_shared<const Call>(Call{operation, std::string(what), axes_, bytes, progress_, ticket});
@@ -162,6 +164,8 @@ Work Group::run(std::string_view operation, std::string_view what, std::int64_t 
   }
   return Work([backend = backend_, page = progress_, ticket, call, work] {
     const CommTimer waiting(*page);
+    const TraceRange waits(
+        [&] { return fmt::format("wait {} {} ({})", call->operation, call->what, call->axes); });
     page->wait(ticket, call->what);
     translate(*backend, *call, [&] { work->wait(); });
     if (!call->backend_ends_ticket) page->end(ticket);

@@ -265,6 +265,7 @@ void add_recompute(Table& table);
 void add_parallel(Table& table);
 void add_training(Table& table);
 void add_data(Table& table);
+void add_logging(Table& table);
 void add_no_op(Table& table);
 void add_no_effect(Table& table);
 void add_unsupported_model(Table& table);

@@ -97,7 +97,6 @@ constexpr NoEffect kNoEffect[] = {
      "expert_tensor_parallel_size is the tensor-parallel size of experts"},
     {"moe_use_legacy_grouped_gemm", "false", Others::kNoted, "the experts of a rank are one grouped GEMM"},
     {"bert_binary_head", "true", Others::kNotSupported, "bert has the binary head by default, gpt never"},
-    {"profile_ranks", "0", Others::kNotSupported, "nothing is profiled"},
     // Arguments that Megatron removed in 2024 or 2025 but that its example files still contain.
     {"async_tensor_model_parallel_allreduce", "true", Others::kNoted,
      "asynchronous reduction of input gradients changes no result"},

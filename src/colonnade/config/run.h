@@ -24,6 +24,7 @@ struct Run {
   Data data;
   Checkpoint checkpoint;
   Logging logging;
+  Profiling profiling;
 
   /// Source of each given setting by key: "the command line", "run.yaml:3". A checkpoint or a Hugging Face
   /// config.json fills the others (config::fill).
@@ -41,7 +42,7 @@ struct Run {
     return a.model_type == b.model_type && a.model == b.model && a.parallel == b.parallel &&
            a.recompute == b.recompute && a.training == b.training && a.optimizer == b.optimizer &&
            a.schedule == b.schedule && a.data == b.data && a.checkpoint == b.checkpoint &&
-           a.logging == b.logging;
+           a.logging == b.logging && a.profiling == b.profiling;
   }
 };
 

@@ -35,6 +35,7 @@ std::vector<Setting> all_tables() {
   add_parallel(table);
   add_training(table);
   add_data(table);
+  add_logging(table);
   add_no_op(table);
   add_no_effect(table);
   add_unsupported_model(table);

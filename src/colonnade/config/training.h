@@ -215,8 +215,33 @@ struct Logging {
   bool log_memory_to_tensorboard = false;
   bool log_validation_ppl_to_tensorboard = false;
   std::optional<std::int64_t> logging_level;  ///< --logging-level: Python's level (log::level_from_python)
+  std::int64_t timing_log_level = 0;          ///< --timing-log-level 0|1|2
+  std::string timing_log_option = "minmax";   ///< --timing-log-option max|minmax|all
+  std::optional<std::int64_t> log_memory_interval;  ///< --log-memory-interval
+  bool log_energy = false;                          ///< --log-energy
+  std::string wandb_project;   ///< --wandb-project; "": no offline run of Weights & Biases
+  std::string wandb_exp_name;  ///< --wandb-exp-name; "": name of the run folder
+  std::string wandb_save_dir;  ///< --wandb-save-dir; "": the run folder
+  std::string wandb_entity;    ///< --wandb-entity
 
   friend bool operator==(const Logging&, const Logging&) = default;
+};
+
+/// Traces of some steps, and memory snapshots (Megatron's ProfilingConfig).
+struct Profiling {
+  bool profile = false;                                  ///< --profile
+  std::int64_t profile_step_start = 10;                  ///< --profile-step-start: first step
+  std::int64_t profile_step_end = 12;                    ///< --profile-step-end: step after the last one
+  std::vector<std::int64_t> profile_ranks;               ///< --profile-ranks; empty: all
+  bool use_pytorch_profiler = false;                     ///< --use-pytorch-profiler
+  bool pytorch_profiler_collect_shapes = false;          ///< --pytorch-profiler-collect-shapes
+  bool pytorch_profiler_collect_chakra = false;          ///< --pytorch-profiler-collect-chakra
+  bool record_shapes = false;                            ///< --record-shapes
+  bool nvtx_ranges = false;                              ///< --nvtx-ranges
+  bool record_memory_history = false;                    ///< --record-memory-history
+  std::string memory_snapshot_path = "snapshot.pickle";  ///< --memory-snapshot-path
+
+  friend bool operator==(const Profiling&, const Profiling&) = default;
 };
 
 }  // namespace colonnade::config

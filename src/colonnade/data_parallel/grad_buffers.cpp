@@ -4,6 +4,7 @@
 #include <ATen/ops/zeros.h>
 
 #include "colonnade/base/error.h"
+#include "colonnade/comm/trace_range.h"
 #include "colonnade/data_parallel/local_norm.h"
 #include "colonnade/data_parallel/partial_sums.h"
 #include "colonnade/tensor/dtypes.h"
@@ -225,6 +226,7 @@ std::vector<TiedGradient> GradBuffers::tied_gradients() const {
 }
 
 void GradBuffers::finish() {
+  const comm::TraceRange range([] { return std::string("gradient sync"); });
   // Reduction order, the same for all buckets: (1) over the inner replicas, started in backward order (Li et
   // al. 2020), overlapped ones during the backward pass; (2) over the outer replicas (optimizer instances);
   // (3) over tp, for gradients that are partial there; (4) over the stages that share a parameter. Each step

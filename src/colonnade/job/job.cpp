@@ -92,6 +92,7 @@ Job::Job(config::Run given, comm::Communicators given_ranks, const ModelBuilder&
   executor_ = std::make_unique<pipeline::Executor>(cost::schedule_of(run), stages, ranks.group({Axis::kPp}),
                                                    activation_of(run, blocks, part), options_, turns);
   if (options_.device().is_cuda()) executor_->warm_up_p2p();
+  if (run.logging.timing_log_level >= 2) executor_->time_passes();
 }
 
 int Job::num_microbatches() const {
@@ -234,6 +235,8 @@ StepReport Job::train_step(const pipeline::Steps& steps, const optim::StepOption
   fault::point("losses");
   synchronize(options_.device());
   report.seconds.forward_backward = stopwatch.lap();
+  report.seconds.forward = result.forward_s;
+  report.seconds.backward = result.backward_s;
   report.peaks.forward_backward = tensor::take_peak(options_.device());
 
   progress().set_phase("optimizer");

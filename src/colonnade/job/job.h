@@ -30,6 +30,8 @@ struct Seconds {
   double forward_backward = 0;  ///< without communication
   double communication = 0;     ///< starting and waiting for collectives and messages, all groups
   double optimizer = 0;         ///< without communication
+  /// Passes of all micro-batches, with their collectives; 0 without --timing-log-level 2.
+  double forward = 0, backward = 0;
 };
 
 /// Peak bytes in the tensor allocator of this rank during one step (tensor/counting_allocator.h); 0 on the

@@ -351,7 +351,7 @@ config::Run with_absolute_paths(config::Run run) {
     make_absolute(*words);
   if (std::filesystem::is_regular_file(d.chat_template)) make_absolute(d.chat_template);
   for (auto* path : {&d.tokenizer_model, &d.vocab_file, &d.merge_file, &d.data_cache_path, &c.save, &c.load,
-                     &c.pretrained_checkpoint, &run.logging.tensorboard_dir})
+                     &c.pretrained_checkpoint, &run.logging.tensorboard_dir, &run.logging.wandb_save_dir})
     make_absolute(*path);
   return run;
 }

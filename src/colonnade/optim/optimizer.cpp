@@ -10,6 +10,7 @@
 #include <cmath>
 
 #include "colonnade/base/error.h"
+#include "colonnade/comm/trace_range.h"
 #include "colonnade/ops/optimizer.h"
 #include "colonnade/optim/exact_squares.h"
 #include "colonnade/optim/scaled.h"
@@ -158,6 +159,7 @@ std::vector<double> Optimizer::sum_over_ranks(std::vector<double> values, std::s
 }
 
 StepResult Optimizer::step(const StepOptions& options) {
+  const comm::TraceRange range([] { return std::string("optimizer"); });
   const at::NoGradGuard no_grad;
   std::vector<at::Tensor> grads;
   for (const NormElements& c : counted_)

@@ -15,6 +15,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/base/progress.h"
+#include "colonnade/comm/trace_range.h"
 #include "colonnade/schedule/releases.h"
 #include "colonnade/tensor/backward.h"
 #include "colonnade/tensor/deferred_weight_grads.h"
@@ -59,6 +60,22 @@ std::vector<Channel> channels_of(const schedule::Placement& placement) {
   std::vector<Channel> channels;
   for (const auto& entry : ordered) channels.push_back(std::get<Channel>(entry));
   return channels;
+}
+
+/// Runs `pass` and adds its seconds to `total`, unless that is null. On CUDA the times of kernels count.
+template <typename PassFunction>
+void timed(double* total, at::Device device, const PassFunction& pass) {
+  if (total == nullptr) return pass();
+  const auto synchronize = [&] {
+    if (!device.is_cuda()) return;
+    const c10::impl::VirtualGuardImpl guard(device.type());
+    guard.synchronizeStream(guard.getStream(device));
+  };
+  synchronize();
+  const std::int64_t begin_ns = monotonic_ns();
+  pass();
+  synchronize();
+  *total += static_cast<double>(monotonic_ns() - begin_ns) * 1e-9;
 }
 
 /// State of a micro-batch between its forward and its backward pass.
@@ -115,6 +132,10 @@ class Run {
   at::Tensor received(const Action& a, std::size_t index);
   [[nodiscard]] std::string name_of(const Action& a, const char* kind) const {
     return fmt::format("pipeline / {} / stage {} micro-batch {}", kind, stage_number(a.chunk), a.microbatch);
+  }
+  /// Name of a pass in traces: "forward micro-batch 2 stage 1".
+  [[nodiscard]] std::string range_name(const Action& a, const char* pass) const {
+    return fmt::format("{} micro-batch {} stage {}", pass, a.microbatch, stage_number(a.chunk));
   }
   /// State of a micro-batch between forward and backward.
   const Live& live(const Key& key);
@@ -175,6 +196,7 @@ void Run::pass_on(const Key& key, const at::Tensor& output) {
 
 void Run::forward(const Action& a, tensor::Output output,
                   const std::function<void(int, const at::Tensor&)>& sink) {
+  const comm::TraceRange range([&] { return range_name(a, "forward"); });
   tensor::Stage& stage = *stages_[static_cast<std::size_t>(a.chunk)];
   const Key key{a.chunk, a.microbatch};
   at::Tensor x;
@@ -219,6 +241,9 @@ const Live& Run::live(const Key& key) {
 }
 
 void Run::backward(const Action& a) {
+  const comm::TraceRange range([&] {
+    return range_name(a, a.kind == ActionKind::kBackwardInput ? "backward of inputs" : "backward");
+  });
   const Key key{a.chunk, a.microbatch};
   Live live = this->live(key);
   live_.erase(key);
@@ -267,6 +292,7 @@ void Run::pair(const Action& forward_action, const Action& backward_action, Turn
 }
 
 void Run::weights(const Action& a, bool last, const GradientEvents& events) {
+  const comm::TraceRange range([&] { return range_name(a, "backward of weights"); });
   const auto found = deferred_.find({a.chunk, a.microbatch});
   COL_CHECK(found != deferred_.end(),
             "pipeline schedule must run weight gradients of chunk {}, micro-batch {} after the input "
@@ -424,16 +450,21 @@ Result Executor::train(const Steps& steps, double grad_scale, const GradientEven
       continue;
     }
     start(i);
-    if (turns_ && starts_pair(schedule, program, i)) {
-      start(++i);
-      run.pair(a, program[i], *turns_);
-    } else if (a.kind == ActionKind::kForward) {
-      run.forward(a, tensor::Output::kLoss, {});
-    } else if (a.kind == ActionKind::kBackwardWeight) {
-      run.weights(a, /*last=*/weights_left[chunk] == 0, events);
-    } else {
-      run.backward(a);
-    }
+    const bool pairs = turns_ && starts_pair(schedule, program, i);
+    if (pairs) start(++i);
+    // The time of a pair counts as that of its backward pass.
+    const bool is_forward = a.kind == ActionKind::kForward && !pairs;
+    timed(times_passes_ ? &(is_forward ? run.result.forward_s : run.result.backward_s) : nullptr,
+          options_.device(), [&] {
+            if (pairs)
+              run.pair(a, program[i], *turns_);
+            else if (is_forward)
+              run.forward(a, tensor::Output::kLoss, {});
+            else if (a.kind == ActionKind::kBackwardWeight)
+              run.weights(a, /*last=*/weights_left[chunk] == 0, events);
+            else
+              run.backward(a);
+          });
   }
   run.finish();
   return std::move(run.result);

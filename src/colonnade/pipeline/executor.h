@@ -59,6 +59,8 @@ struct GradientEvents {
 /// Result of one run on this rank.
 struct Result {
   tensor::Report report;  ///< metrics of the loss step and of this rank's blocks
+  /// Seconds of all forward and backward passes, with their collectives; 0 without Executor::time_passes.
+  double forward_s = 0, backward_s = 0;
 };
 
 class Executor {
@@ -85,6 +87,9 @@ class Executor {
   Result evaluate(const Steps& steps, tensor::Output output = tensor::Output::kLoss,
                   const std::function<void(int microbatch, const at::Tensor& output)>& sink = {});
 
+  /// Measures the passes of train() from now on; on CUDA the stream is then synchronized around each.
+  void time_passes() { times_passes_ = true; }
+
   [[nodiscard]] const schedule::Schedule& schedule() const { return *own_->schedule; }
 
  private:
@@ -105,6 +110,7 @@ class Executor {
   Activation activation_;
   at::TensorOptions options_;
   std::shared_ptr<Turns> turns_;
+  bool times_passes_ = false;
   std::vector<tensor::Parameter*> parameters_;  ///< parameters of all stages
   std::shared_ptr<const Plan> own_;
   std::shared_ptr<const Plan> latest_;  ///< plan of the latest steps with a schedule of their own

@@ -33,6 +33,8 @@ AppendFile::AppendFile(std::filesystem::path path)
 
 AppendFile::~AppendFile() { ::close(fd_); }
 
+std::uint64_t AppendFile::size() const { return static_cast<std::uint64_t>(::lseek(fd_, 0, SEEK_END)); }
+
 void AppendFile::append(std::string_view record) {
   const off_t before = ::lseek(fd_, 0, SEEK_END);
   const ssize_t written = ::write(fd_, record.data(), record.size());

@@ -1,6 +1,7 @@
 // An append-only file of complete records that survives a full disk, for metrics and event files.
 #pragma once
 
+#include <cstdint>
 #include <filesystem>
 #include <string_view>
 
@@ -23,6 +24,8 @@ class AppendFile {
   /// completely, one warning is logged, and the run continues: monitoring must not end a run.
   void append(std::string_view record);
 
+  /// Bytes in the file now.
+  [[nodiscard]] std::uint64_t size() const;
   [[nodiscard]] const std::filesystem::path& path() const { return path_; }
 
  private:

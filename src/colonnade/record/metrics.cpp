@@ -54,7 +54,9 @@ StepRecord to_step(const json& line) {
   if (line.contains(kBatchSize)) record.global_batch_size = line[kBatchSize].get<std::int64_t>();
   for (const auto& [key, value] : line.items()) {
     if (std::find(kStepKeys.begin(), kStepKeys.end(), key) != kStepKeys.end()) continue;
-    if (value.is_array() && !value.empty() && value.front().is_array())
+    if (key.starts_with(kRankPrefix))
+      record.rank_values.emplace_back(key, value.get<std::vector<double>>());
+    else if (value.is_array() && !value.empty() && value.front().is_array())
       record.layer_counts.emplace_back(key, value.get<std::vector<std::vector<std::int64_t>>>());
     else if (value.is_array())
       record.layer_metrics.emplace_back(key, value.get<std::vector<double>>());
@@ -144,6 +146,7 @@ std::string to_json_line(const StepRecord& r) {
   for (const auto& [name, value] : r.extra_losses) line[name] = value;
   for (const auto& [name, layers] : r.layer_metrics) line[name] = layers;
   for (const auto& [name, layers] : r.layer_counts) line[name] = layers;
+  for (const auto& [name, values] : r.rank_values) line[name] = values;
   return line.dump();
 }
 

@@ -11,6 +11,7 @@
 
 #include "colonnade/record/append_file.h"
 #include "colonnade/record/layer_metrics.h"
+#include "colonnade/record/rank_values.h"
 
 namespace colonnade::record {
 
@@ -34,6 +35,7 @@ struct StepRecord {
   std::optional<std::int64_t> global_batch_size;  ///< of the step, in runs with a batch-size schedule
   std::vector<std::pair<std::string, double>> extra_losses;  ///< "load_balancing_loss", ...
   std::vector<LayerMetric> layer_metrics;                    ///< arrays with one number per layer
+  std::vector<RankValue> rank_values;                        ///< only on steps that report values of ranks
   std::vector<LayerCounts> layer_counts;  ///< arrays with an array per layer; only on steps with a log line
 
   friend bool operator==(const StepRecord&, const StepRecord&) = default;

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <exception>
 #include <limits>
 #include <utility>
 
@@ -88,6 +89,39 @@ Recorder::Recorder(const RunFolder& folder, const config::Run& run, const Resume
   if (evaluates_only_) return;
   write_config();
   events_->text("arguments", "```yaml\n" + config::dump(run_) + "```", loaded.step);
+  if (!run_.logging.wandb_project.empty()) open_wandb(kept.step);
+}
+
+Recorder::~Recorder() {
+  if (wandb_) wandb_->finish(std::uncaught_exceptions() > 0 ? 1 : 0);
+}
+
+/// The file of a resumed run begins with the records up to the loaded step, so that it is complete.
+void Recorder::open_wandb(std::int64_t loaded_step) {
+  const WandbRun wandb = make_wandb_run(run_, folder_, loaded_step > 0);
+  wandb_.emplace(wandb, run_);
+  log::info("W&B: offline run \"{}\" of project {}; upload it with `wandb sync {}`", wandb.name,
+            run_.logging.wandb_project, wandb.folder.string());
+  if (loaded_step == 0) return;
+  config::Logging logged = run_.logging;
+  logged.log_timers_to_tensorboard = false;  // metrics.jsonl has no phase times
+  const std::vector<EvalRecord> evaluations = read_evals(folder_.validation());
+  auto evaluation = evaluations.begin();
+  const auto add_evaluations = [&](std::int64_t until) {
+    for (; evaluation != evaluations.end() && evaluation->iteration <= until; ++evaluation)
+      wandb_->row(evaluation->iteration, eval_scalars(*evaluation, logged), /*updates_summary=*/false);
+  };
+  for (const StepRecord& step : read_steps(folder_.metrics())) {
+    add_evaluations(step.iteration - 1);
+    if (step.iteration % run_.logging.tensorboard_log_interval == 0)
+      wandb_->row(step.iteration, step_scalars(step, {}, batch_size_of(step), logged),
+                  /*updates_summary=*/false);
+  }
+  add_evaluations(loaded_step);
+}
+
+std::int64_t Recorder::batch_size_of(const StepRecord& record) const {
+  return record.global_batch_size.value_or(config::batch_schedule(run_.training).final_size());
 }
 
 bool Recorder::logs_step(std::int64_t iteration, std::int64_t last_iteration) const {
@@ -100,28 +134,36 @@ void Recorder::step(const StepRecord& record, const PhaseTimes& phases, std::int
   time_left_->add(record.iteration, record.step_ms);
   last_step_ = record.iteration;
   steps_->append(record);
-  if (record.iteration % run_.logging.tensorboard_log_interval == 0)
-    write_step(*events_, record, phases,
-               record.global_batch_size.value_or(config::batch_schedule(run_.training).final_size()),
-               run_.logging);
-  if (!logs_step(record.iteration, last_iteration)) return;
+  if (record.iteration % run_.logging.tensorboard_log_interval == 0) {
+    write_step(*events_, record, phases, batch_size_of(record), run_.logging);
+    if (wandb_)
+      wandb_->row(record.iteration, step_scalars(record, phases, batch_size_of(record), run_.logging));
+  }
+  const std::string rank_text = rank_lines(record.rank_values, run_.logging.timing_log_option);
+  if (!logs_step(record.iteration, last_iteration)) {
+    if (!rank_text.empty()) print_flushed(rank_text);
+    return;
+  }
   StepLineOptions options;
   options.last_iteration = last_iteration;
   options.seconds_left = time_left_->seconds();
   options.show_loss_scale = config::dtypes_of(run_).needs_loss_scale();
   options.color = stdout_has_color();
-  print_flushed(step_line(record, options) + "\n");
+  print_flushed(step_line(record, options) + "\n" + rank_text);
 }
 
 void Recorder::evaluation(const EvalRecord& record) {
   if (!active_) return;
   evaluations_->append(record);
   write_eval(*events_, record, run_.logging);
+  if (wandb_) wandb_->row(record.iteration, eval_scalars(record, run_.logging));
   print_flushed(eval_line(record, stdout_has_color()) + "\n");
 }
 
 void Recorder::phase_time(Phase phase, double seconds, std::int64_t step) {
-  if (active_) write_time(*events_, phase, seconds, step, run_.logging);
+  if (!active_) return;
+  write_time(*events_, phase, seconds, step, run_.logging);
+  if (wandb_ && run_.logging.log_timers_to_tensorboard) wandb_->row(step, {{time_tag(phase), seconds}});
 }
 
 void Recorder::report(RunSummary summary, const PhaseTimes& total, double wall_seconds) {

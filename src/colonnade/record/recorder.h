@@ -13,6 +13,7 @@
 #include "colonnade/record/run_folder.h"
 #include "colonnade/record/tensorboard.h"
 #include "colonnade/record/throughput.h"
+#include "colonnade/record/wandb.h"
 
 namespace colonnade::record {
 
@@ -25,6 +26,11 @@ class Recorder {
   /// --override-ckpt-iteration differs; then records later than either are removed.
   Recorder(const RunFolder& folder, const config::Run& run, const ResumePoint& loaded, bool active,
            const std::optional<ResumePoint>& saved = std::nullopt);
+
+  /// Ends the offline run of W&B: with exit code 1 during stack unwinding.
+  ~Recorder();
+  Recorder(const Recorder&) = delete;
+  Recorder& operator=(const Recorder&) = delete;
 
   /// Reports that this process has saved a checkpoint in the run folder: config.yaml now resumes from it.
   void checkpoint_saved();
@@ -39,6 +45,9 @@ class Recorder {
 
  private:
   void write_config() const;
+  void open_wandb(std::int64_t loaded_step);
+  /// Batch size of the step, for trackers.
+  [[nodiscard]] std::int64_t batch_size_of(const StepRecord& record) const;
 
   RunFolder folder_;
   config::Run run_;
@@ -50,6 +59,7 @@ class Recorder {
   std::string began_;
   std::optional<MetricsFile> steps_, evaluations_;
   std::optional<EventFile> events_;
+  std::optional<WandbFile> wandb_;
   std::optional<TimeLeft> time_left_;
 };
 

@@ -29,6 +29,11 @@ std::string local_time(const char* format, std::time_t when) {
   return text.data();
 }
 
+std::string host_name() {
+  std::array<char, 256> name{};
+  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
+}
+
 namespace {
 
 /// Runs `make`, which creates folders for `folder` and returns why that failed, or "".

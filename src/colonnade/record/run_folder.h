@@ -21,6 +21,8 @@ namespace colonnade::record {
 /// RUN/tensorboard/       event files
 /// RUN/report.html        curves, layout, pipeline picture; opens without a network
 /// RUN/checkpoints/       step_00000100/ ..., latest
+/// RUN/torch_profile/     traces (train/step_profiler.h)
+/// RUN/wandb/             offline runs of Weights & Biases (record/wandb.h); RUN/wandb_id.txt: their run id
 /// RUN/owner.txt          the process that currently writes the folder (base/owner_lock.h)
 struct RunFolder {
   std::filesystem::path root;
@@ -33,6 +35,7 @@ struct RunFolder {
   [[nodiscard]] std::filesystem::path tensorboard() const { return root / "tensorboard"; }
   [[nodiscard]] std::filesystem::path report() const { return root / "report.html"; }
   [[nodiscard]] std::filesystem::path checkpoints() const { return root / "checkpoints"; }
+  [[nodiscard]] std::filesystem::path wandb_id() const { return root / "wandb_id.txt"; }
   [[nodiscard]] std::filesystem::path owner() const { return root / "owner.txt"; }
 };
 
@@ -40,6 +43,9 @@ struct RunFolder {
 std::string local_time(const char* format);
 /// A given time in local time.
 std::string local_time(const char* format, std::time_t when);
+
+/// Name of this machine; "localhost" if unknown.
+std::string host_name();
 
 /// `save`, or for "" a new folder runs/<local time> (2026-11-21_13-04-08, with -2, -3, ... when it exists):
 /// two runs of one second never choose the same. Throws as make_run_folder.

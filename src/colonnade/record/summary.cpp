@@ -32,6 +32,23 @@ std::int64_t all_parameters(const config::Run& run) {
 
 }  // namespace
 
+void log_summary(const RunSummary& summary, const RunFolder& folder) {
+  log::info("{}; run folder {}", summary.title, folder.root.string());
+  for (const auto& [name, text] : summary.facts) log::info("  {}: {}", name, text);
+  for (const RankSummary& r : summary.ranks)
+    if (r.rank < 16)
+      log::info("  rank {} ({}): {} parameters, {}", r.rank, r.coordinates, r.parameters, r.blocks);
+}
+
+std::string memory_line(const std::vector<RankSummary>& ranks) {
+  std::vector<MemoryPeaks> measured, planned;
+  for (const RankSummary& r : ranks) {
+    measured.push_back(r.measured);
+    planned.push_back(r.planned);
+  }
+  return memory_line(measured, planned);
+}
+
 RunSummary summarize(job::Job& job) {
   const config::Run& run = job.run;
   const layout::Mesh& mesh = job.ranks.mesh();

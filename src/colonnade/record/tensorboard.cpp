@@ -4,13 +4,11 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
-#include <array>
-#include <bit>
 #include <chrono>
 #include <protozero/pbf_writer.hpp>
 
 #include "colonnade/base/error.h"
+#include "colonnade/record/run_folder.h"
 
 namespace colonnade::record {
 namespace {
@@ -23,23 +21,6 @@ enum Event : protozero::pbf_tag_type { kWallTime = 1, kStep = 2, kFileVersion = 
 enum Value : protozero::pbf_tag_type { kTag = 1, kSimpleValue = 2, kTensor = 8, kMetadata = 9 };
 enum Tensor : protozero::pbf_tag_type { kDtype = 1, kShape = 2, kStringVal = 8 };
 constexpr int kDtypeString = 7;
-
-constexpr std::array<std::uint32_t, 256> make_table() {
-  std::array<std::uint32_t, 256> table{};
-  for (std::uint32_t i = 0; i < 256; ++i) {
-    std::uint32_t c = i;
-    for (int bit = 0; bit < 8; ++bit) c = (c & 1) != 0 ? 0x82f63b78u ^ (c >> 1) : c >> 1;
-    table[i] = c;
-  }
-  return table;
-}
-constexpr auto kTable = make_table();
-
-std::string little_endian(std::uint64_t value, std::size_t bytes) {
-  std::string text(bytes, '\0');
-  for (std::size_t i = 0; i < bytes; ++i) text[i] = static_cast<char>(value >> (8 * i));
-  return text;
-}
 
 /// Serializes an event: the common fields, and the rest by `fill`.
 template <typename Fill>
@@ -63,11 +44,6 @@ std::string make_summary(std::string_view tag, std::int64_t step, Fill fill) {
   });
 }
 
-std::string host_name() {
-  std::array<char, 256> name{};
-  return ::gethostname(name.data(), name.size() - 1) == 0 ? name.data() : "localhost";
-}
-
 /// Creates `folder` and truncates existing event files. Returns the path of a new one, named as TensorBoard
 /// expects.
 fs::path prepare_event_file(const fs::path& folder, const ResumePoint& loaded) {
@@ -84,16 +60,6 @@ fs::path prepare_event_file(const fs::path& folder, const ResumePoint& loaded) {
 }
 
 }  // namespace
-
-std::uint32_t crc32c(std::string_view bytes) {
-  std::uint32_t crc = ~0u;
-  for (const char byte : bytes) crc = kTable[(crc ^ static_cast<unsigned char>(byte)) & 0xff] ^ (crc >> 8);
-  return ~crc;
-}
-
-std::string masked_crc(std::string_view bytes) {
-  return little_endian(std::rotr(crc32c(bytes), 15) + 0xa282ead8u, 4);
-}
 
 EventFile::EventFile(const fs::path& folder, const ResumePoint& loaded)
     : file_(prepare_event_file(folder, loaded)) {
@@ -126,56 +92,28 @@ void EventFile::write_record(const std::string& event) {
 
 namespace {
 
-std::string megatron_tag(const std::string& name) {
-  if (name == "params_norm") return "params-norm";
-  return name == "sop_loss" ? "sop loss" : name;
-}
-
-void over_steps_and_samples(EventFile& file, const std::string& tag, double value, const StepRecord& r) {
-  file.scalar(tag, value, r.iteration);
-  file.scalar(fmt::format("{}{}", tag, kVersusSamples), value, r.consumed_samples);
+void write_scalars(EventFile& file, const std::vector<Scalar>& scalars, std::int64_t step,
+                   std::int64_t samples) {
+  for (const Scalar& scalar : scalars) {
+    file.scalar(scalar.tag, scalar.value, step);
+    if (scalar.versus_samples) file.scalar(scalar.tag + std::string(kVersusSamples), scalar.value, samples);
+  }
 }
 
 }  // namespace
 
 void write_step(EventFile& file, const StepRecord& r, const PhaseTimes& phases, std::int64_t batch_size,
                 const config::Logging& settings) {
-  over_steps_and_samples(file, "lm loss", r.lm_loss, r);
-  over_steps_and_samples(file, "learning-rate", r.learning_rate, r);
-  over_steps_and_samples(file, "batch-size", static_cast<double>(batch_size), r);
-  over_steps_and_samples(file, "grad-norm", r.grad_norm, r);
-  over_steps_and_samples(file, "loss-scale", r.loss_scale, r);
-  for (const auto& [name, value] : r.extra_losses) over_steps_and_samples(file, megatron_tag(name), value, r);
-  for (const LayerMetric& metric : r.layer_metrics)
-    file.scalar(event_tag(metric), worst_layer(metric), r.iteration);
-  if (r.num_zeros) over_steps_and_samples(file, "num-zeros", static_cast<double>(*r.num_zeros), r);
-  file.scalar("throughput", r.tflops_per_device, r.iteration);
-  file.scalar("skipped-iterations", r.skipped ? 1 : 0, r.iteration);
-  if (settings.log_memory_to_tensorboard)
-    file.scalar("mem-max-allocated-bytes", static_cast<double>(r.peak_memory_bytes), r.iteration);
-  if (!settings.log_timers_to_tensorboard) return;
-  file.scalar("iteration-time", r.step_ms / 1e3, r.iteration);
-  for (const Phase phase : kStepPhases) write_time(file, phase, phases[phase], r.iteration, settings);
+  write_scalars(file, step_scalars(r, phases, batch_size, settings), r.iteration, r.consumed_samples);
 }
 
 void write_time(EventFile& file, Phase phase, double seconds, std::int64_t step,
                 const config::Logging& settings) {
-  if (settings.log_timers_to_tensorboard)
-    file.scalar(fmt::format("{}-time", phase_name(phase)), seconds, step);
+  if (settings.log_timers_to_tensorboard) file.scalar(time_tag(phase), seconds, step);
 }
 
 void write_eval(EventFile& file, const EvalRecord& r, const config::Logging& settings) {
-  const std::string tag = "lm loss " + r.set;
-  file.scalar(tag, r.loss, r.iteration);
-  file.scalar(fmt::format("{}{}", tag, kVersusSamples), r.loss, r.consumed_samples);
-  if (r.sop_loss) {
-    const std::string order = fmt::format("{} {}", megatron_tag("sop_loss"), r.set);
-    file.scalar(order, *r.sop_loss, r.iteration);
-    file.scalar(fmt::format("{}{}", order, kVersusSamples), *r.sop_loss, r.consumed_samples);
-  }
-  if (!settings.log_validation_ppl_to_tensorboard) return;
-  file.scalar(tag + " ppl", r.perplexity(), r.iteration);
-  file.scalar(fmt::format("{} ppl{}", tag, kVersusSamples), r.perplexity(), r.consumed_samples);
+  write_scalars(file, eval_scalars(r, settings), r.iteration, r.consumed_samples);
 }
 
 }  // namespace colonnade::record

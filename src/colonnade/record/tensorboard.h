@@ -10,15 +10,12 @@
 
 #include "colonnade/config/training.h"
 #include "colonnade/record/append_file.h"
+#include "colonnade/record/crc.h"
 #include "colonnade/record/metrics.h"
 #include "colonnade/record/phase_times.h"
+#include "colonnade/record/scalars.h"
 
 namespace colonnade::record {
-
-/// CRC-32C (Castagnoli, reflected polynomial 0x82f63b78) of `bytes`.
-std::uint32_t crc32c(std::string_view bytes);
-/// CRC in a TFRecord frame: rotated by 15, plus 0xa282ead8, as four little-endian bytes.
-std::string masked_crc(std::string_view bytes);
 
 /// Suffix of the tags of curves over samples instead of steps.
 inline constexpr std::string_view kVersusSamples = " vs samples";
@@ -53,10 +50,7 @@ class EventFile {
   AppendFile file_;
 };
 
-/// Writes a step under Megatron's tags: "lm loss", "learning-rate", "grad-norm", "loss-scale", "batch-size",
-/// each also as "... vs samples"; "throughput" (TFLOP/s per device); other losses under their names; where
-/// enabled "num-zeros", "iteration-time" (seconds), write_time of the step's phases and
-/// "mem-max-allocated-bytes". "skipped-iterations" is 1 for a skipped step.
+/// Writes step_scalars, each also as "... vs samples" where that curve exists.
 void write_step(EventFile& file, const StepRecord& record, const PhaseTimes& phases, std::int64_t batch_size,
                 const config::Logging& settings);
 
@@ -64,7 +58,7 @@ void write_step(EventFile& file, const StepRecord& record, const PhaseTimes& pha
 void write_time(EventFile& file, Phase phase, double seconds, std::int64_t step,
                 const config::Logging& settings);
 
-/// Writes "lm loss validation" and "... vs samples"; where enabled also "... ppl".
+/// Writes eval_scalars in the same way.
 void write_eval(EventFile& file, const EvalRecord& record, const config::Logging& settings);
 
 }  // namespace colonnade::record

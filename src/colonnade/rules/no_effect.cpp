@@ -118,8 +118,31 @@ constexpr Prerequisite kModelPrerequisites[] = {
      }},
 };
 
-/// Prerequisites of schedule, layout and data settings.
+bool profiles(const Run& r) { return r.profiling.profile; }
+
+/// Prerequisites of schedule, layout, data and logging settings.
 constexpr Prerequisite kRunPrerequisites[] = {
+    {{"profile_step_start", "profile_step_end", "use_pytorch_profiler", "pytorch_profiler_collect_shapes",
+      "pytorch_profiler_collect_chakra", "record_shapes", "nvtx_ranges"},
+     "profile",
+     "--profile",
+     profiles},
+    {{"profile_ranks"},
+     "profile",
+     "--profile or --record-memory-history",
+     [](const Run& r) { return profiles(r) || r.profiling.record_memory_history; }},
+    {{"memory_snapshot_path"},
+     "record_memory_history",
+     "--record-memory-history",
+     [](const Run& r) { return r.profiling.record_memory_history; }},
+    {{"wandb_exp_name", "wandb_save_dir", "wandb_entity"},
+     "wandb_project",
+     "--wandb-project",
+     [](const Run& r) { return !r.logging.wandb_project.empty(); }},
+    {{"timing_log_option"},
+     "timing_log_level",
+     "--timing-log-level 1 or 2",
+     [](const Run& r) { return r.logging.timing_log_level > 0; }},
     {{"lr_warmup_init"}, "lr_warmup_iters", "--lr-warmup-iters", has_warmup},
     {{"microbatch_group_size_per_virtual_pipeline_stage"},
      "num_virtual_stages_per_pipeline_rank",

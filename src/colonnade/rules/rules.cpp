@@ -57,7 +57,8 @@ bool concerns_samples_only(const Finding& found) {
 /// Whether `purpose` does not check for the finding.
 bool is_out_of_scope(const Rule& rule, const Finding& found, Purpose purpose) {
   if (purpose == Purpose::kData) return (found.missing && !found.of_data) || !concerns_samples_only(found);
-  return purpose == Purpose::kPlan && found.missing && (rule.training || found.of_data);
+  if (purpose != Purpose::kPlan) return false;
+  return found.of_device || (found.missing && (rule.training || found.of_data));
 }
 
 /// Whether a setting of the finding could not be parsed, which is reported already.
@@ -96,6 +97,7 @@ std::span<const RuleGroup> rule_groups() {
       {"Validation", validation_rules(),
        "mock_data=false; train_data_path=a; valid_data_path=b c; eval_interval=10; full_validation=true; "
        "multiple_validation_sets=true"},
+      {"Profiles, memory snapshots and energy", profiling_rules()},
       {"Settings without effect", effect_rules()},
   };
   return kGroups;

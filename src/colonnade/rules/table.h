@@ -22,9 +22,10 @@ namespace colonnade::rules {
 struct Finding {
   std::string thing, rule, got;
   std::vector<Edit> edits;
-  std::string fix;       ///< empty: derived from the edits
-  bool missing = false;  ///< a required setting was not given; nothing else is wrong
-  bool of_data = false;  ///< with `missing`: only needed to read data, which a plan does not
+  std::string fix;         ///< empty: derived from the edits
+  bool missing = false;    ///< a required setting was not given; nothing else is wrong
+  bool of_data = false;    ///< with `missing`: only needed to read data, which a plan does not
+  bool of_device = false;  ///< about the device of this machine, which a plan does not use
 
   /// Appends one more setting that breaks the rule: its value and the value that fixes it. A switch that is
   /// off is named by its negative flag.
@@ -116,6 +117,7 @@ std::span<const Rule> schedule_rules();
 std::span<const Rule> optimizer_rules();
 std::span<const Rule> data_rules();
 std::span<const Rule> validation_rules();
+std::span<const Rule> profiling_rules();
 std::span<const Rule> effect_rules();
 
 inline std::string text(std::int64_t value) { return fmt::format("{}", value); }

@@ -13,6 +13,7 @@
 #include "colonnade/base/log.h"
 #include "colonnade/base/progress.h"
 #include "colonnade/checkpoint/folders.h"
+#include "colonnade/comm/trace_range.h"
 #include "colonnade/config/batch_schedule.h"
 #include "colonnade/config/parse.h"
 #include "colonnade/fault/inject.h"
@@ -23,17 +24,21 @@
 #include "colonnade/kernels/device.h"
 #include "colonnade/launch/resume_hint.h"
 #include "colonnade/record/layer_metrics.h"
+#include "colonnade/record/merge_traces.h"
 #include "colonnade/record/recorder.h"
 #include "colonnade/record/step_line.h"
 #include "colonnade/record/summary.h"
 #include "colonnade/tensor/counting_allocator.h"
 #include "colonnade/train/data_sufficiency.h"
+#include "colonnade/train/energy_meter.h"
 #include "colonnade/train/lr_schedule.h"
 #include "colonnade/train/lr_state.h"
+#include "colonnade/train/memory_snapshots.h"
 #include "colonnade/train/run_end.h"
 #include "colonnade/train/start_point.h"
 #include "colonnade/train/step_checks.h"
 #include "colonnade/train/step_exchange.h"
+#include "colonnade/train/step_profiler.h"
 #include "colonnade/train/step_record.h"
 #include "colonnade/train/validation.h"
 
@@ -73,6 +78,11 @@ class Loop {
   void log_memory();
   [[nodiscard]] at::Device device() const { return job_.options().device(); }
   Stop stop_reason(bool requested) const;
+  /// Values by rank of the step that was just done.
+  [[nodiscard]] record::RankReport rank_report() const {
+    return record::rank_report(job_.run.logging, iteration(),
+                               recorder_->logs_step(iteration(), last_iteration()));
+  }
   void emit(const job::StepReport& report, const StepExchange& all, double rate, const job::DataWait& data);
   void write_report();
 
@@ -93,6 +103,7 @@ class Loop {
   StopSignals& stop_;
   SharedRunFolder agreed_;  ///< destroyed last: everything else writes there
   record::RunFolder folder_;
+  MemorySnapshots snapshots_;
   std::optional<StartPoint> start_;  ///< until it is restored
   job::Job job_;
   LrPlan lr_;
@@ -107,6 +118,8 @@ class Loop {
   std::vector<job::ChangedTokens> changed_tokens_;  ///< changes since the checkpoint, on rank 0
   std::unique_ptr<job::TokenStream> stream_;
   std::unique_ptr<record::Recorder> recorder_;
+  std::unique_ptr<StepProfiler> profiler_;
+  std::unique_ptr<EnergyMeter> energy_;
   record::RunSummary summary_;
   RunEnd end_;
   record::PhaseTimes total_;
@@ -122,6 +135,7 @@ Loop::Loop(job::StartedRun started, StopSignals& stop, Clock::time_point begin)
       stop_(stop),
       agreed_(agree_on_folder(started.run.checkpoint.save, started.steps_seen, started.ranks.world())),
       folder_(agreed_.folder),
+      snapshots_(started.run, folder_.root, started.ranks.rank()),
       start_(find_start_point(started.run, started.ranks.world())),
       job_(std::move(started.run), std::move(started.ranks), job::build_model,
            start_ ? job::InitialValues::kRestored : job::InitialValues::kRandom),
@@ -154,12 +168,11 @@ Loop::Loop(job::StartedRun started, StopSignals& stop, Clock::time_point begin)
                          changed_tokens_);
   recorder_ = std::make_unique<record::Recorder>(folder_, job::with_absolute_paths(job_.run), loaded,
                                                  job_.ranks.rank() == 0, saved);
+  profiler_ = std::make_unique<StepProfiler>(job_.run.profiling, folder_.root, job_.ranks.world(), device(),
+                                             record::process_names(summary_.ranks));
+  energy_ = std::make_unique<EnergyMeter>(job_.run.logging.log_energy, device());
   if (job_.ranks.rank() == 0) {
-    log::info("{}; run folder {}", summary_.title, folder_.root.string());
-    for (const auto& [name, text] : summary_.facts) log::info("  {}: {}", name, text);
-    for (const record::RankSummary& r : summary_.ranks)
-      if (r.rank < 16)
-        log::info("  rank {} ({}): {} parameters, {}", r.rank, r.coordinates, r.parameters, r.blocks);
+    record::log_summary(summary_, folder_);
     log_checkpoint_policy(job_.run);
     end_.folder = folder_.root;
     end_.validates = data_[1] != nullptr;
@@ -246,6 +259,7 @@ job::StepReport Loop::next_report(const optim::StepOptions& options) {
 }
 
 void Loop::one_step() {
+  const comm::TraceRange range([&] { return fmt::format("ProfilerStep#{}", iteration() + 1); });
   const auto begin = Clock::now();
   progress().set_step(iteration() + 1);
   fault::point("step-begin");
@@ -258,10 +272,12 @@ void Loop::one_step() {
   memory_.raise(record::MemoryPhase::kForwardBackward, peaks.forward_backward);
   memory_.raise(record::MemoryPhase::kOptimizer, peaks.optimizer);
   const std::int64_t before_ns = progress().communication_ns();
+  const double peak = static_cast<double>(std::max(peaks.forward_backward, peaks.optimizer));
   const StepExchange all =
       exchange_step({.stop = is_stop_requested(),
                      .step_ms = seconds_since(begin) * 1e3,
-                     .peak_memory = static_cast<double>(std::max(peaks.forward_backward, peaks.optimizer))},
+                     .peak_memory = peak,
+                     .values = own_values(report, data, device(), energy_->lap()).of(rank_report())},
                     job_.ranks.world(), job_.options());
   report.seconds.communication += static_cast<double>(progress().communication_ns() - before_ns) * 1e-9;
   fault::point("exchanged");
@@ -275,18 +291,17 @@ void Loop::one_step() {
 
 void Loop::emit(const job::StepReport& report, const StepExchange& all, double rate,
                 const job::DataWait& data) {
-  record::PhaseTimes times;
-  times[record::Phase::kData] = data.before_step + data.in_step;
-  times[record::Phase::kForwardBackward] = std::max(0.0, report.seconds.forward_backward - data.in_step);
-  times[record::Phase::kCommunication] = report.seconds.communication;
-  times[record::Phase::kOptimizer] = report.seconds.optimizer;
+  const record::PhaseTimes times = phase_times(report, data);
   total_ += times;
 
   record::StepRecord record = step_record(job_, report, all, rate, peak_tflops_);
+  record.rank_values = record::rank_values(rank_report(), all.values, job_.run.logging.timing_log_option);
   if (const auto ratio = stream_->longest_over_mean())
     record.extra_losses.emplace_back("attention_longest_over_mean", *ratio);
-  if (recorder_->logs_step(record.iteration, last_iteration()))
+  if (recorder_->logs_step(record.iteration, last_iteration())) {
     record.layer_counts = record::layer_counts(report.counts);
+    snapshots_.write();
+  }
   recorder_->step(record, times, last_iteration());
   if (report.ran) end_.loss = record.lm_loss;
 }
@@ -397,13 +412,7 @@ void Loop::write_report() {
 /// Logs memory peaks after the first step of this process, when those of all phases are known.
 void Loop::log_memory() {
   gather_memory();
-  if (job_.ranks.rank() != 0) return;
-  std::vector<record::MemoryPeaks> measured, planned;
-  for (const record::RankSummary& r : summary_.ranks) {
-    measured.push_back(r.measured);
-    planned.push_back(r.planned);
-  }
-  log::info("{}", record::memory_line(measured, planned));
+  if (job_.ranks.rank() == 0) log::info("{}", record::memory_line(summary_.ranks));
 }
 
 Stop Loop::stop_reason(bool requested) const {
@@ -473,13 +482,15 @@ int Loop::train() {
   job_.ranks.world().barrier("before the first step");
   stop_.defer();
   while (iteration() < last_iteration()) {
+    profiler_->before_step(iteration() + 1);
     one_step();
+    profiler_->after_step(iteration());
     if (validation_is_due()) validate();
     if (save_interval && iteration() % *save_interval == 0) save();
     const Stop stop = stop_reason(stop_requested_);
-    if (stop != Stop::kNo) return end_early(stop);
+    if (stop != Stop::kNo) return profiler_->finish(), end_early(stop);
   }
-  return end();
+  return profiler_->finish(), end();
 }
 
 }  // namespace

@@ -3,6 +3,8 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <vector>
+
 #include "colonnade/comm/group.h"
 
 namespace colonnade::train {
@@ -13,6 +15,8 @@ struct StepExchange {
   double step_ms = 0;      ///< all ranks: of the slowest
   double peak_memory = 0;  ///< bytes; all ranks: the largest
   int peak_rank = 0;       ///< all ranks: first rank with the largest
+  /// More values of this rank, as many as on every other rank; all ranks: those of all, in rank order.
+  std::vector<double> values = {};
 };
 
 /// Reduces `mine` over all ranks, with the same result on every rank. One all-gather over `world`, on the

@@ -1,11 +1,13 @@
 // See step_record.h.
 #include "colonnade/train/step_record.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "colonnade/cost/flops.h"
 #include "colonnade/record/layer_metrics.h"
 #include "colonnade/record/throughput.h"
+#include "colonnade/tensor/counting_allocator.h"
 
 namespace colonnade::train {
 
@@ -43,6 +45,30 @@ record::StepRecord step_record(job::Job& job, const job::StepReport& report, con
     record.extra_losses.emplace_back("params_norm", job.optimizer().params_norm());
   record.layer_metrics = record::layer_metrics(report.counts);
   return record;
+}
+
+record::PhaseTimes phase_times(const job::StepReport& report, const job::DataWait& data) {
+  record::PhaseTimes times;
+  times[record::Phase::kData] = data.before_step + data.in_step;
+  times[record::Phase::kForwardBackward] = std::max(0.0, report.seconds.forward_backward - data.in_step);
+  times[record::Phase::kCommunication] = report.seconds.communication;
+  times[record::Phase::kOptimizer] = report.seconds.optimizer;
+  return times;
+}
+
+record::OwnValues own_values(const job::StepReport& report, const job::DataWait& data, at::Device device,
+                             double energy_j) {
+  const record::PhaseTimes times = phase_times(report, data);
+  return {.data_s = times[record::Phase::kData],
+          .forward_backward_s = times[record::Phase::kForwardBackward],
+          .communication_s = times[record::Phase::kCommunication],
+          .optimizer_s = times[record::Phase::kOptimizer],
+          .forward_s = report.seconds.forward,
+          .backward_s = report.seconds.backward,
+          .memory_bytes = static_cast<double>(tensor::memory_use(device).now),
+          .peak_memory_bytes =
+              static_cast<double>(std::max(report.peaks.forward_backward, report.peaks.optimizer)),
+          .energy_j = energy_j};
 }
 
 }  // namespace colonnade::train

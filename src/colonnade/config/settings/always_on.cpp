@@ -100,7 +100,6 @@ void system_flags(Table& t) {
   t.no_op({"--use-gigatoken"}, "token ids do not depend on the implementation");
   t.group("logging");
   t.no_op({"--log-throughput"}, "throughput is on every log line");
-  t.no_op({"--timing-log-level", "integer", "0"}, "the phases of a step are always timed");
   t.no_op({"--no-log-loss-scale-to-tensorboard --disable-log-loss-scale-to-tensorboard", "off", "",
            "log_loss_scale_to_tensorboard"},
           "the loss scale is always logged");

@@ -1,4 +1,4 @@
-// Settings of data, tokenizer, checkpoints and logging.
+// Settings of data, tokenizer and checkpoints.
 #include "colonnade/config/access.h"
 
 namespace colonnade::config {
@@ -8,7 +8,6 @@ namespace {
 constexpr auto kData = &Run::data;
 constexpr auto kCheckpoint = &Run::checkpoint;
 constexpr auto kFim = &Data::fim;
-constexpr auto kLogging = &Run::logging;
 
 void data(Table& t) {
   t.group("data");
@@ -178,35 +177,6 @@ void checkpoints(Table& t) {
       .range(0, 1'000'000'000);
 }
 
-void logs(Table& t) {
-  t.group("logging");
-  t.add<kLogging, &Logging::log_interval>("--log-interval", "steps between log lines")
-      .unit("steps")
-      .at_least(1)
-      .megatron_default("100")
-      .common();
-  t.add<kLogging, &Logging::tensorboard_dir>(
-      "--tensorboard-dir", "folder of TensorBoard event files; empty: tensorboard/ in the run folder");
-  t.add<kLogging, &Logging::tensorboard_log_interval>("--tensorboard-log-interval",
-                                                      "steps between values written to TensorBoard")
-      .unit("steps")
-      .at_least(1);
-  t.add<kLogging, &Logging::log_params_norm>("--log-params-norm", "log the norm of all weights");
-  t.add<kLogging, &Logging::log_num_zeros_in_grad>("--log-num-zeros-in-grad",
-                                                   "log the number of zero gradient elements");
-  t.add<kLogging, &Logging::log_timers_to_tensorboard>("--log-timers-to-tensorboard",
-                                                       "write phase times to TensorBoard");
-  t.add<kLogging, &Logging::log_memory_to_tensorboard>("--log-memory-to-tensorboard",
-                                                       "write memory use to TensorBoard");
-  t.add<kLogging, &Logging::log_validation_ppl_to_tensorboard>("--log-validation-ppl-to-tensorboard",
-                                                               "write validation perplexity to TensorBoard");
-  t.add<kLogging, &Logging::logging_level>(
-       "--logging-level",
-       "minimum log level on standard error, as a Python number: above 20 hides notes, above 30 also "
-       "warnings; errors, losses and the summary are always printed")
-      .at_least(0);
-}
-
 }  // namespace
 
 void add_data(Table& t) {
@@ -214,7 +184,6 @@ void add_data(Table& t) {
   fill_in_the_middle(t);
   tokenizers(t);
   checkpoints(t);
-  logs(t);
 }
 
 }  // namespace colonnade::config

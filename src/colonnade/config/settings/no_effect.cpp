@@ -78,25 +78,10 @@ constexpr Flag kPaddedVocabulary[] = {
 };
 
 constexpr Flag kProfiles[] = {
-    {"--profile"},
-    {"--profile-step-start", "integer", "10"},
-    {"--profile-step-end", "integer", "12"},
-    {"--use-pytorch-profiler"},
-    {"--pytorch-profiler-collect-shapes"},
     {"--pytorch-profiler-collect-callstack"},
-    {"--pytorch-profiler-collect-chakra"},
-    {"--profile-ranks", "list"},
-    {"--record-memory-history"},
-    {"--memory-snapshot-path", "text", "snapshot.pickle"},
-    {"--record-shapes"},
-    {"--nvtx-ranges"},
 };
 
 constexpr Flag kTrackers[] = {
-    {"--wandb-project", "text"},
-    {"--wandb-exp-name", "text"},
-    {"--wandb-save-dir", "text"},
-    {"--wandb-entity", "text"},
     {"--no-one-logger", "off", "", "enable_one_logger"},
     {"--one-logger-project", "text", "megatron-lm"},
     {"--one-logger-run-name", "text"},
@@ -111,12 +96,9 @@ constexpr Flag kTrackers[] = {
 constexpr Flag kLogs[] = {
     {"--config-logger-dir", "text"},
     {"--log-progress"},
-    {"--timing-log-option", "text", "minmax", "", "max minmax all"},
     {"--tensorboard-queue-size", "integer", "1000"},
-    {"--log-memory-interval", "integer"},
     {"--log-device-memory-used"},
     {"--log-world-size-to-tensorboard"},
-    {"--log-energy"},
     {"--log-max-attention-logit"},
     {"--moe-per-layer-logging"},
     {"--log-straggler --enable-straggler-detection"},
@@ -279,14 +261,13 @@ void checkpoint_flags(Table& t) {
 
 void logging_flags(Table& t) {
   t.group("profiling");
-  t.no_effect(
-      "there is no built-in profiler: report.html sums the time of each phase, --log-timers-to-tensorboard "
-      "logs it per step, and nsys or perf can run the program",
-      kProfiles);
+  t.no_effect("there are no Python call stacks: traces of --profile name passes and collectives", kProfiles);
   t.group("logging");
   t.no_effect("Newton-Schulz steps use LibTorch's matmuls", kSymmetricMatmuls);
-  t.no_effect("nothing is uploaded: metrics.jsonl, TensorBoard files and report.html record the run",
-              kTrackers);
+  t.no_effect(
+      "nothing is uploaded: metrics.jsonl, TensorBoard files and report.html record the run; "
+      "--wandb-project writes an offline run",
+      kTrackers);
   t.no_effect("metrics.jsonl, TensorBoard files and report.html record step times, memory and losses", kLogs);
   t.group("fault tolerance");
   t.no_effect("steps are not rerun for comparison; losses and gradient norms are on every log line", kReruns);

@@ -47,6 +47,7 @@ constexpr Row kGroups[] = {
     {"tokenizer", kAll},
     {"checkpoints", kNone},
     {"logging", kNone},
+    {"profiling", kNone},
 };
 
 /// Readers of the settings that differ from their group, by key.
