@@ -72,9 +72,12 @@ void check_documents_case(const DocumentCase& c, at::ScalarType type) {
   const auto got = test::gradients(y, probe, {qkv.q, qkv.k, qkv.v});
   const auto wanted =
       test::gradients(expected, probe.to(type).to(at::kDouble), {exact.q, exact.k, exact.v, sinks});
-  for (std::size_t i = 0; i < 3; ++i)
+  for (std::size_t i = 0; i < 3; ++i) {
     EXPECT_LT(distance(got[i], wanted[i]), 4 * test::tolerance(type)) << "qkv"[i];
-  if (c.sinks) EXPECT_LT(distance(learned->main_grad, wanted[3]), 4 * test::tolerance(type));
+  }
+  if (c.sinks) {
+    EXPECT_LT(distance(learned->main_grad, wanted[3]), 4 * test::tolerance(type));
+  }
 }
 
 TEST(AttentionDocuments, EqualTheDefinition) {
