@@ -352,6 +352,7 @@ TEST(Moe, LossesEqualTheirFormulas) {
   m.moe.router_load_balancing_type = {"aux_loss", "seq_aux_loss"};
   m.moe.aux_loss_coeff = {0.5, 0.25};
   m.moe.z_loss_coeff = 0.125;
+  m.moe.per_layer_logging = true;
   const auto params = layout::mixer_of<layout::MoeParams>(layout::layer_params(m, {}, 0));
   const Context context{.options = test::options(at::kDouble)};
   Router router(params, m, context);
@@ -381,6 +382,8 @@ TEST(Moe, LossesEqualTheirFormulas) {
         std::pair{"z_loss", z}}) {
     EXPECT_NEAR(report.metric_sums.at(name)[0].item<double>(), value.item<double>(), 1e-12) << name;
     EXPECT_EQ(report.metric_sums.at(name)[1].item<double>(), 1) << name;
+    const std::string own = fmt::format("layer_loss/{}/{}", name, router.weight->spec.name);
+    EXPECT_TRUE(at::equal(report.metric_sums.at(own), report.metric_sums.at(name))) << own;
   }
   EXPECT_LT(test::distance(router.weight->main_grad, w.grad()), 1e-11);
 }

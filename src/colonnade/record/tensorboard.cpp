@@ -148,6 +148,8 @@ void write_step(EventFile& file, const StepRecord& r, const PhaseTimes& phases, 
   for (const auto& [name, value] : r.extra_losses) over_steps_and_samples(file, megatron_tag(name), value, r);
   for (const LayerMetric& metric : r.layer_metrics)
     file.scalar(event_tag(metric), worst_layer(metric), r.iteration);
+  for (const LayerLosses& losses : r.layer_losses)
+    for (const auto& [layer, loss] : losses.second) file.scalar(event_tag(losses, layer), loss, r.iteration);
   if (r.num_zeros) over_steps_and_samples(file, "num-zeros", static_cast<double>(*r.num_zeros), r);
   file.scalar("throughput", r.tflops_per_device, r.iteration);
   file.scalar("skipped-iterations", r.skipped ? 1 : 0, r.iteration);

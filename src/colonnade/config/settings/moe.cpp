@@ -120,6 +120,9 @@ void router(Table& t) {
        "--moe-z-loss-coeff", "coefficient of the router z-loss: mean squared log-sum-exp of the logits")
       .at_least(0)
       .training_only();
+  t.add<kModel, kMoe, &Moe::per_layer_logging>("--moe-per-layer-logging",
+                                               "report the router losses of each MoE layer in the metrics")
+      .training_only();
 }
 
 void tokens(Table& t) {

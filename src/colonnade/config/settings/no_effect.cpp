@@ -118,7 +118,6 @@ constexpr Flag kLogs[] = {
     {"--log-world-size-to-tensorboard"},
     {"--log-energy"},
     {"--log-max-attention-logit"},
-    {"--moe-per-layer-logging"},
     {"--log-straggler --enable-straggler-detection"},
     {"--straggler-ctrlr-port", "integer", "65535"},
     {"--straggler-minmax-count", "integer", "1"},

@@ -170,10 +170,13 @@ void Router::all_reduce_sums(at::Tensor& sums, const LossContext& context, const
 /// `own`: this rank's addend of the loss, `whole`: the loss, both without the coefficient.
 at::Tensor Router::add_loss(const at::Tensor& weights, const at::Tensor& own, const at::Tensor& whole,
                             double coefficient, const std::string& name, const LossContext& context) const {
-  if (context.pass.report != nullptr)
-    tensor::add(context.pass.report->metric_sums, name,
-                tensor::metric_sum(whole.detach() * context.report_weight,
-                                   at::full({}, context.report_weight, whole.options())));
+  if (tensor::Report* report = context.pass.report; report != nullptr) {
+    const tensor::MetricSum sum = tensor::metric_sum(whole.detach() * context.report_weight,
+                                                     at::full({}, context.report_weight, whole.options()));
+    tensor::add(report->metric_sums, name, sum);
+    if (moe_.per_layer_logging)
+      tensor::add(report->metric_sums, fmt::format("{}{}/{}", kLayerLoss, name, weight->spec.name), sum);
+  }
   return ops::attach_loss(weights, own, coefficient * context.weight * context.pass.grad_scale);
 }
 

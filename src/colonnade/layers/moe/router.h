@@ -55,8 +55,9 @@ namespace colonnade::layers {
 /// Scores in losses are normalized over all experts: the softmax, or other score functions over their sum.
 /// Each loss, times its coefficient, is attached to the weights; without the coefficient it is reported as
 /// `load_balancing_loss`, `seq_load_balancing_loss`, `global_load_balancing_loss` or `z_loss`, a mean over
-/// layers and micro-batches. Megatron divides the gradient of global_aux_loss by the number of data ranks;
-/// here it is the gradient of the full loss. Which micro-batches f covers depends on that number in both.
+/// layers and micro-batches; with --moe-per-layer-logging also for each layer (kLayerLoss). Megatron divides
+/// the gradient of global_aux_loss by the number of data ranks; here it is the gradient of the full loss.
+/// Which micro-batches f covers depends on that number in both.
 ///
 /// In training, tokens per expert are reported as counts (kExpertTokens), with a capacity also those after
 /// dropping (kKeptTokens). Each token is counted on the rank that holds it.
@@ -131,5 +132,7 @@ class Router {
 /// Prefixes of a router's counts [experts] in Report::counts, before its weight's name.
 inline constexpr const char* kExpertTokens = "expert_tokens/";
 inline constexpr const char* kKeptTokens = "kept_tokens/";
+/// Prefix of a router's own losses in Report::metric_sums: "layer_loss/z_loss/<name of its weight>".
+inline constexpr const char* kLayerLoss = "layer_loss/";
 
 }  // namespace colonnade::layers
