@@ -35,8 +35,10 @@ struct Moe {
 
   std::vector<std::string> router_load_balancing_type = {"aux_loss"};  ///< of kLoadBalancingTypes
   std::vector<double> aux_loss_coeff = {0.0};                          ///< one per balancing loss
-  double z_loss_coeff = 0;         ///< coefficient of the mean squared log-sum-exp of the logits; 0: none
-  bool per_layer_logging = false;  ///< metrics include the router losses of each MoE layer
+  double z_loss_coeff = 0;     ///< coefficient of the mean squared log-sum-exp of the logits; 0: none
+  bool use_upcycling = false;  ///< experts start as copies of the MLPs of a dense checkpoint
+  std::int64_t upcycling_granularity = 1;  ///< dense FFN hidden size / --ffn-hidden-size
+  bool per_layer_logging = false;          ///< metrics include the router losses of each MoE layer
 
   TokenDispatcher token_dispatcher_type = TokenDispatcher::kAllGather;
   std::optional<double> expert_capacity_factor;  ///< tokens beyond this multiple of an even share are dropped

@@ -55,7 +55,7 @@ class EventFile {
 
 /// Writes a step under Megatron's tags: "lm loss", "learning-rate", "grad-norm", "loss-scale", "batch-size",
 /// each also as "... vs samples"; "throughput" (TFLOP/s per device); other losses under their names, those of
-/// one MoE layer as "moe/<loss>_layer_<0-based number>"; where enabled "num-zeros", "iteration-time"
+/// single layers under event_tag; where enabled "num-zeros", "iteration-time"
 /// (seconds), write_time of the step's phases and "mem-max-allocated-bytes". "skipped-iterations" is 1 for a
 /// skipped step.
 void write_step(EventFile& file, const StepRecord& record, const PhaseTimes& phases, std::int64_t batch_size,

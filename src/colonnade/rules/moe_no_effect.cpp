@@ -33,6 +33,7 @@ constexpr NoEffectCase kRouting[] = {
      "if every layer is an MoE layer, whose size is --moe-ffn-hidden-size",
      [](const Run& r) {
        return r.model.moe.num_experts > 0 && r.given.contains("moe_ffn_hidden_size") &&
+              !r.model.moe.use_upcycling &&
               std::ranges::count(layout::layer_kinds(r.model), false, &layout::LayerKind::is_moe) == 0;
      }},
     {{"expert_tensor_parallel_size", "moe_layer_freq", "moe_ffn_hidden_size", "moe_token_dispatcher_type",
@@ -50,6 +51,9 @@ constexpr NoEffectCase kRouting[] = {
       "moe_pad_expert_input_to_capacity", "moe_token_drop_policy"},
      "without --num-experts",
      is_dense},
+    {{"moe_upcycling_granularity"},
+     "without --moe-use-upcycling",
+     [](const Run& r) { return !r.model.moe.use_upcycling; }},
     {{"moe_per_layer_logging"}, "without --num-experts", is_dense},
     {{"moe_per_layer_logging"},
      "without a router loss (--moe-aux-loss-coeff, --moe-z-loss-coeff)",

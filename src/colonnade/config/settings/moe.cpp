@@ -144,6 +144,19 @@ void tokens(Table& t) {
       "(position)");
 }
 
+void upcycling(Table& t) {
+  t.add<kModel, kMoe, &Moe::use_upcycling>(
+       "--moe-use-upcycling",
+       "start from a dense checkpoint (--pretrained-checkpoint or --load): its MLPs become the experts")
+      .training_only();
+  t.add<kModel, kMoe, &Moe::upcycling_granularity>(
+       "--moe-upcycling-granularity",
+       "FFN hidden size of the dense checkpoint as a multiple of --ffn-hidden-size; its MLPs are split into "
+       "that many smaller experts")
+      .range(1, 1'000'000)
+      .training_only();
+}
+
 constexpr const char* kNoExperts = "has no effect without --num-experts";
 bool has_no_experts(const Run& r) {
   return r.model.moe.num_experts == 0 && !r.invalid_keys.contains("num_experts");
@@ -189,11 +202,6 @@ constexpr Flag kLatentExperts[] = {
     {"--moe-latent-size", "integer"},
 };
 
-constexpr Flag kUpcycling[] = {
-    {"--moe-use-upcycling"},
-    {"--moe-upcycling-granularity", "integer", "1"},
-};
-
 constexpr Flag kRoutingTraces[] = {
     {"--moe-enable-routing-replay"},        {"--save-tokens-per-expert-interval", "integer"},
     {"--moe-routing-trace-path", "text"},   {"--moe-routing-trace-max-training-iters", "integer"},
@@ -235,6 +243,7 @@ void add_moe(Table& t) {
   experts(t);
   router(t);
   tokens(t);
+  upcycling(t);
 }
 
 void add_parallel_moe(Table& t) {
@@ -290,8 +299,6 @@ void add_unsupported_routing(Table& t) {
   t.unsupported("expert communication overlapped with other micro-batches",
                 "remove it; --moe-shared-expert-overlap overlaps shared experts", kExpertOverlap);
   t.unsupported("latent experts", "remove it; --moe-ffn-hidden-size sets the expert size", kLatentExperts);
-  t.unsupported("upcycling of a dense checkpoint to experts", "start from an MoE checkpoint, or from scratch",
-                kUpcycling);
   t.unsupported("routing traces or replay", "remove it", kRoutingTraces);
   t.unsupported("quantile balancing, forced bias or rank capacity of experts",
                 "use --moe-router-load-balancing-type or --moe-router-enable-expert-bias", kLoadBalancing);
