@@ -17,6 +17,7 @@ struct Moe {
   std::int64_t num_experts = 0;      ///< --num-experts; 0: every MLP is dense
   std::string layer_freq = "1";      ///< --moe-layer-freq; see config::expand_layer_freq
   std::int64_t ffn_hidden_size = 0;  ///< --moe-ffn-hidden-size, per expert; 0: --ffn-hidden-size
+  std::int64_t routed_size = 0;      ///< width of the rows of routed experts, projected; 0: hidden size
   std::int64_t shared_expert_intermediate_size = 0;  ///< total FFN size of the shared experts; 0: none
   bool shared_expert_gate = false;                   ///< shared expert output times sigmoid(x . gate)
   bool shared_expert_overlap = false;                ///< computed during the token dispatch

@@ -61,6 +61,11 @@ void experts(Table& t) {
   t.add<kModel, kMoe, &Moe::ffn_hidden_size>("--moe-ffn-hidden-size",
                                              "FFN hidden size of an expert; 0: --ffn-hidden-size")
       .range(0, 1'000'000'000);
+  t.add<kModel, kMoe, &Moe::routed_size>(
+       "--moe-latent-size",
+       "latent MoE: width of the tokens of routed experts, with shared projections before the dispatch and "
+       "after the combination; 0: hidden size, without projections")
+      .range(0, 1'000'000'000);
   t.add<kModel, kMoe, &Moe::shared_expert_intermediate_size>(
        "--moe-shared-expert-intermediate-size",
        "total FFN hidden size of the shared experts, which process every token; 0: none")
@@ -198,10 +203,6 @@ constexpr Flag kExpertOverlap[] = {
     {"--ep-overlap-early-attn-memory-release"},
 };
 
-constexpr Flag kLatentExperts[] = {
-    {"--moe-latent-size", "integer"},
-};
-
 constexpr Flag kRoutingTraces[] = {
     {"--moe-enable-routing-replay"},        {"--save-tokens-per-expert-interval", "integer"},
     {"--moe-routing-trace-path", "text"},   {"--moe-routing-trace-max-training-iters", "integer"},
@@ -298,7 +299,6 @@ void add_no_effect_moe(Table& t) {
 void add_unsupported_routing(Table& t) {
   t.unsupported("expert communication overlapped with other micro-batches",
                 "remove it; --moe-shared-expert-overlap overlaps shared experts", kExpertOverlap);
-  t.unsupported("latent experts", "remove it; --moe-ffn-hidden-size sets the expert size", kLatentExperts);
   t.unsupported("routing traces or replay", "remove it", kRoutingTraces);
   t.unsupported("quantile balancing, forced bias or rank capacity of experts",
                 "use --moe-router-load-balancing-type or --moe-router-enable-expert-bias", kLoadBalancing);

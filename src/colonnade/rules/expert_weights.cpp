@@ -1,5 +1,5 @@
-// Rules for upcycling, the start of an MoE model from a dense checkpoint. Faults that depend on the
-// checkpoint are in job/upcycling.h.
+// Rules for upcycling, the start of an MoE model from a dense checkpoint, and for latent experts. Faults that
+// depend on the checkpoint are in job/upcycling.h.
 #include <algorithm>
 
 #include "colonnade/config/layer_pattern.h"
@@ -82,7 +82,25 @@ BrokenUpcycling upcycling_iteration(const Run& r) {
                  ""};
 }
 
-constexpr Rule kUpcycling[] = {
+BrokenUpcycling upcycling_width(const Run& r) {
+  if (!upcycles_experts(r) || r.model.moe.routed_size == 0) return std::nullopt;
+  return Finding{"--moe-latent-size",
+                 "is not supported with --moe-use-upcycling",
+                 text(r.model.moe.routed_size),
+                 {{"moe_latent_size", "0"}},
+                 ""};
+}
+
+BrokenUpcycling latent_without_experts(const Run& r) {
+  if (r.model.moe.routed_size == 0 || r.model.moe.num_experts > 0) return std::nullopt;
+  return Finding{"--moe-latent-size",
+                 "requires an MoE model (--num-experts)",
+                 text(r.model.moe.routed_size),
+                 {{"moe_latent_size", "0"}},
+                 "remove the flag, or add --num-experts"};
+}
+
+constexpr Rule kExpertWeights[] = {
     {"upcycling-routed", true, upcycling_without_experts,
      "num_experts=0; moe_use_upcycling=true; pretrained_checkpoint=dense", "", "num_experts"},
     {"upcycling-source", true, upcycling_source, "moe_use_upcycling=true",
@@ -103,10 +121,15 @@ constexpr Rule kUpcycling[] = {
     {"upcycling-iteration", true, upcycling_iteration,
      "moe_use_upcycling=true; load=runs/dense; override_ckpt_iteration=3", "Upcycling reads weights only.",
      "num_experts moe_use_upcycling"},
+    {"upcycling-latent", true, upcycling_width,
+     "moe_use_upcycling=true; pretrained_checkpoint=dense; moe_latent_size=16",
+     "The matrices of latent experts do not have the shapes of a dense MLP.",
+     "num_experts moe_use_upcycling"},
+    {"latent-experts", false, latent_without_experts, "num_experts=0; moe_latent_size=16", "", "num_experts"},
 };
 
 }  // namespace
 
-std::span<const Rule> upcycling_rules() { return kUpcycling; }
+std::span<const Rule> expert_weight_rules() { return kExpertWeights; }
 
 }  // namespace colonnade::rules
