@@ -250,6 +250,43 @@ TEST(Layouts, CountEachExpertTokenOnce) {
     EXPECT_EQ(tokens_per_expert(layout.world, layout.flags), one) << layout.name;
 }
 
+/// Choices by global micro-batch, shifted by one expert, decide in every layout, also in recomputed passes.
+TEST(Layouts, ReplayedChoicesAgree) {
+  std::map<int, std::shared_ptr<tensor::RoutingChoices>> choices;
+  const auto step = [&choices](int world, const std::string& more) {
+    const config::Run run =
+        test::settings(world, test::words(std::string(kSmallMoe) + kLlama + kUntied + more));
+    double norm = 0;
+    test::on_jobs(
+        run,
+        [&](Job& job) {
+          pipeline::Steps steps = test::steps_after(job, 0);
+          steps.routing = [&](int m) { return choices.at(m * job.data_ranks() + job.data_rank()); };
+          const auto report = job.train_step(steps, {.learning_rate = 1e-3, .weight_decay = 0.1});
+          if (job.ranks.rank() == 0) norm = report.optimizer.grad_norm;
+        },
+        test::kFloat64);
+    return norm;
+  };
+  for (int m = 0; m < 4; ++m) choices[m] = std::make_shared<tensor::RoutingChoices>();
+  const double recorded = step(1, "");
+  for (const auto& [m, choice] : choices) {
+    choice->replay = true;
+    EXPECT_EQ(choice->by_router.size(), 3U) << "micro-batch " << m;
+  }
+  EXPECT_NEAR(step(1, ""), recorded, 1e-12 * recorded);
+  for (const auto& [m, choice] : choices)
+    for (auto& [router, experts] : choice->by_router) experts = (experts + 1) % 4;
+  const double shifted = step(1, "");
+  EXPECT_GT(std::abs(shifted / recorded - 1), 1e-6);
+  for (const test::Layout& layout : std::vector<test::Layout>{
+           {"Ep2", 2, "--expert-model-parallel-size 2"},
+           {"Pp2Virtual2Recomputed", 2,
+            "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 1 "
+            "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"}})
+    EXPECT_NEAR(step(layout.world, layout.flags), shifted, 1e-9 * shifted) << layout.name;
+}
+
 /// 8 x 16 tokens with two of four experts each: 64 tokens per expert, standard deviation about 5.7.
 TEST(Layouts, ForcedLoadBalancingIsUniform) {
   const std::string force = "--moe-router-force-load-balancing ";

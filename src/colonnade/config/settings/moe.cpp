@@ -203,11 +203,14 @@ constexpr Flag kExpertOverlap[] = {
     {"--ep-overlap-early-attn-memory-release"},
 };
 
+constexpr Flag kRoutingReplay[] = {
+    {"--moe-enable-routing-replay"},
+};
+
 constexpr Flag kRoutingTraces[] = {
-    {"--moe-enable-routing-replay"},        {"--save-tokens-per-expert-interval", "integer"},
-    {"--moe-routing-trace-path", "text"},   {"--moe-routing-trace-max-training-iters", "integer"},
-    {"--moe-routing-trace-capture-logits"}, {"--moe-routing-trace-capture-hidden-states"},
-    {"--moe-routing-trace-dump-weights"},
+    {"--save-tokens-per-expert-interval", "integer"},      {"--moe-routing-trace-path", "text"},
+    {"--moe-routing-trace-max-training-iters", "integer"}, {"--moe-routing-trace-capture-logits"},
+    {"--moe-routing-trace-capture-hidden-states"},         {"--moe-routing-trace-dump-weights"},
 };
 
 constexpr Flag kLoadBalancing[] = {
@@ -294,12 +297,15 @@ void add_no_effect_moe(Table& t) {
   t.no_effect("the weights of a rank's experts are one tensor", kExpertWeights);
   t.no_effect("shared experts and dense MLPs are one GEMM each", kGroupedGemms);
   t.no_effect("experts compute the tokens they receive, without padding", kExpertPadding);
+  t.no_effect(
+      "routers follow their scores; C++ programs record and replay choices (pipeline::Steps::routing)",
+      kRoutingReplay);
 }
 
 void add_unsupported_routing(Table& t) {
   t.unsupported("expert communication overlapped with other micro-batches",
                 "remove it; --moe-shared-expert-overlap overlaps shared experts", kExpertOverlap);
-  t.unsupported("routing traces or replay", "remove it", kRoutingTraces);
+  t.unsupported("routing traces", "remove it", kRoutingTraces);
   t.unsupported("quantile balancing, forced bias or rank capacity of experts",
                 "use --moe-router-load-balancing-type or --moe-router-enable-expert-bias", kLoadBalancing);
   t.unsupported("interleaved weights of gated experts",

@@ -27,6 +27,11 @@ namespace colonnade::layers {
 /// --moe-router-score-function says; weights are the chosen scores, neither normalized nor scaled. Other
 /// sequence or context parallel sizes and other micro-batch sizes assign other experts, as in Megatron.
 ///
+/// With Pass::routing the choices of k experts are recorded, also in evaluation, or given ones replace the
+/// router's own; weights are those of the given experts. Losses use the router's own choice, as in Megatron.
+/// A recomputed pass replays what its original replayed. Source: Megatron's
+/// core/transformer/moe/router_replay.py.
+///
 /// --moe-router-force-load-balancing: standard normal numbers replace the logits in training and evaluation,
 /// and the logits get their gradients (straight-through estimator). The numbers are a function of seed, name,
 /// sample, position and expert, so they change with the samples of each step. Megatron's differ between
@@ -104,6 +109,8 @@ class Router {
   [[nodiscard]] at::Tensor random_logits(const at::Tensor& logits, std::int64_t batch,
                                          const tensor::Pass& pass) const;
   [[nodiscard]] at::Tensor sinkhorn_assignment(const at::Tensor& logits, const at::Tensor& padding) const;
+  [[nodiscard]] at::Tensor replayed_choice(const tensor::RoutingChoices& routing,
+                                           const at::Tensor& logits) const;
   [[nodiscard]] at::Tensor drop_over_capacity(const ops::Routing& routing) const;
   void count(const at::Tensor& experts, const at::Tensor& routed, const tensor::Pass& pass);
   [[nodiscard]] at::Tensor step_mean(const at::Tensor& tokens, bool again);
