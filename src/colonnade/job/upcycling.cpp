@@ -3,13 +3,14 @@
 
 #include <ATen/ATen.h>
 
+#include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <filesystem>
+#include <map>
 #include <string_view>
 
 #include "colonnade/base/error.h"
-#include "colonnade/checkpoint/folders.h"
-#include "colonnade/config/parse.h"
 #include "colonnade/convert/slices.h"
 #include "colonnade/job/checkpoint.h"
 #include "colonnade/job/folder_tensors.h"
