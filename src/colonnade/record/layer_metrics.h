@@ -14,7 +14,7 @@ namespace colonnade::record {
 using LayerMetric = std::pair<std::string, std::vector<double>>;
 /// Key and a list of counts per layer.
 using LayerCounts = std::pair<std::string, std::vector<std::vector<std::int64_t>>>;
-/// Name of a loss and its values by 0-based layer number, those of MTP layers after the model's.
+/// Name of a loss and its values by 0-based layer number, those of layers after the decoder last.
 using LayerLosses = std::pair<std::string, std::map<std::int64_t, double>>;
 
 /// Load of the MoE layers in a step:
