@@ -34,14 +34,13 @@ std::vector<std::string> routers(const std::map<std::string, std::vector<double>
   return names;
 }
 
-/// Number of the layer of a router: "mtp.layers.0.transformer_layer.mlp.router.weight" is the first MTP
-/// layer.
+/// Number of the layer of a router. The transformer layers of blocks after the decoder follow its layers.
 std::int64_t layer_number(std::string_view router, std::int64_t num_layers) {
   constexpr std::string_view kLayers = "layers.";
   const std::size_t at = router.find(kLayers);
   if (at == std::string_view::npos) return 0;
   const std::int64_t number = std::atoll(std::string(router.substr(at + kLayers.size())).c_str());
-  return router.starts_with("mtp.") ? num_layers + number : number;
+  return router.find(".transformer_layer.") == std::string_view::npos ? number : num_layers + number;
 }
 
 }  // namespace

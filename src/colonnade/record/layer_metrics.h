@@ -29,7 +29,7 @@ std::vector<LayerMetric> layer_metrics(const std::map<std::string, std::vector<d
 std::vector<LayerCounts> layer_counts(const std::map<std::string, std::vector<double>>& counts);
 
 /// Losses of the routers in job::StepReport::losses (layers::kLayerLoss), by name; `num_layers`: layers of
-/// the model without MTP. Empty without --moe-per-layer-logging.
+/// the decoder. Empty without --moe-per-layer-logging.
 std::vector<LayerLosses> layer_losses(const std::map<std::string, double>& losses, std::int64_t num_layers);
 
 /// Whether `name` in job::StepReport::losses is the loss of a single layer.
