@@ -40,6 +40,32 @@ TEST(MoeCost, EqualsTheFlopsOnOneIdealDevice) {
   }
 }
 
+/// Per token 4 h l for the projections, and routed experts of width l.
+TEST(MoeCost, LatentExpertsComputeNarrowRows) {
+  config::Run run = mixtral(1, 1, 1);
+  const auto linears = [&] {
+    return training_flops_by_part(run.model, run.training.seq_length, run.training.global_batch_size, 1)
+        .linears;
+  };
+  const double wide = linears();
+  run.model.moe.routed_size = 1024;
+  const double tokens = kTokens * static_cast<double>(run.training.global_batch_size);
+  const double experts = 2 * 3 * kTopk * 14336, projections = 4 * kHidden * 1024;
+  EXPECT_NEAR(linears() - wide, 3 * kLayers * tokens * (projections - experts * (kHidden - 1024)),
+              1e-9 * wide);
+  const StepTime t = estimate_step(run, ideal());
+  const TrainingFlops flops =
+      training_flops_by_part(run.model, run.training.seq_length, run.training.global_batch_size, 1);
+  EXPECT_NEAR(t.step, (flops.linears + flops.attention * 3.5 / 3) / 1e12, 1e-9 * t.step);
+  run = mixtral(2, 1, 2);
+  run.model.moe.routed_size = 1024;
+  Hardware h = instant();
+  h.intra_node.bandwidth = 1e9;
+  const double counts = kPasses * kLayers * 8 * 8;
+  EXPECT_NEAR(estimate_step(run, h).dispatch, (kPasses * kLayers * 4 * kRowBytes / 4 + counts) / 2 / 1e9,
+              1e-9);
+}
+
 TEST(MoeCost, RanksShareTheComputeEvenly) {
   const double alone = estimate_step(mixtral(1, 1, 1), ideal()).compute;  // two sequences
   EXPECT_NEAR(estimate_step(mixtral(8, 1, 8), ideal()).compute, alone, 1e-9 * alone) << "16 on 8 ranks";

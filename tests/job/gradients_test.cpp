@@ -193,6 +193,26 @@ TEST(Gradients, ExpertsWithAllToAllAgree) {
   expect_all_agree(fmt::format("{}--moe-token-dispatcher-type alltoall ", kExperts), kExpertLayouts);
 }
 
+TEST(Gradients, LatentExpertsAgree) {
+  for (const char* dispatcher : {"allgather", "alltoall"})
+    expect_all_agree(
+        fmt::format("{}--moe-latent-size 20 --init-method-std 0.2 --moe-token-dispatcher-type {} ", kExperts,
+                    dispatcher),
+        {kExpertLayouts[1],
+         kExpertLayouts[7],
+         kExpertLayouts[9],
+         {"Cp2Ep2", 2, "--context-parallel-size 2 --expert-model-parallel-size 2"},
+         {"Ep2Sharded", 4, "--use-megatron-fsdp --expert-model-parallel-size 2"},
+         {"Pp2ZbVRecomputed", 2,
+          "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v --recompute-granularity selective "
+          "--recompute-modules moe layernorm"}});
+  // With biases of the projections and the experts.
+  expect_all_agree(
+      "--num-experts 8 --moe-ffn-hidden-size 20 --moe-latent-size 20 --init-method-std 0.2 "
+      "--moe-aux-loss-coeff 0.05 ",
+      {kExpertLayouts[1], kExpertLayouts[7]});
+}
+
 TEST(Gradients, ContextParallelExpertsAgree) {
   const std::vector<Layout> layouts{
       {"Cp2", 2, "--context-parallel-size 2"},

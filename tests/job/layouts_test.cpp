@@ -211,6 +211,49 @@ TEST(Layouts, SinkhornRoutersThatSeeTheSameTokensAgree) {
   }
 }
 
+/// Losses of the first step in float64, by name.
+std::map<std::string, double> router_losses(int world, const std::string& more) {
+  const config::Run run =
+      test::settings(world, test::words(std::string(kSmallMoe) + kLlama + kUntied +
+                                        "--moe-aux-loss-coeff 0.5 --moe-z-loss-coeff 0.1 --mtp-num-layers 1 "
+                                        "--moe-per-layer-logging " +
+                                        more));
+  std::map<std::string, double> losses;
+  test::on_jobs(
+      run,
+      [&](Job& job) {
+        auto report = job.train_step(test::steps_after(job, 0), {.learning_rate = 1e-3, .weight_decay = 0.1});
+        if (job.ranks.rank() == 0) losses = std::move(report.losses);
+      },
+      test::kFloat64);
+  return losses;
+}
+
+/// The reported loss is the mean over the three MoE layers and the MTP layer; every layout reports the same.
+TEST(Layouts, RouterLossesOfEachLayerAgree) {
+  const auto one = router_losses(1, "");
+  for (const std::string name : {"load_balancing_loss", "z_loss"}) {
+    std::vector<double> layers;
+    for (const auto& [key, loss] : one)
+      if (key.starts_with("layer_loss/" + name + "/")) layers.push_back(loss);
+    ASSERT_EQ(layers.size(), 4U);
+    EXPECT_NEAR(std::accumulate(layers.begin(), layers.end(), 0.0) / 4, one.at(name), 1e-12) << name;
+    EXPECT_GT(*std::ranges::max_element(layers) - *std::ranges::min_element(layers), 1e-6) << name;
+  }
+  for (const test::Layout& layout : std::vector<test::Layout>{
+           {"Dp2", 2, ""},
+           {"Cp2Ep2", 2,
+            "--context-parallel-size 2 --expert-model-parallel-size 2 --moe-token-dispatcher-type alltoall"},
+           {"Tp2SpPp2Virtual", 4,
+            "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2 "
+            "--num-layers-per-virtual-pipeline-stage 1"}}) {
+    SCOPED_TRACE(layout.name);
+    const auto got = router_losses(layout.world, layout.flags);
+    ASSERT_EQ(got.size(), one.size());
+    for (const auto& [name, loss] : one) EXPECT_NEAR(got.at(name), loss, 1e-9) << name;
+  }
+}
+
 /// Tokens of each expert in the first step, by router.
 std::map<std::string, std::vector<double>> tokens_per_expert(int world, const std::string& more) {
   const config::Run run =
@@ -238,6 +281,43 @@ TEST(Layouts, CountEachExpertTokenOnce) {
            {"Cp2Dp2", 4, "--context-parallel-size 2 --moe-token-dispatcher-type alltoall"},
            {"Pp2ZbV", 2, "--pipeline-model-parallel-size 2 --pipeline-schedule zb-v"}})
     EXPECT_EQ(tokens_per_expert(layout.world, layout.flags), one) << layout.name;
+}
+
+/// Choices by global micro-batch, shifted by one expert, decide in every layout, also in recomputed passes.
+TEST(Layouts, ReplayedChoicesAgree) {
+  std::map<int, std::shared_ptr<tensor::RoutingChoices>> choices;
+  const auto step = [&choices](int world, const std::string& more) {
+    const config::Run run =
+        test::settings(world, test::words(std::string(kSmallMoe) + kLlama + kUntied + more));
+    double norm = 0;
+    test::on_jobs(
+        run,
+        [&](Job& job) {
+          pipeline::Steps steps = test::steps_after(job, 0);
+          steps.routing = [&](int m) { return choices.at(m * job.data_ranks() + job.data_rank()); };
+          const auto report = job.train_step(steps, {.learning_rate = 1e-3, .weight_decay = 0.1});
+          if (job.ranks.rank() == 0) norm = report.optimizer.grad_norm;
+        },
+        test::kFloat64);
+    return norm;
+  };
+  for (int m = 0; m < 4; ++m) choices[m] = std::make_shared<tensor::RoutingChoices>();
+  const double recorded = step(1, "");
+  for (const auto& [m, choice] : choices) {
+    choice->replay = true;
+    EXPECT_EQ(choice->by_router.size(), 3U) << "micro-batch " << m;
+  }
+  EXPECT_NEAR(step(1, ""), recorded, 1e-12 * recorded);
+  for (const auto& [m, choice] : choices)
+    for (auto& [router, experts] : choice->by_router) experts = (experts + 1) % 4;
+  const double shifted = step(1, "");
+  EXPECT_GT(std::abs(shifted / recorded - 1), 1e-6);
+  for (const test::Layout& layout : std::vector<test::Layout>{
+           {"Ep2", 2, "--expert-model-parallel-size 2"},
+           {"Pp2Virtual2Recomputed", 2,
+            "--pipeline-model-parallel-size 2 --num-layers-per-virtual-pipeline-stage 1 "
+            "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"}})
+    EXPECT_NEAR(step(layout.world, layout.flags), shifted, 1e-9 * shifted) << layout.name;
 }
 
 /// 8 x 16 tokens with two of four experts each: 64 tokens per expert, standard deviation about 5.7.

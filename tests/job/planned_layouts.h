@@ -138,6 +138,9 @@ inline constexpr const char* kExpertModels[] = {
     "--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 40 --moe-expert-capacity-factor 0.6 ",
     ("--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 40 --moe-expert-capacity-factor 1.3 "
      "--moe-pad-expert-input-to-capacity --moe-token-drop-policy position "),
+    "--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 40 --moe-latent-size 28 --moe-router-topk 3 ",
+    ("--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 40 --swiglu --disable-bias-linear --bf16 "
+     "--moe-latent-size 28 --moe-shared-expert-intermediate-size 20 --moe-token-dispatcher-type alltoall "),
 };
 
 inline constexpr const char* kRecomputedExperts[] = {

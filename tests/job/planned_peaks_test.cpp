@@ -42,6 +42,17 @@ TEST(PlannedPeaks, PeakOfAStepWithRecomputation) {
     }
 }
 
+TEST(PlannedPeaks, LatentExperts) {
+  for (const Planned& layout : test::kExpertLayouts)
+    for (const char* more : {"", "--moe-token-dispatcher-type alltoall "}) {
+      SCOPED_TRACE(fmt::format("{} {}", layout.name, more));
+      const config::Run run =
+          test::planned_run(layout, mixtral(std::string("--moe-latent-size 1024 ") + more), "meta");
+      expect_peak(run, 0.97, 1.03);
+      expect_evaluation(run);
+    }
+}
+
 // Embedding tables with one use and with two, with and without deferred weight gradients.
 TEST(PlannedPeaks, ShardedUnits) {
   for (const std::string& model :

@@ -97,21 +97,22 @@ TEST(PlannedTraffic, ExpertsIsExact) {
        "--tensor-model-parallel-size 2 --sequence-parallel --expert-model-parallel-size 2 "
        "--moe-token-dispatcher-type alltoall"},
   };
-  for (const Planned& layout : layouts) {
-    SCOPED_TRACE(layout.name);
-    const config::Run run = test::planned_run(
-        layout,
-        test::odd(
-            "--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 40 --swiglu --disable-bias-linear "
-            "--micro-batch-size 2 "),
-        "meta");
-    const auto [traffic, stage] = traffic_of(run, 0);
-    const auto plan = cost::plan_traffic(run)[stage];
-    EXPECT_GT(plan.dispatch, 0);
-    double experts = 0;
-    for (const char* axes : {"etp-ep", "ep-etp", "ep"}) experts += sent_over(traffic, axes, 4);
-    EXPECT_DOUBLE_EQ(experts, plan.dispatch);
-  }
+  for (const Planned& layout : layouts)
+    for (const char* width : {"", "--moe-latent-size 28 "}) {
+      SCOPED_TRACE(fmt::format("{} {}", layout.name, width));
+      const config::Run run = test::planned_run(
+          layout,
+          test::odd(std::string("--num-experts 8 --moe-layer-freq 2 --moe-ffn-hidden-size 40 --swiglu "
+                                "--disable-bias-linear --micro-batch-size 2 ") +
+                    width),
+          "meta");
+      const auto [traffic, stage] = traffic_of(run, 0);
+      const auto plan = cost::plan_traffic(run)[stage];
+      EXPECT_GT(plan.dispatch, 0);
+      double experts = 0;
+      for (const char* axes : {"etp-ep", "ep-etp", "ep"}) experts += sent_over(traffic, axes, 4);
+      EXPECT_DOUBLE_EQ(experts, plan.dispatch);
+    }
 }
 
 /// Bytes that leave a rank in expert all-to-alls: all rows but those for itself.

@@ -78,6 +78,7 @@ bool is_kept(const Tensor& experts, const Tensor& weights, std::int64_t t, std::
 Tensor reference_moe(const Tensor& x, const test::Weights& w, const config::Moe& moe) {
   const auto of = [&](const char* name) { return w.at(std::string("decoder.layers.0.mlp.") + name); };
   const auto [top, experts] = at::matmul(x, of("router.weight").t()).topk(moe.router_topk);
+  const Tensor in = moe.routed_size > 0 ? at::matmul(x, of("fc1_latent_proj.weight").t()) : x;
   const Tensor weights = top.softmax(-1), seen = weights.detach();
   const double share = static_cast<double>(experts.numel()) / kExperts;
   const auto most = static_cast<std::int64_t>(std::ceil(share * moe.expert_capacity_factor.value_or(100)));
@@ -85,12 +86,14 @@ Tensor reference_moe(const Tensor& x, const test::Weights& w, const config::Moe&
   for (std::int64_t t = 0; t < x.size(0); ++t) {
     Tensor y = at::matmul(of("shared_experts.linear_fc2.weight"),
                           swiglu(at::matmul(of("shared_experts.linear_fc1.weight"), x[t])));
+    Tensor sum = at::zeros_like(in[t]);
     for (std::int64_t j = 0; j < moe.router_topk; ++j) {
       if (!is_kept(experts, seen, t, j, most, moe.token_drop_policy)) continue;
       const auto e = experts[t][j].item<std::int64_t>();
-      y = y + weights[t][j] * at::matmul(of("experts.linear_fc2.weight")[e],
-                                         swiglu(at::matmul(of("experts.linear_fc1.weight")[e], x[t])));
+      sum = sum + weights[t][j] * at::matmul(of("experts.linear_fc2.weight")[e],
+                                             swiglu(at::matmul(of("experts.linear_fc1.weight")[e], in[t])));
     }
+    y = y + (moe.routed_size > 0 ? at::matmul(of("fc2_latent_proj.weight"), sum) : sum);
     rows.push_back(y);
   }
   return at::stack(rows);
@@ -163,6 +166,17 @@ TEST(Moe, AllGatherDispatcherInEveryLayoutEqualsDefinition) {
 TEST(Moe, AllToAllDispatcherInEveryLayoutEqualsDefinition) {
   for (const ExpertLayout& sizes : kExpertLayouts)
     expect_in_layout(sizes, model(config::TokenDispatcher::kAllToAll));
+}
+
+/// Projections to rows of width 6 around the dispatch; router and shared experts read the full tokens.
+TEST(Moe, LatentExpertsInEveryLayoutEqualTheirDefinition) {
+  for (const auto dispatcher : kDispatchers)
+    for (const ExpertLayout& sizes : kExpertLayouts) {
+      config::Model m = model(dispatcher);
+      m.moe.routed_size = 6;
+      m.moe.shared_expert_overlap = dispatcher == config::TokenDispatcher::kAllToAll;
+      expect_in_layout(sizes, m);
+    }
 }
 
 config::Model with_capacity(config::TokenDispatcher dispatcher, double factor, bool padded,
@@ -352,6 +366,7 @@ TEST(Moe, LossesEqualTheirFormulas) {
   m.moe.router_load_balancing_type = {"aux_loss", "seq_aux_loss"};
   m.moe.aux_loss_coeff = {0.5, 0.25};
   m.moe.z_loss_coeff = 0.125;
+  m.moe.per_layer_logging = true;
   const auto params = layout::mixer_of<layout::MoeParams>(layout::layer_params(m, {}, 0));
   const Context context{.options = test::options(at::kDouble)};
   Router router(params, m, context);
@@ -381,6 +396,8 @@ TEST(Moe, LossesEqualTheirFormulas) {
         std::pair{"z_loss", z}}) {
     EXPECT_NEAR(report.metric_sums.at(name)[0].item<double>(), value.item<double>(), 1e-12) << name;
     EXPECT_EQ(report.metric_sums.at(name)[1].item<double>(), 1) << name;
+    const std::string own = fmt::format("layer_loss/{}/{}", name, router.weight->spec.name);
+    EXPECT_TRUE(at::equal(report.metric_sums.at(own), report.metric_sums.at(name))) << own;
   }
   EXPECT_LT(test::distance(router.weight->main_grad, w.grad()), 1e-11);
 }

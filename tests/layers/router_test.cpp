@@ -4,6 +4,7 @@
 #include <ATen/ATen.h>
 #include <gtest/gtest.h>
 
+#include "colonnade/base/error.h"
 #include "layers/experts.h"
 
 namespace colonnade::layers {
@@ -79,6 +80,45 @@ TEST(Router, UsesRandomLogitsWithForcedLoadBalancing) {
   routing.weights.backward(probe);
   weights.backward(probe);
   EXPECT_LT(test::distance(router.weight->main_grad, w.grad()), 1e-11);
+}
+
+/// Weights and gradients are those of the given experts; losses use the router's own choice.
+TEST(Router, ReplaysGivenChoices) {
+  config::Model m = expert_model();
+  m.moe.router_score_function = config::RouterScore::kSigmoid;
+  m.moe.aux_loss_coeff = {0.5};
+  const auto params = layout::mixer_of<layout::MoeParams>(layout::layer_params(m, {}, 0));
+  Router router(params, m, {.options = test::options(at::kDouble)});
+  test::randomize({router.weight.get()});
+  const Tensor x = test::named_random("x", {kSequence, kBatch, kHidden});
+  const tensor::Batch none;
+  const auto choices = std::make_shared<tensor::RoutingChoices>();
+  tensor::Report plain, replayed;
+  const Tensor own = router.forward(x, {.batch = none, .report = &plain, .routing = choices}).experts;
+  EXPECT_TRUE(at::equal(choices->by_router.at(params.router.name), own));
+
+  const Tensor other = (own + 1) % kExperts;
+  choices->by_router[params.router.name] = other;
+  choices->replay = true;
+  const ops::Routing routing = router.forward(x, {.batch = none, .report = &replayed, .routing = choices});
+  EXPECT_TRUE(at::equal(routing.experts, other));
+  const Tensor w = test::full_value(params.router).set_requires_grad(true);
+  const Tensor scores = at::matmul(x.reshape({-1, kHidden}), w.t()).sigmoid().gather(1, other);
+  const Tensor weights = scores / scores.sum(-1, true);
+  EXPECT_LT(test::distance(routing.weights, weights), 1e-14);
+  const auto loss = [](const tensor::Report& report) {
+    return report.metric_sums.at("load_balancing_loss")[0].item<double>();
+  };
+  EXPECT_NEAR(loss(replayed), loss(plain), 1e-12);
+  const Tensor probe = test::named_random("probe", weights.sizes());
+  routing.weights.backward(probe);
+  weights.backward(probe);
+  EXPECT_LT(test::distance(router.weight->main_grad, w.grad()), 1e-12);
+
+  choices->by_router[params.router.name] = other + 1;  // one choice is out of range
+  EXPECT_THROW(router.forward(x, {.batch = none, .routing = choices}), Error);
+  choices->by_router.clear();
+  EXPECT_THROW(router.forward(x, {.batch = none, .routing = choices}), Error);
 }
 
 TEST(Router, KeepsItsExpertBiasWithPaddedExperts) {

@@ -109,6 +109,26 @@ TEST(GptParams, NamesOfGptOssAndGemma) {
                                      "decoder.layers.0.post_mlp_layernorm.weight"}));
 }
 
+// Megatron's names and shapes: projections around the experts, of which each is a linear layer of all tokens.
+TEST(GptParams, LatentExpertsHaveProjections) {
+  config::Model m = test::gpt_oss(1, 4);
+  m.moe.routed_size = 320;
+  const config::Parallel p = test::layout(2, 2, 1);
+  const LayerParams layer = layer_params(m, p, 0);
+  const auto& moe = mixer_of<MoeParams>(layer);
+  using Shape = std::vector<std::int64_t>;
+  EXPECT_EQ(moe.router.shape, (Shape{4, 2880}));
+  EXPECT_EQ(moe.fc1.shape, (Shape{4, 2 * 2880, 320}));
+  EXPECT_EQ(moe.fc2.shape, (Shape{4, 320, 2880}));
+  EXPECT_EQ(moe.fc2_bias->shape, (Shape{4, 320}));
+  EXPECT_EQ(moe.down->weight.name, "decoder.layers.0.mlp.fc1_latent_proj.weight");
+  EXPECT_EQ(moe.down->weight.shape, (Shape{320, 2880}));
+  EXPECT_EQ(moe.up->bias->name, "decoder.layers.0.mlp.fc2_latent_proj.bias");
+  EXPECT_EQ(moe.up->weight.shape, (Shape{2880, 320}));
+  EXPECT_LT(moe.up->weight.init.std, moe.down->weight.init.std) << "output layers start smaller";
+  EXPECT_EQ(moe.down->weight.param_group, ParamGroup::kDense);
+}
+
 // Experts alternate gate and up in indivisible pairs; their fc2 biases are replicated over etp.
 TEST(GptParams, GptOssIsShardedOverItsAxes) {
   config::Parallel p = test::layout(8, 2, 1);

@@ -49,6 +49,8 @@ TEST(ExportClass, NamesTheFewestFlagsThatPreventOne) {
   EXPECT_EQ(exported_llama({"--num-experts", "4", "--moe-router-load-balancing-type", "sinkhorn"}),
             "no Hugging Face class: with --moe-router-load-balancing-type aux_loss it would be "
             "MixtralForCausalLM");
+  EXPECT_EQ(exported_llama({"--num-experts", "4", "--moe-latent-size", "16"}),
+            "no Hugging Face class: none has such layers");
   EXPECT_EQ(exported({"--position-embedding-type", "rope", "--swiglu"}),
             "no Hugging Face class: with --normalization RMSNorm, with --disable-bias-linear it would be "
             "LlamaForCausalLM");

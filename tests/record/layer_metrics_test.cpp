@@ -34,5 +34,23 @@ TEST(LayerMetrics, ReportsTheShareOfDroppedTokens) {
                           Pair("dropped_tokens", ElementsAre(0.25))));
 }
 
+/// Numbers and tags are Megatron's: 0-based, MTP layers after the model's 12.
+TEST(LayerMetrics, HasTheLossesOfEachLayer) {
+  EXPECT_THAT(layer_losses({{"lm_loss", 5}, {"z_loss", 2}}, 12), ElementsAre());
+  const auto losses =
+      layer_losses({{"lm_loss", 5},
+                    {"z_loss", 2},
+                    {"layer_loss/z_loss/decoder.layers.10.mlp.router.weight", 1},
+                    {"layer_loss/z_loss/decoder.layers.9.mlp.router.weight", 2},
+                    {"layer_loss/z_loss/mtp.layers.0.transformer_layer.mlp.router.weight", 3},
+                    {"layer_loss/load_balancing_loss/decoder.layers.10.mlp.router.weight", 4}},
+                   12);
+  EXPECT_THAT(losses, ElementsAre(Pair("load_balancing_loss", ElementsAre(Pair(10, 4))),
+                                  Pair("z_loss", ElementsAre(Pair(9, 2), Pair(10, 1), Pair(12, 3)))));
+  EXPECT_EQ(event_tag(losses[1], 12), "moe/z_loss_layer_12");
+  EXPECT_TRUE(is_layer_loss("layer_loss/z_loss/decoder.layers.10.mlp.router.weight"));
+  EXPECT_FALSE(is_layer_loss("z_loss"));
+}
+
 }  // namespace
 }  // namespace colonnade::record

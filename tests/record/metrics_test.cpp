@@ -75,6 +75,9 @@ TEST_F(Metrics, RoundTripsBitwise) {
   full.skipped = true;
   full.layer_counts = {{"tokens_per_expert", {{3, 5, 0}, {1, 1, 6}}}};
   full.rank_values = {{"ranks.data_ms", {0.25, 1.5}}, {"ranks.memory_bytes", {123456789012}}};
+  full.layer_losses = {{"z_loss", {{1, 0.1 + 0.2}, {10, 3}}}};
+  const auto line = nlohmann::json::parse(to_json_line(full));
+  EXPECT_EQ(line.at("z_loss_by_layer"), (nlohmann::json{{"1", 0.1 + 0.2}, {"10", 3.0}}));
   {
     MetricsFile file(path_, 0);
     file.append(step(2));

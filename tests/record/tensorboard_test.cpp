@@ -133,6 +133,18 @@ TEST_F(EventFiles, HaveMegatronsTags) {
   EXPECT_EQ(seen["text"]["arguments"], "num_layers: 2");
 }
 
+TEST_F(EventFiles, HaveTheRouterLossesOfEachLayer) {
+  StepRecord record{.iteration = 7};
+  record.layer_losses = {{"load_balancing_loss", {{1, 1.25}, {3, 1.75}}}};
+  {
+    EventFile file(folder_, {});
+    write_step(file, record, {}, 8, {});
+  }
+  const nlohmann::json scalars = read_by_tensorboard().at("scalars");
+  EXPECT_EQ(scalars.at("moe/load_balancing_loss_layer_1").at(0).at(1), 1.25);
+  EXPECT_EQ(scalars.at("moe/load_balancing_loss_layer_3").at(0).at(1), 1.75);
+}
+
 TEST_F(EventFiles, SwitchedOffTagsAreAbsent) {
   {
     EventFile file(folder_, {});

@@ -207,6 +207,7 @@ TEST(NoEffectNotes, MoeSettingsOfADenseModel) {
                                        "0.1",
                                        "--moe-z-loss-coeff",
                                        "0.1",
+                                       "--moe-per-layer-logging",
                                        "--moe-expert-capacity-factor",
                                        "1",
                                        "--moe-pad-expert-input-to-capacity",
@@ -234,6 +235,12 @@ TEST(NoEffectNotes, MoeSettings) {
                           "--moe-shared-expert-intermediate-size; got true",
                           "--moe-shared-expert-overlap has no effect without "
                           "--moe-shared-expert-intermediate-size; got true"));
+  EXPECT_THAT(of({"--moe-per-layer-logging", "--moe-z-loss-coeff", "0.1"}), IsEmpty());
+  EXPECT_THAT(of({"--moe-per-layer-logging", "--moe-upcycling-granularity", "2"}),
+              testing::UnorderedElementsAre(
+                  "--moe-per-layer-logging has no effect without a router loss (--moe-aux-loss-coeff, "
+                  "--moe-z-loss-coeff); got true",
+                  "--moe-upcycling-granularity has no effect without --moe-use-upcycling; got 2"));
   EXPECT_THAT(of({"--moe-router-load-balancing-type", "sinkhorn"}), IsEmpty());
   const std::string sinkhorn = " has no effect with --moe-router-load-balancing-type sinkhorn; got ";
   EXPECT_THAT(

@@ -100,6 +100,22 @@ TEST(Loop, SkipsIterationsWithTheirData) {
   EXPECT_TRUE(fs::exists(folder.path() / "skipping/checkpoints/step_00000003"));
 }
 
+/// Four equal experts, all of which are selected, compute the function of the dense MLP; the run starts at
+/// step 1.
+TEST(Loop, UpcyclesADenseCheckpoint) {
+  const checkpoint::test::TempFolder folder;
+  const fs::path dense = folder.path() / "dense";
+  ASSERT_EQ(run_started(std::chrono::seconds(0), dense).code, kExitDone);
+  const Ended same = run_started(std::chrono::seconds(0), folder.path() / "same",
+                                 " --pretrained-checkpoint " + dense.string());
+  const Ended upcycled =
+      run_started(std::chrono::seconds(0), folder.path() / "upcycled",
+                  " --num-experts 4 --moe-router-topk 4 --moe-use-upcycling --load " + dense.string());
+  EXPECT_EQ(upcycled.code, kExitDone);
+  ASSERT_THAT(upcycled.steps, testing::ElementsAre(1, 2, 3));
+  EXPECT_NEAR(upcycled.records[0].lm_loss, same.records[0].lm_loss, 1e-5 * same.records[0].lm_loss);
+}
+
 // 16 tokens, each routed to two experts.
 TEST(Loop, RecordsTokensPerExpert) {
   const checkpoint::test::TempFolder folder;

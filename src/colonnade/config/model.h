@@ -140,6 +140,10 @@ struct Model {
   [[nodiscard]] bool shares_word_embeddings() const {
     return !untie_embeddings_and_output_weights || mtp_num_layers > 0;
   }
+  /// Width of the rows that routed experts read and write (--moe-latent-size).
+  [[nodiscard]] std::int64_t expert_width() const {
+    return moe.routed_size > 0 ? moe.routed_size : hidden_size;
+  }
   [[nodiscard]] bool has_qkv_bias() const { return add_bias_linear || add_qkv_bias; }
 
   friend bool operator==(const Model&, const Model&) = default;

@@ -17,6 +17,7 @@ struct Moe {
   std::int64_t num_experts = 0;      ///< --num-experts; 0: every MLP is dense
   std::string layer_freq = "1";      ///< --moe-layer-freq; see config::expand_layer_freq
   std::int64_t ffn_hidden_size = 0;  ///< --moe-ffn-hidden-size, per expert; 0: --ffn-hidden-size
+  std::int64_t routed_size = 0;      ///< width of the rows of routed experts, projected; 0: hidden size
   std::int64_t shared_expert_intermediate_size = 0;  ///< total FFN size of the shared experts; 0: none
   bool shared_expert_gate = false;                   ///< shared expert output times sigmoid(x . gate)
   bool shared_expert_overlap = false;                ///< computed during the token dispatch
@@ -35,7 +36,10 @@ struct Moe {
 
   std::vector<std::string> router_load_balancing_type = {"aux_loss"};  ///< of kLoadBalancingTypes
   std::vector<double> aux_loss_coeff = {0.0};                          ///< one per balancing loss
-  double z_loss_coeff = 0;  ///< coefficient of the mean squared log-sum-exp of the logits; 0: none
+  double z_loss_coeff = 0;     ///< coefficient of the mean squared log-sum-exp of the logits; 0: none
+  bool use_upcycling = false;  ///< experts start as copies of the MLPs of a dense checkpoint
+  std::int64_t upcycling_granularity = 1;  ///< dense FFN hidden size / --ffn-hidden-size
+  bool per_layer_logging = false;          ///< metrics include the router losses of each MoE layer
 
   TokenDispatcher token_dispatcher_type = TokenDispatcher::kAllGather;
   std::optional<double> expert_capacity_factor;  ///< tokens beyond this multiple of an even share are dropped

@@ -96,6 +96,15 @@ std::vector<Slice> model_slices(const tensor::Parameter& parameter, std::optiona
   return model_slices(parameter, 0, parameter.value.detach().view(-1), naming, owner);
 }
 
+std::vector<Slice> box_slices(const layout::ParamSpec& spec, const Slice& box,
+                              std::optional<models::hf::Naming> naming) {
+  std::vector<Slice> slices;
+  for (const auto& tensor : models::hf::tensors_of(spec, naming))
+    if (auto slice = slice_of({box.data, box.offset, box.owner}, tensor, spec.shape))
+      slices.push_back(std::move(*slice));
+  return slices;
+}
+
 std::vector<Slice> state_slices(const std::string& name, const tensor::Parameter& p, std::int64_t begin,
                                 const at::Tensor& state, bool owner) {
   std::vector<Slice> slices;

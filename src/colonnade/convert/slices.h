@@ -21,6 +21,11 @@ std::vector<checkpoint::Slice> model_slices(const tensor::Parameter& parameter, 
 std::vector<checkpoint::Slice> model_slices(const tensor::Parameter& parameter,
                                             std::optional<models::hf::Naming> naming, bool owner);
 
+/// Slices of Hugging Face (without `naming`: our own) tensors that hold `box`, a box of the global tensor of
+/// `spec`. Views of its data.
+std::vector<checkpoint::Slice> box_slices(const layout::ParamSpec& spec, const checkpoint::Slice& box,
+                                          std::optional<models::hf::Naming> naming);
+
 /// Slices of the global tensor `name` (of our shape) for a flat range of optimizer state, without padding.
 /// Views of `state`.
 std::vector<checkpoint::Slice> state_slices(const std::string& name, const tensor::Parameter& parameter,

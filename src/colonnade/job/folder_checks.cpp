@@ -28,7 +28,7 @@ bool has_form(std::string_view name, std::string_view pattern) {
 bool is_megatron_step(std::string_view name) { return has_form(name, "iter_#######"); }
 
 /// Megatron's run folder has latest_checkpointed_iteration.txt and iter_0000010/. The latter has
-/// mp_rank_00/model_optim_rng.pt or, with pipeline or expert ranks, mp_rank_00_000 and mp_rank_00_000_000.
+/// mp_rank_00/model_optim_rng.pt or, in other layouts, mp_rank_00_000 and mp_rank_00_000_000.
 bool is_megatron_name(std::string_view name) {
   constexpr std::array<std::string_view, 3> kRanks{"mp_rank_##", "mp_rank_##_###", "mp_rank_##_###_###"};
   return name == "latest_checkpointed_iteration.txt" || name == "model_optim_rng.pt" ||

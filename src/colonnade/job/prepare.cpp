@@ -28,6 +28,7 @@
 #include "colonnade/job/model_settings.h"
 #include "colonnade/job/resume_policy.h"
 #include "colonnade/job/tokenizer_source.h"
+#include "colonnade/job/upcycling.h"
 
 namespace colonnade::job {
 namespace {
@@ -107,6 +108,7 @@ void fill_from(config::Run& run, const checkpoint::CheckpointReader& source, rul
   std::map<std::string, std::string> settings;
   try {
     settings = model_settings(run, source);
+    if (purpose != rules::Purpose::kModel) adapt_to_upcycling(run, source, settings);
     if (!source.state().is_object())
       if (std::string note = untie_stored_output(settings, source); !note.empty())
         run.notes.push_back(std::move(note));
@@ -140,7 +142,7 @@ void fill_from(config::Run& run, const checkpoint::CheckpointReader& source, rul
 void adopt_run_settings(config::Run& run, const checkpoint::CheckpointReader& source, rules::Purpose purpose,
                         std::vector<std::string>& faults) {
   if (purpose != rules::Purpose::kModel) {
-    if (run.checkpoint.finetune) {
+    if (run.checkpoint.finetune || upcycles(run, source)) {
       adopt_tokenizer(run, source);
       adopt_dropout(run, source);
     } else {
@@ -218,6 +220,13 @@ void check_save_folder(const config::Run& run, const std::optional<checkpoint::F
   const std::filesystem::path checkpoints = std::filesystem::path(c.save) / "checkpoints";
   const auto steps = checkpoint::step_folders(checkpoints);
   std::error_code absent;
+  if (loaded && run.model.moe.use_upcycling &&
+      upcycles(run, checkpoint::CheckpointReader::open_native(loaded->folder)) &&
+      std::filesystem::equivalent(loaded->folder.parent_path(), checkpoints, absent))
+    return faults.push_back(fmt::format(
+        "--save must not be the folder of the dense run with --moe-use-upcycling; got {} for --save and --load; "
+        "choose another folder for --save [upcycling-save]",
+        c.save));
   const bool resumes =
       loaded && !c.finetune && std::filesystem::equivalent(loaded->folder.parent_path(), checkpoints, absent);
   if (resumes) return;
@@ -406,6 +415,7 @@ void adopt_pretrained(config::Run& run, rules::Purpose purpose, std::vector<std:
 void prepare(config::Run& run, rules::Purpose purpose, std::vector<std::string> faults) {
   const config::Checkpoint& c = run.checkpoint;
   read_data_args(run, faults);
+  if (purpose == rules::Purpose::kTrain) resume_upcycled_run(run);
   const bool needs_checkpoint = purpose != rules::Purpose::kData || !determines_all_samples(run);
   // A resumed run reads everything from its checkpoint: --pretrained-checkpoint may no longer exist.
   const auto loaded = needs_checkpoint ? adopt_loaded(run, purpose, faults) : std::nullopt;

@@ -27,13 +27,15 @@ struct SavedForward {
   bool training = true;
   tensor::Output output = tensor::Output::kLoss;
   double grad_scale = 0;
+  std::shared_ptr<tensor::RoutingChoices> routing = nullptr;
 
   [[nodiscard]] at::Tensor operator()(const Tensors& inputs) const {
     return f(inputs, {.batch = batch,
                       .training = training,
                       .output = output,
                       .grad_scale = grad_scale,
-                      .recomputing = true});
+                      .recomputing = true,
+                      .routing = routing});
   }
 };
 
@@ -41,7 +43,8 @@ struct CheckpointFunction : torch::autograd::Function<CheckpointFunction> {
   static at::Tensor forward(AutogradContext* ctx, at::TensorList inputs, const tensor::Pass& pass,
                             const ForwardFunction& f) {
     ctx->save_for_backward(inputs.vec());
-    tensor::save_value(ctx, SavedForward{f, pass.batch, pass.training, pass.output, pass.grad_scale});
+    tensor::save_value(
+        ctx, SavedForward{f, pass.batch, pass.training, pass.output, pass.grad_scale, pass.routing});
     return f(inputs.vec(), pass);
   }
 

@@ -208,7 +208,8 @@ void Run::forward(const Action& a, tensor::Output output,
                           .training = training,
                           .output = output,
                           .grad_scale = training ? grad_scale * block_weight : 0,
-                          .report = &result.report};
+                          .report = &result.report,
+                          .routing = steps_.routing ? steps_.routing(a.microbatch) : nullptr};
   const at::Tensor y = steps_.forward ? steps_.forward(stage, x, pass) : stage.forward(x, pass);
   if (!stage.last) {
     // Detached: backward needs the edge below, not the output, whose memory is freed once it is sent.

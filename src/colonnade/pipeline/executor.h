@@ -37,6 +37,9 @@ struct Steps {
   std::function<Loss(const at::Tensor& output, const tensor::Batch& batch)> loss;
   /// Default if empty: stage.forward(x, pass).
   std::function<at::Tensor(tensor::Stage& stage, const at::Tensor& x, const tensor::Pass& pass)> forward;
+  /// Choices of the routers for each micro-batch, to be recorded or replayed; called per stage. Empty:
+  /// neither.
+  std::function<std::shared_ptr<tensor::RoutingChoices>(int microbatch)> routing = nullptr;
   /// Schedule for these steps, with its own number of micro-batches; null: the executor's.
   std::shared_ptr<const schedule::Schedule> schedule = nullptr;
 };

@@ -1,8 +1,11 @@
 // See layer_metrics.h.
 #include "colonnade/record/layer_metrics.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
+#include <cstdlib>
 #include <numeric>
 #include <string_view>
 #include <tuple>
@@ -29,6 +32,15 @@ std::vector<std::string> routers(const std::map<std::string, std::vector<double>
     return std::tuple(!name.starts_with("decoder."), name.size(), name);
   });
   return names;
+}
+
+/// Number of the layer of a router. The transformer layers of blocks after the decoder follow its layers.
+std::int64_t layer_number(std::string_view router, std::int64_t num_layers) {
+  constexpr std::string_view kLayers = "layers.";
+  const std::size_t at = router.find(kLayers);
+  if (at == std::string_view::npos) return 0;
+  const std::int64_t number = std::atoll(std::string(router.substr(at + kLayers.size())).c_str());
+  return router.find(".transformer_layer.") == std::string_view::npos ? number : num_layers + number;
 }
 
 }  // namespace
@@ -59,6 +71,19 @@ std::vector<LayerCounts> layer_counts(const std::map<std::string, std::vector<do
   return {{"tokens_per_expert", std::move(of_layers)}};
 }
 
+bool is_layer_loss(std::string_view name) { return name.starts_with(layers::kLayerLoss); }
+
+std::vector<LayerLosses> layer_losses(const std::map<std::string, double>& losses, std::int64_t num_layers) {
+  std::map<std::string, std::map<std::int64_t, double>> by_name;
+  for (const auto& [key, value] : losses) {
+    if (!is_layer_loss(key)) continue;
+    const std::string name = key.substr(std::string_view(layers::kLayerLoss).size());
+    const std::size_t slash = name.find('/');
+    by_name[name.substr(0, slash)][layer_number(name.substr(slash + 1), num_layers)] = value;
+  }
+  return {by_name.begin(), by_name.end()};
+}
+
 double worst_layer(const LayerMetric& metric) {
   const auto [low, high] = std::ranges::minmax_element(metric.second);
   return metric.first == kLeast ? *low : *high;
@@ -67,5 +92,9 @@ double worst_layer(const LayerMetric& metric) {
 bool is_on_step_line(const LayerMetric& metric) { return metric.first != kLeast; }
 
 std::string event_tag(const LayerMetric& metric) { return "moe/" + metric.first; }
+
+std::string event_tag(const LayerLosses& losses, std::int64_t layer) {
+  return fmt::format("moe/{}_layer_{}", losses.first, layer);
+}
 
 }  // namespace colonnade::record

@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <array>
 #include <cmath>
+#include <cstdlib>
 #include <fstream>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -35,6 +36,23 @@ constexpr std::array<std::string_view, 16> kStepKeys{
     "skipped",   "step_ms",           "tokens_per_second", "tflops_per_device",
     "mfu",       "peak_memory_bytes", "peak_memory_rank",  kBatchSize};
 
+constexpr std::string_view kByLayer = "_by_layer";
+
+LayerLosses to_layer_losses(const std::string& key, const json& values) {
+  const bool named = key.ends_with(kByLayer);
+  LayerLosses losses{key.substr(0, key.size() - (named ? kByLayer.size() : 0)), {}};
+  for (const auto& [layer, value] : values.items())
+    losses.second[std::atoll(layer.c_str())] = number_or_nan(value);
+  return losses;
+}
+
+/// {"0": 1.02, "1": 1.01}
+json by_layer(const std::map<std::int64_t, double>& losses) {
+  json values = json::object();
+  for (const auto& [layer, loss] : losses) values[std::to_string(layer)] = loss;
+  return values;
+}
+
 StepRecord to_step(const json& line) {
   StepRecord record{.iteration = line.at("iteration").get<std::int64_t>(),
                     .consumed_samples = line.at("consumed_samples").get<std::int64_t>(),
@@ -56,6 +74,8 @@ StepRecord to_step(const json& line) {
     if (std::find(kStepKeys.begin(), kStepKeys.end(), key) != kStepKeys.end()) continue;
     if (key.starts_with(kRankPrefix))
       record.rank_values.emplace_back(key, value.get<std::vector<double>>());
+    else if (value.is_object())
+      record.layer_losses.push_back(to_layer_losses(key, value));
     else if (value.is_array() && !value.empty() && value.front().is_array())
       record.layer_counts.emplace_back(key, value.get<std::vector<std::vector<std::int64_t>>>());
     else if (value.is_array())
@@ -147,6 +167,8 @@ std::string to_json_line(const StepRecord& r) {
   for (const auto& [name, layers] : r.layer_metrics) line[name] = layers;
   for (const auto& [name, layers] : r.layer_counts) line[name] = layers;
   for (const auto& [name, values] : r.rank_values) line[name] = values;
+  for (const auto& [name, losses] : r.layer_losses)
+    line[fmt::format("{}{}", name, kByLayer)] = by_layer(losses);
   return line.dump();
 }
 

@@ -37,6 +37,7 @@ struct StepRecord {
   std::vector<LayerMetric> layer_metrics;                    ///< arrays with one number per layer
   std::vector<RankValue> rank_values;                        ///< only on steps that report values of ranks
   std::vector<LayerCounts> layer_counts;  ///< arrays with an array per layer; only on steps with a log line
+  std::vector<LayerLosses> layer_losses;  ///< "<name>_by_layer": objects from layer number to loss
 
   friend bool operator==(const StepRecord&, const StepRecord&) = default;
 };

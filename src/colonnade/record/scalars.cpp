@@ -26,6 +26,8 @@ std::vector<Scalar> step_scalars(const StepRecord& r, const PhaseTimes& phases, 
                           {"loss-scale", r.loss_scale, true}};
   for (const auto& [name, value] : r.extra_losses) all.push_back({megatron_tag(name), value, true});
   for (const LayerMetric& metric : r.layer_metrics) all.push_back({event_tag(metric), worst_layer(metric)});
+  for (const LayerLosses& losses : r.layer_losses)
+    for (const auto& [layer, loss] : losses.second) all.push_back({event_tag(losses, layer), loss});
   if (r.num_zeros) all.push_back({"num-zeros", static_cast<double>(*r.num_zeros), true});
   all.push_back({"throughput", r.tflops_per_device});
   all.push_back({"skipped-iterations", r.skipped ? 1.0 : 0.0});

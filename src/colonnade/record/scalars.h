@@ -18,10 +18,10 @@ struct Scalar {
 };
 
 /// Values of a step: "lm loss", "learning-rate", "grad-norm", "loss-scale", "batch-size" and other losses
-/// under their names, also over samples; "throughput" (TFLOP/s per device); where enabled "num-zeros",
-/// "iteration-time" (seconds), "<phase>-time" of the step's phases and "mem-max-allocated-bytes".
-/// "skipped-iterations" is 1 for a skipped step. Steps that report energy have "iter-energy/gpu" (joules,
-/// mean over GPUs) and "power/gpu" (watts).
+/// under their names, also over samples; those of single layers under event_tag; "throughput" (TFLOP/s per
+/// device); where enabled "num-zeros", "iteration-time" (seconds), "<phase>-time" of the step's phases and
+/// "mem-max-allocated-bytes". "skipped-iterations" is 1 for a skipped step. Steps that report energy have
+/// "iter-energy/gpu" (joules, mean over GPUs) and "power/gpu" (watts).
 std::vector<Scalar> step_scalars(const StepRecord& record, const PhaseTimes& phases, std::int64_t batch_size,
                                  const config::Logging& settings);
 

@@ -20,11 +20,20 @@ bool has_ample_capacity(const Run& r) {
              static_cast<double>(moe.num_experts);
 }
 
+/// Whether the router has a load-balancing loss or a z-loss.
+bool has_router_loss(const config::Moe& moe) {
+  const auto balances = [](double coefficient) { return coefficient != 0; };
+  return moe.z_loss_coeff != 0 ||
+         (!moe.uses_sinkhorn() && moe.router_load_balancing_type != config::Words{"none"} &&
+          std::ranges::any_of(moe.aux_loss_coeff, balances));
+}
+
 constexpr NoEffectCase kRouting[] = {
     {{"ffn_hidden_size"},
      "if every layer is an MoE layer, whose size is --moe-ffn-hidden-size",
      [](const Run& r) {
        return r.model.moe.num_experts > 0 && r.given.contains("moe_ffn_hidden_size") &&
+              !r.model.moe.use_upcycling &&
               std::ranges::count(layout::layer_kinds(r.model), false, &layout::LayerKind::is_moe) == 0;
      }},
     {{"expert_tensor_parallel_size", "moe_layer_freq", "moe_ffn_hidden_size", "moe_token_dispatcher_type",
@@ -42,6 +51,13 @@ constexpr NoEffectCase kRouting[] = {
       "moe_pad_expert_input_to_capacity", "moe_token_drop_policy"},
      "without --num-experts",
      is_dense},
+    {{"moe_upcycling_granularity"},
+     "without --moe-use-upcycling",
+     [](const Run& r) { return !r.model.moe.use_upcycling; }},
+    {{"moe_per_layer_logging"}, "without --num-experts", is_dense},
+    {{"moe_per_layer_logging"},
+     "without a router loss (--moe-aux-loss-coeff, --moe-z-loss-coeff)",
+     [](const Run& r) { return !is_dense(r) && !has_router_loss(r.model.moe); }},
     {{"moe_shared_expert_gate", "moe_shared_expert_overlap"},
      "without --moe-shared-expert-intermediate-size",
      [](const Run& r) { return !is_dense(r) && r.model.moe.shared_expert_intermediate_size == 0; }},

@@ -78,6 +78,8 @@ std::span<const RuleGroup> rule_groups() {
       {"Model, rank and batch sizes", shape_rules()},
       {"Batch sizes that change during a run", batch_rules()},
       {"Mixture of experts", moe_rules(), "num_experts=8; add_bias_linear=false; sequence_parallel=true"},
+      {"Upcycling and latent experts", expert_weight_rules(),
+       "num_experts=8; add_bias_linear=false; sequence_parallel=true"},
       {"Multi-latent attention and multi-token prediction", latent_rules(),
        "multi_latent_attention=true; position_embedding_type=rope; qk_head_dim=8; qk_pos_emb_head_dim=4; "
        "v_head_dim=8; kv_lora_rank=16"},

@@ -104,6 +104,7 @@ std::span<const RuleGroup> rule_groups();
 std::span<const Rule> shape_rules();
 std::span<const Rule> batch_rules();
 std::span<const Rule> moe_rules();
+std::span<const Rule> expert_weight_rules();
 std::span<const Rule> latent_rules();
 std::span<const Rule> t5_rules();
 std::span<const Rule> bert_rules();

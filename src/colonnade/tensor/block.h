@@ -6,7 +6,9 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "colonnade/tensor/batch.h"
@@ -21,6 +23,13 @@ enum class Output : std::uint8_t { kLoss, kLogits };
 /// Key-value cache of the attention layers (inference only).
 class KeyValueCache;
 
+/// Choices of this rank's routers for one micro-batch, by the name of a router's weight: int64 [tokens, k],
+/// distinct per token, before any is dropped. Routers record them here, or take them in place of their own.
+struct RoutingChoices {
+  bool replay = false;  ///< take the choices; false: record them
+  std::map<std::string, at::Tensor> by_router;
+};
+
 /// Context of a forward pass, beyond the block's input.
 struct Pass {
   const Batch& batch;
@@ -30,6 +39,7 @@ struct Pass {
   double grad_scale = 0;           ///< initial gradient of this micro-batch's losses
   Report* report = nullptr;        ///< metrics reported by blocks; null: none collected
   bool recomputing = false;        ///< recomputed forward pass: blocks update no statistics
+  std::shared_ptr<RoutingChoices> routing = nullptr;  ///< of routers, recorded or replayed; null: neither
 };
 
 /// y = f(x, batch), independent of the pipeline. `x` is undefined for the first block of a model; activations

@@ -21,6 +21,7 @@
 #include "colonnade/job/prepare.h"
 #include "colonnade/job/resume_policy.h"
 #include "colonnade/job/token_steps.h"
+#include "colonnade/job/upcycling.h"
 #include "colonnade/kernels/device.h"
 #include "colonnade/launch/resume_hint.h"
 #include "colonnade/record/layer_metrics.h"
@@ -138,7 +139,7 @@ Loop::Loop(job::StartedRun started, StopSignals& stop, Clock::time_point begin)
       snapshots_(started.run, folder_.root, started.ranks.rank()),
       start_(find_start_point(started.run, started.ranks.world())),
       job_(std::move(started.run), std::move(started.ranks), job::build_model,
-           start_ ? job::InitialValues::kRestored : job::InitialValues::kRandom),
+           start_ && !start_->upcycles ? job::InitialValues::kRestored : job::InitialValues::kRandom),
       lr_(job_.run.training.skip_train
               ? LrPlan{}
               : make_lr_plan(job_.run.schedule, job_.run.training, job_.run.optimizer)) {
@@ -215,8 +216,12 @@ void Loop::resume(const StartPoint& start) {
   const config::Checkpoint& c = job_.run.checkpoint;
   const checkpoint::CheckpointReader& source = start.source;
   if (!start.is_run) {
-    job::restore(job_, source, job::Restore::kWeights);
-    if (job_.ranks.rank() == 0) log::info("initial weights from {}", c.pretrained_checkpoint);
+    if (start.upcycles)
+      job::upcycle(job_, source);
+    else
+      job::restore(job_, source, job::Restore::kWeights);
+    if (job_.ranks.rank() == 0)
+      log::info("initial weights from {}{}", source.folder().string(), start.upcycles ? ", upcycled" : "");
     return;
   }
   job::restore(job_, source, c.finetune ? job::Restore::kWeights : job::Restore::kResume);

@@ -7,6 +7,7 @@
 #include "colonnade/convert/hugging_face.h"
 #include "colonnade/data/out_of_vocabulary.h"
 #include "colonnade/job/checkpoint.h"
+#include "colonnade/job/upcycling.h"
 
 namespace colonnade::train {
 
@@ -44,21 +45,27 @@ void log_checkpoint_policy(const config::Run& run) {
 
 std::optional<StartPoint> find_start_point(const config::Run& run, const comm::Group& world) {
   const config::Checkpoint& c = run.checkpoint;
+  const auto weights_of = [&run](checkpoint::CheckpointReader source) {
+    const bool upcycles = job::upcycles(run, source);
+    return StartPoint{
+        .source = std::move(source), .is_run = false, .upcycles = upcycles, .counters = {}, .saved = {}};
+  };
   if (!c.load.empty()) {
     if (const auto found = checkpoint::find_checkpoint(c.load, c.ckpt_step, world)) {
       auto source = checkpoint::CheckpointReader::open_native(found->folder);
-      if (c.finetune) return StartPoint{std::move(source), /*is_run=*/true, {}, {}};
-      const job::Counters counters = job::resumed_counters(source.state(), run);
-      const job::Counters was = job::counters_of(source.state());
-      std::optional<record::ResumePoint> saved;
-      if (c.override_ckpt_iteration) saved = record::ResumePoint{was.iteration, was.consumed_samples};
-      return StartPoint{std::move(source), /*is_run=*/true, counters, saved};
+      if (job::upcycles(run, source)) return weights_of(std::move(source));
+      StartPoint start{.source = std::move(source), .counters = {}, .saved = {}};
+      if (c.finetune) return start;
+      start.counters = job::resumed_counters(start.source.state(), run);
+      const job::Counters was = job::counters_of(start.source.state());
+      if (c.override_ckpt_iteration) start.saved = record::ResumePoint{was.iteration, was.consumed_samples};
+      return start;
     }
     if (world.rank() == 0) log::info("{} holds no checkpoint; a new run starts", c.load);
   }
   if (c.pretrained_checkpoint.empty()) return std::nullopt;
   const auto step = c.load.empty() ? c.ckpt_step : std::nullopt;
-  return StartPoint{convert::open_weights(c.pretrained_checkpoint, step, world), /*is_run=*/false, {}, {}};
+  return weights_of(convert::open_weights(c.pretrained_checkpoint, step, world));
 }
 
 std::vector<job::ChangedTokens> log_loaded(const job::Job& job, const checkpoint::CheckpointReader& source,

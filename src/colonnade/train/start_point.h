@@ -35,6 +35,7 @@ void log_checkpoint_policy(const config::Run& run);
 struct StartPoint {
   checkpoint::CheckpointReader source;
   bool is_run = true;      ///< a checkpoint of a run, to resume or finetune; false: initial weights only
+  bool upcycles = false;   ///< dense weights of an upcycled model (job::upcycle); is_run is false
   job::Counters counters;  ///< counters to resume from; zeros for a new run
   std::optional<record::ResumePoint>
       saved;  ///< the checkpoint's own counters, where --override-ckpt-iteration differs

@@ -38,12 +38,13 @@ record::StepRecord step_record(job::Job& job, const job::StepReport& report, con
   for (const auto& [name, value] : report.losses) {
     if (name == "lm_loss")
       record.lm_loss = value;
-    else
+    else if (!record::is_layer_loss(name))
       record.extra_losses.emplace_back(name, value);
   }
   if (run.logging.log_params_norm)
     record.extra_losses.emplace_back("params_norm", job.optimizer().params_norm());
   record.layer_metrics = record::layer_metrics(report.counts);
+  record.layer_losses = record::layer_losses(report.losses, run.model.num_layers);
   return record;
 }
 

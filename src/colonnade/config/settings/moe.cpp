@@ -61,6 +61,11 @@ void experts(Table& t) {
   t.add<kModel, kMoe, &Moe::ffn_hidden_size>("--moe-ffn-hidden-size",
                                              "FFN hidden size of an expert; 0: --ffn-hidden-size")
       .range(0, 1'000'000'000);
+  t.add<kModel, kMoe, &Moe::routed_size>(
+       "--moe-latent-size",
+       "latent MoE: width of the tokens of routed experts, with shared projections before the dispatch and "
+       "after the combination; 0: hidden size, without projections")
+      .range(0, 1'000'000'000);
   t.add<kModel, kMoe, &Moe::shared_expert_intermediate_size>(
        "--moe-shared-expert-intermediate-size",
        "total FFN hidden size of the shared experts, which process every token; 0: none")
@@ -120,6 +125,9 @@ void router(Table& t) {
        "--moe-z-loss-coeff", "coefficient of the router z-loss: mean squared log-sum-exp of the logits")
       .at_least(0)
       .training_only();
+  t.add<kModel, kMoe, &Moe::per_layer_logging>("--moe-per-layer-logging",
+                                               "report the router losses of each MoE layer in the metrics")
+      .training_only();
 }
 
 void tokens(Table& t) {
@@ -139,6 +147,19 @@ void tokens(Table& t) {
       "--moe-token-drop-policy",
       "tokens dropped above the capacity: lowest routing weight (probs) or last position "
       "(position)");
+}
+
+void upcycling(Table& t) {
+  t.add<kModel, kMoe, &Moe::use_upcycling>(
+       "--moe-use-upcycling",
+       "start from a dense checkpoint (--pretrained-checkpoint or --load): its MLPs become the experts")
+      .training_only();
+  t.add<kModel, kMoe, &Moe::upcycling_granularity>(
+       "--moe-upcycling-granularity",
+       "FFN hidden size of the dense checkpoint as a multiple of --ffn-hidden-size; its MLPs are split into "
+       "that many smaller experts")
+      .range(1, 1'000'000)
+      .training_only();
 }
 
 constexpr const char* kNoExperts = "has no effect without --num-experts";
@@ -181,20 +202,14 @@ constexpr Flag kExpertOverlap[] = {
     {"--ep-overlap-early-attn-memory-release"},
 };
 
-constexpr Flag kLatentExperts[] = {
-    {"--moe-latent-size", "integer"},
-};
-
-constexpr Flag kUpcycling[] = {
-    {"--moe-use-upcycling"},
-    {"--moe-upcycling-granularity", "integer", "1"},
+constexpr Flag kRoutingReplay[] = {
+    {"--moe-enable-routing-replay"},
 };
 
 constexpr Flag kRoutingTraces[] = {
-    {"--moe-enable-routing-replay"},        {"--save-tokens-per-expert-interval", "integer"},
-    {"--moe-routing-trace-path", "text"},   {"--moe-routing-trace-max-training-iters", "integer"},
-    {"--moe-routing-trace-capture-logits"}, {"--moe-routing-trace-capture-hidden-states"},
-    {"--moe-routing-trace-dump-weights"},
+    {"--save-tokens-per-expert-interval", "integer"},      {"--moe-routing-trace-path", "text"},
+    {"--moe-routing-trace-max-training-iters", "integer"}, {"--moe-routing-trace-capture-logits"},
+    {"--moe-routing-trace-capture-hidden-states"},         {"--moe-routing-trace-dump-weights"},
 };
 
 constexpr Flag kLoadBalancing[] = {
@@ -231,6 +246,7 @@ void add_moe(Table& t) {
   experts(t);
   router(t);
   tokens(t);
+  upcycling(t);
 }
 
 void add_parallel_moe(Table& t) {
@@ -284,16 +300,16 @@ void add_no_effect_moe(Table& t) {
   t.no_effect("the weights of a rank's experts are one tensor", kExpertWeights);
   t.no_effect("shared experts and dense MLPs are one GEMM each", kGroupedGemms);
   t.no_effect("experts compute the tokens they receive, without padding", kExpertPadding);
+  t.no_effect(
+      "routers follow their scores; C++ programs record and replay choices (pipeline::Steps::routing)",
+      kRoutingReplay);
 }
 
 void add_unsupported_routing(Table& t) {
   t.unsupported("variants of the overlap of experts' communication",
                 "remove it; --overlap-moe-expert-parallel-comm overlaps it with another micro-batch",
                 kExpertOverlap);
-  t.unsupported("latent experts", "remove it; --moe-ffn-hidden-size sets the expert size", kLatentExperts);
-  t.unsupported("upcycling of a dense checkpoint to experts", "start from an MoE checkpoint, or from scratch",
-                kUpcycling);
-  t.unsupported("routing traces or replay", "remove it", kRoutingTraces);
+  t.unsupported("routing traces", "remove it", kRoutingTraces);
   t.unsupported("quantile balancing, forced bias or rank capacity of experts",
                 "use --moe-router-load-balancing-type or --moe-router-enable-expert-bias", kLoadBalancing);
   t.unsupported("interleaved weights of gated experts",

@@ -100,7 +100,6 @@ constexpr Flag kLogs[] = {
     {"--log-device-memory-used"},
     {"--log-world-size-to-tensorboard"},
     {"--log-max-attention-logit"},
-    {"--moe-per-layer-logging"},
     {"--log-straggler --enable-straggler-detection"},
     {"--straggler-ctrlr-port", "integer", "65535"},
     {"--straggler-minmax-count", "integer", "1"},

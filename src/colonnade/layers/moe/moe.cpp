@@ -3,7 +3,6 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/layers/recompute.h"
-#include "colonnade/layers/replicated_linear.h"
 #include "colonnade/ops/activation.h"
 #include "colonnade/ops/grouped_matmul.h"
 
@@ -23,6 +22,8 @@ Moe::Moe(const layout::MoeParams& params, const config::Model& model, const Cont
       overlap_shared_(model.moe.shared_expert_overlap),
       adds_fc2_bias_(context.dispatch.rank() % context.etp == 0),
       tokens_differ_(context.tp.size() == 1 || context.sequence_parallel) {
+  if (params.down) down_.emplace(*params.down, context);
+  if (params.up) up_.emplace(*params.up, context);
   if (params.shared_fc1) shared_.emplace(*params.shared_fc1, *params.shared_fc2, model, context);
 }
 
@@ -48,9 +49,10 @@ at::Tensor Moe::forward(const MixerInput& x, const tensor::Pass& pass) {
   at::Tensor shared;
   const auto run_shared = [&] { shared = gated_shared_experts(normed, rows, pass); };
   const bool overlaps = shared_ && overlap_shared_;
-  const at::Tensor y =
-      dispatcher_->run(rows, routing, compute, overlaps ? run_shared : std::function<void()>())
-          .view(normed.sizes());
+  at::Tensor y = dispatcher_->run(down_ ? down_->forward(rows) : rows, routing, compute,
+                                  overlaps ? run_shared : std::function<void()>());
+  if (up_) y = up_->forward(y);
+  y = y.view(normed.sizes());
   if (!shared_) return y;
   if (!overlaps) run_shared();
   return y + shared;
@@ -69,8 +71,10 @@ at::Tensor Moe::gated_shared_experts(const at::Tensor& normed, const at::Tensor&
 }
 
 void Moe::add_parameters(std::vector<tensor::Parameter*>& all) const {
-  collect(all, {router_.weight.get(), router_.bias.get(), router_.expert_bias.get(), fc1_.get(), fc2_.get(),
-                fc1_bias_.get(), fc2_bias_.get()});
+  collect(all, {router_.weight.get(), router_.bias.get(), router_.expert_bias.get()});
+  if (down_) down_->add_parameters(all);
+  collect(all, {fc1_.get(), fc2_.get(), fc1_bias_.get(), fc2_bias_.get()});
+  if (up_) up_->add_parameters(all);
   if (shared_) shared_->add_parameters(all);
   collect(all, {shared_gate_.get()});
 }

@@ -100,6 +100,23 @@ at::Tensor Router::sinkhorn_assignment(const at::Tensor& logits, const at::Tenso
       .index_copy_(0, tokens, ops::sinkhorn_experts(logits.detach().index_select(0, tokens), args_.k));
 }
 
+/// The given experts of the rows of logits [n, e]. Synchronizes with the device.
+at::Tensor Router::replayed_choice(const tensor::RoutingChoices& routing, const at::Tensor& logits) const {
+  const auto found = routing.by_router.find(weight->spec.name);
+  COL_CHECK(
+      found != routing.by_router.end(),
+      "{}: a replayed micro-batch must have choices of every router; got none of this one; record them, "
+      "or leave routing empty",
+      weight->spec.name);
+  const at::Tensor choice = found->second.to(logits.device()).contiguous();
+  COL_CHECK(
+      choice.is_meta() || choice.numel() == 0 ||
+          (choice.min().item<std::int64_t>() >= 0 && choice.max().item<std::int64_t>() < logits.size(1)),
+      "{}: replayed choices must be in [0, {}); got others; record them with this number of experts",
+      weight->spec.name, logits.size(1));
+  return choice;
+}
+
 /// Experts of each token after dropping pairs over capacity.
 at::Tensor Router::drop_over_capacity(const ops::Routing& routing) const {
   const auto keep = moe_.token_drop_policy == config::TokenDropPolicy::kProbs ? ops::DropPolicy::kProbs
@@ -129,8 +146,13 @@ ops::Routing Router::forward(const at::Tensor& x, const tensor::Pass& pass) {
   const LossContext losses = loss_context(logits, pass);
   ops::RouteArgs args = args_;
   if (expert_bias) args.bias = expert_bias->value;
-  if (moe_.uses_sinkhorn() && pass.training) args.assigned = sinkhorn_assignment(logits, losses.padding);
+  const bool replays = pass.routing && pass.routing->replay;
+  if (replays)
+    args.assigned = replayed_choice(*pass.routing, logits);
+  else if (moe_.uses_sinkhorn() && pass.training)
+    args.assigned = sinkhorn_assignment(logits, losses.padding);
   ops::Routing routing = ops::route(logits, args);
+  if (pass.routing && !replays) pass.routing->by_router[weight->spec.name] = routing.experts.detach();
   if (pass.cache == nullptr) routing.capacity = layout::expert_capacity(moe_, logits.size(0));
   if (losses.padding.defined()) {
     routing.experts = routing.experts.masked_fill(losses.padding.unsqueeze(-1), weight->value.size(0));
@@ -170,10 +192,13 @@ void Router::all_reduce_sums(at::Tensor& sums, const LossContext& context, const
 /// `own`: this rank's addend of the loss, `whole`: the loss, both without the coefficient.
 at::Tensor Router::add_loss(const at::Tensor& weights, const at::Tensor& own, const at::Tensor& whole,
                             double coefficient, const std::string& name, const LossContext& context) const {
-  if (context.pass.report != nullptr)
-    tensor::add(context.pass.report->metric_sums, name,
-                tensor::metric_sum(whole.detach() * context.report_weight,
-                                   at::full({}, context.report_weight, whole.options())));
+  if (tensor::Report* report = context.pass.report; report != nullptr) {
+    const tensor::MetricSum sum = tensor::metric_sum(whole.detach() * context.report_weight,
+                                                     at::full({}, context.report_weight, whole.options()));
+    tensor::add(report->metric_sums, name, sum);
+    if (moe_.per_layer_logging)
+      tensor::add(report->metric_sums, fmt::format("{}{}/{}", kLayerLoss, name, weight->spec.name), sum);
+  }
   return ops::attach_loss(weights, own, coefficient * context.weight * context.pass.grad_scale);
 }
 
@@ -203,7 +228,8 @@ at::Tensor Router::add_balancing_loss(const ops::Routing& routing, const Balanci
   if (args_.kind != kernels::ScoreKind::kSoftmax) scores = scores / (scores.sum(-1, true) + 1e-20);
   if (context.padding.defined()) scores = scores.masked_fill(context.padding.unsqueeze(-1), 0);
   const at::Tensor share = scores.view({-1, sequence_count, experts}).sum(0);
-  const bool constrained = args_.groups > 1 || expert_bias != nullptr;
+  const bool replays = context.pass.routing && context.pass.routing->replay;
+  const bool constrained = args_.groups > 1 || expert_bias != nullptr || replays;
   at::Tensor top_k = constrained ? std::get<1>(scores.detach().topk(args_.k, -1)) : routing.experts;
   if (constrained && context.padding.defined())
     top_k = top_k.masked_fill(context.padding.unsqueeze(-1), experts);

@@ -27,6 +27,11 @@ namespace colonnade::layers {
 /// --moe-router-score-function says; weights are the chosen scores, neither normalized nor scaled. Other
 /// sequence or context parallel sizes and other micro-batch sizes assign other experts, as in Megatron.
 ///
+/// With Pass::routing the choices of k experts are recorded, also in evaluation, or given ones replace the
+/// router's own; weights are those of the given experts. Losses use the router's own choice, as in Megatron.
+/// A recomputed pass replays what its original replayed. Source: Megatron's
+/// core/transformer/moe/router_replay.py.
+///
 /// --moe-router-force-load-balancing: standard normal numbers replace the logits in training and evaluation,
 /// and the logits get their gradients (straight-through estimator). The numbers are a function of seed, name,
 /// sample, position and expert, so they change with the samples of each step. Megatron's differ between
@@ -55,8 +60,9 @@ namespace colonnade::layers {
 /// Scores in losses are normalized over all experts: the softmax, or other score functions over their sum.
 /// Each loss, times its coefficient, is attached to the weights; without the coefficient it is reported as
 /// `load_balancing_loss`, `seq_load_balancing_loss`, `global_load_balancing_loss` or `z_loss`, a mean over
-/// layers and micro-batches. Megatron divides the gradient of global_aux_loss by the number of data ranks;
-/// here it is the gradient of the full loss. Which micro-batches f covers depends on that number in both.
+/// layers and micro-batches; with --moe-per-layer-logging also for each layer (kLayerLoss). Megatron divides
+/// the gradient of global_aux_loss by the number of data ranks; here it is the gradient of the full loss.
+/// Which micro-batches f covers depends on that number in both.
 ///
 /// In training, tokens per expert are reported as counts (kExpertTokens), with a capacity also those after
 /// dropping (kKeptTokens). Each token is counted on the rank that holds it.
@@ -103,6 +109,8 @@ class Router {
   [[nodiscard]] at::Tensor random_logits(const at::Tensor& logits, std::int64_t batch,
                                          const tensor::Pass& pass) const;
   [[nodiscard]] at::Tensor sinkhorn_assignment(const at::Tensor& logits, const at::Tensor& padding) const;
+  [[nodiscard]] at::Tensor replayed_choice(const tensor::RoutingChoices& routing,
+                                           const at::Tensor& logits) const;
   [[nodiscard]] at::Tensor drop_over_capacity(const ops::Routing& routing) const;
   void count(const at::Tensor& experts, const at::Tensor& routed, const tensor::Pass& pass);
   [[nodiscard]] at::Tensor step_mean(const at::Tensor& tokens, bool again);
@@ -131,5 +139,7 @@ class Router {
 /// Prefixes of a router's counts [experts] in Report::counts, before its weight's name.
 inline constexpr const char* kExpertTokens = "expert_tokens/";
 inline constexpr const char* kKeptTokens = "kept_tokens/";
+/// Prefix of a router's own losses in Report::metric_sums: "layer_loss/z_loss/<name of its weight>".
+inline constexpr const char* kLayerLoss = "layer_loss/";
 
 }  // namespace colonnade::layers

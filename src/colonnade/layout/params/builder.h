@@ -103,12 +103,13 @@ class ParamBuilder {
             .weight_decay = false};
   }
 
-  /// Matrices of all experts [experts, piece, in] or [experts, h, piece], sharded by experts and along `dim`.
+  /// Matrices of all experts [experts, piece, l] or [experts, l, piece] of their width l, sharded by experts
+  /// and along `dim`.
   [[nodiscard]] ParamSpec experts(const std::string& name, int dim, const std::vector<DimSegment>& pieces,
                                   double std) const {
     std::int64_t length = 0;
     for (const DimSegment& piece : pieces) length += piece.size;
-    const std::int64_t count = m_.moe.num_experts, h = m_.hidden_size;
+    const std::int64_t count = m_.moe.num_experts, h = m_.expert_width();
     return {.name = name,
             .shape = dim == 1 ? std::vector{count, length, h} : std::vector{count, h, length},
             .sharded_dims = {{.dim = 0, .axis = Axis::kEp, .segments = {{.size = count}}},
@@ -152,6 +153,21 @@ class ParamBuilder {
             ParamSpec{.name = name + ".bias", .shape = {rows}, .init = Init::zeros(), .weight_decay = false}};
     if (!by_sequence) p.weight.partial = {};
     p.bias->partial = p.weight.partial;
+    return p;
+  }
+
+  /// Replicated linear layer [out, in] of each token of the sequence shard, with a bias if linear layers have
+  /// them.
+  [[nodiscard]] LinearParams token_projection(const std::string& name, std::int64_t out, std::int64_t in,
+                                              double std) const {
+    LinearParams p{.weight = replicated(name + ".weight", out, in), .bias = std::nullopt};
+    p.weight.init = weight_init(m_, {out, in}, std);
+    if (m_.add_bias_linear)
+      p.bias = ParamSpec{.name = name + ".bias",
+                         .shape = {out},
+                         .partial = partial_by_sequence(),
+                         .init = Init::zeros(),
+                         .weight_decay = false};
     return p;
   }
 

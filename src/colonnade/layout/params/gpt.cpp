@@ -70,6 +70,8 @@ MoeParams moe_params(const Model& m, const Builder& build, const std::string& la
       .router = build.replicated(name + "router.weight", m.moe.num_experts),
       .router_bias = std::nullopt,
       .expert_bias = std::nullopt,
+      .down = std::nullopt,
+      .up = std::nullopt,
       .fc1 = build.experts(name + "experts.linear_fc1.weight", 1, fc1_pieces(m, f), m.init_method_std),
       .fc2 = build.experts(name + "experts.linear_fc2.weight", 2, {{.size = f}}, build.output_std()),
       .fc1_bias = std::nullopt,
@@ -84,7 +86,12 @@ MoeParams moe_params(const Model& m, const Builder& build, const std::string& la
                               .init = {.std = m.init_method_std},
                               .weight_decay = false};
     p.fc1_bias = build.expert_bias(name + "experts.linear_fc1.bias", fc1_pieces(m, f), false);
-    p.fc2_bias = build.expert_bias(name + "experts.linear_fc2.bias", {{.size = m.hidden_size}}, true);
+    p.fc2_bias = build.expert_bias(name + "experts.linear_fc2.bias", {{.size = m.expert_width()}}, true);
+  }
+  if (m.moe.routed_size > 0) {
+    const std::int64_t h = m.hidden_size, l = m.moe.routed_size;
+    p.down = build.token_projection(name + "fc1_latent_proj", l, h, m.init_method_std);
+    p.up = build.token_projection(name + "fc2_latent_proj", h, l, build.output_std());
   }
   if (m.moe.router_enable_expert_bias)
     p.expert_bias = ParamSpec{.name = name + "router.expert_bias",

@@ -50,15 +50,17 @@ struct MlpParams {
   LinearParams fc1;  ///< rows [gate | up] if gated; interleaved with --quick-geglu
   LinearParams fc2;
 };
-/// MoE layer instead of an MLP: routed experts and shared experts.
+/// MoE layer instead of an MLP: routed experts and shared experts. The projections around latent experts are
+/// replicated over tp.
 struct MoeParams {
   ParamSpec router;                      ///< [experts, h]
   std::optional<ParamSpec> router_bias;  ///< [experts]
   std::optional<ParamSpec> expert_bias;  ///< [experts], updated once per step, not trained
-  ParamSpec fc1;                         ///< [experts, gate and up, h]
-  ParamSpec fc2;                         ///< [experts, h, ffn]
+  std::optional<LinearParams> down, up;  ///< [l, h], [h, l] with --moe-latent-size l, else l = h below
+  ParamSpec fc1;                         ///< [experts, gate and up, l]
+  ParamSpec fc2;                         ///< [experts, l, ffn]
   std::optional<ParamSpec> fc1_bias;     ///< [experts, gate and up]
-  std::optional<ParamSpec> fc2_bias;     ///< [experts, h], replicated over etp
+  std::optional<ParamSpec> fc2_bias;     ///< [experts, l], replicated over etp
   std::optional<LinearParams> shared_fc1, shared_fc2;
   std::optional<ParamSpec> shared_gate;  ///< [1, h]
 };
@@ -164,10 +166,12 @@ void for_each(const MoeParams& p, F&& f) {
   for_each(p.router, f);
   for_each(p.router_bias, f);
   for_each(p.expert_bias, f);
+  for_each(p.down, f);
   for_each(p.fc1, f);
   for_each(p.fc2, f);
   for_each(p.fc1_bias, f);
   for_each(p.fc2_bias, f);
+  for_each(p.up, f);
   for_each(p.shared_fc1, f);
   for_each(p.shared_fc2, f);
   for_each(p.shared_gate, f);

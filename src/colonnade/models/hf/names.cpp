@@ -87,9 +87,10 @@ bool has_experts_everywhere(const config::Model& m) {
 }
 
 bool has_plain_router(const config::Moe& moe) {
-  return !moe.uses_sinkhorn() && moe.router_score_function == config::RouterScore::kSoftmax &&
-         moe.router_num_groups == 0 && moe.router_topk_scaling_factor.value_or(1) == 1 &&
-         !moe.router_enable_expert_bias && moe.shared_expert_intermediate_size == 0;
+  return !moe.uses_sinkhorn() && moe.routed_size == 0 &&
+         moe.router_score_function == config::RouterScore::kSoftmax && moe.router_num_groups == 0 &&
+         moe.router_topk_scaling_factor.value_or(1) == 1 && !moe.router_enable_expert_bias &&
+         moe.shared_expert_intermediate_size == 0;
 }
 
 bool is_gpt_oss(const config::Model& m) {
@@ -178,9 +179,9 @@ bool has_deepseek_v3_layers(const config::Model& m) {
       m.activation != config::Activation::kSwiglu)
     return false;
   const std::vector<layout::LayerKind> kinds = layout::layer_kinds(m);
-  return !moe.uses_sinkhorn() && moe.router_score_function == config::RouterScore::kSigmoid &&
-         moe.router_enable_expert_bias && groups_of_two(moe) && !moe.shared_expert_gate &&
-         moe.shared_expert_intermediate_size > 0 &&
+  return !moe.uses_sinkhorn() && moe.routed_size == 0 &&
+         moe.router_score_function == config::RouterScore::kSigmoid && moe.router_enable_expert_bias &&
+         groups_of_two(moe) && !moe.shared_expert_gate && moe.shared_expert_intermediate_size > 0 &&
          moe.shared_expert_intermediate_size % moe.ffn_hidden_size == 0 &&
          std::ranges::is_sorted(kinds, {}, &layout::LayerKind::is_moe) && kinds.back().is_moe();
 }
