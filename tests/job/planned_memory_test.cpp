@@ -115,6 +115,7 @@ constexpr const char* kMoreModels[] = {
     "--parallel-residual --hidden-dropout 0 --normalization RMSNorm --disable-bias-linear --swiglu ",
     "--attention-dropout 0.1 ",
     "--qk-layernorm ",
+    "--qk-l2-norm --position-embedding-type rope ",
     "--group-query-attention --num-query-groups 2 ",
     "--position-embedding-type rope --window-size 8,0 ",
     kTwoBases,

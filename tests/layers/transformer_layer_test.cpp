@@ -89,6 +89,7 @@ class Definition {
     return at::layer_norm(x, {x.size(-1)}, gamma, weight(name + ".bias"), m_.norm_epsilon);
   }
   [[nodiscard]] Tensor head_norm(const Tensor& x, const std::string& name) const {
+    if (m_.qk_l2_norm) return x * (x.square().mean(-1, true) + m_.norm_epsilon).rsqrt();
     return m_.qk_layernorm ? norm(x, "self_attention." + name) : x;
   }
   [[nodiscard]] Tensor mlp(const Tensor& x) const {
@@ -184,6 +185,13 @@ TEST(Attention, QkNorms) {
   for (const std::int64_t groups : {4, 2}) {
     auto model = llama(8, groups);
     model.qk_layernorm = true;
+    check_attention(model);
+  }
+}
+TEST(Attention, QkL2Norm) {
+  for (config::Model model : {gpt2(), llama(8, 4), llama(8, 2)}) {
+    model.qk_l2_norm = true;
+    model.norm_epsilon = 0.1;  // large enough that a wrong epsilon shows
     check_attention(model);
   }
 }

@@ -59,6 +59,7 @@ struct Model {
   double norm_epsilon = 1e-5;                               ///< --norm-epsilon
   bool apply_layernorm_1p = false;  ///< --apply-layernorm-1p: gamma is stored as gamma - 1
   bool qk_layernorm = false;        ///< --qk-layernorm
+  bool qk_l2_norm = false;          ///< --qk-l2-norm: RMS norm of each query and key head, without weight
 
   Activation activation = Activation::kGeluErf;       ///< from --swiglu, --squared-relu, --openai-gelu, ...
   bool add_bias_linear = true;                        ///< off: --disable-bias-linear

@@ -17,6 +17,7 @@ Attention::Attention(const layout::AttentionParams& params, const config::Model&
       proj(params.proj.weight, params.proj.bias, context),
       q_norm_(make_norm(params.q_norm, model, context)),
       k_norm_(make_norm(params.k_norm, model, context)),
+      l2_norm_epsilon_(model.qk_l2_norm ? std::optional(model.norm_epsilon) : std::nullopt),
       rotary_(std::move(rotary)),
       core_(model, context,
             {layer, softmax_scale(model), params.qkv.weight.name, params.sinks, mask_spec.causal,
@@ -25,23 +26,28 @@ Attention::Attention(const layout::AttentionParams& params, const config::Model&
       groups_(std::max<std::int64_t>(1, model.num_query_groups / context.tp.size())),
       head_dim_(model.kv_channels) {}
 
+at::Tensor Attention::normed(const at::Tensor& x, const std::optional<Norm>& norm) const {
+  return norm ? norm->forward(x) : ops::rms_norm(x, *l2_norm_epsilon_);
+}
+
 ops::Qkv Attention::split_heads(const at::Tensor& fused, const tensor::Pass& pass) const {
   const at::Tensor positions = positions_sb(pass);
+  const bool has_norms = q_norm_ || l2_norm_epsilon_;
   ops::Qkv heads =
-      ops::split_rotary(fused, heads_, groups_, head_dim_, q_norm_ ? nullptr : rotary_.get(), positions);
-  if (!q_norm_) {
+      ops::split_rotary(fused, heads_, groups_, head_dim_, has_norms ? nullptr : rotary_.get(), positions);
+  if (!has_norms) {
     heads.q = core_.layer_scaled(heads.q);
     return heads;
   }
-  const auto norm_and_rotate = [&](const at::Tensor& x_bnsd, const Norm& norm) {
-    const at::Tensor normed = norm.forward(x_bnsd);
-    if (!rotary_) return normed;
-    return ops::rotary(normed.permute({2, 0, 1, 3}).contiguous(), *rotary_, positions)
+  const auto norm_and_rotate = [&](const at::Tensor& x_bnsd, const std::optional<Norm>& norm) {
+    const at::Tensor y = normed(x_bnsd, norm);
+    if (!rotary_) return y;
+    return ops::rotary(y.permute({2, 0, 1, 3}).contiguous(), *rotary_, positions)
         .permute({1, 2, 0, 3})
         .contiguous();
   };
-  heads.q = core_.layer_scaled(norm_and_rotate(heads.q, *q_norm_));
-  heads.k = norm_and_rotate(heads.k, *k_norm_);
+  heads.q = core_.layer_scaled(norm_and_rotate(heads.q, q_norm_));
+  heads.k = norm_and_rotate(heads.k, k_norm_);
   return heads;
 }
 

@@ -1,6 +1,6 @@
-// Self-attention: fused QKV projection, optional QK norms and rotary embedding, core attention over this
-// rank's heads, output projection.
-// Source: Megatron's core/transformer/attention.py; Vaswani 2017; Ainslie 2023 (grouped queries).
+// Self-attention: fused QKV projection, optional QK norms (or L2 norm, --qk-l2-norm) and rotary embedding,
+// core attention over this rank's heads, output projection. Source: Megatron's core/transformer/attention.py;
+// Vaswani 2017; Ainslie 2023 (grouped queries).
 #pragma once
 
 #include <memory>
@@ -44,7 +44,11 @@ class Attention final : public Mixer {
  private:
   [[nodiscard]] ops::Qkv split_heads(const at::Tensor& fused, const tensor::Pass& pass) const;
 
+  /// A head before its rotary embedding: normed by `norm`, or by the weightless norm of --qk-l2-norm.
+  [[nodiscard]] at::Tensor normed(const at::Tensor& x, const std::optional<Norm>& norm) const;
+
   std::optional<Norm> q_norm_, k_norm_;
+  std::optional<double> l2_norm_epsilon_;  ///< of --qk-l2-norm
   std::shared_ptr<const ops::RotaryTable> rotary_;
   CoreAttention core_;
   std::int64_t heads_, groups_, head_dim_;

@@ -9,18 +9,25 @@ namespace colonnade::ops {
 namespace {
 
 struct NormArgs {
-  tensor::Parameter* weight;
+  tensor::Parameter* weight;  ///< null: gamma is 1
   tensor::Parameter* bias;
   double eps;
   bool zero_centered;
   bool centered;  ///< LayerNorm
 };
 
+/// The given gamma; without one, ones for the rows of `x`.
+Tensor gamma_of(const Tensor& weight, const Tensor& x) {
+  return weight.defined() ? weight : at::ones({x.size(-1)}, x.options());
+}
+
 /// Outputs: normed, then sum if there is a residual.
 struct NormFunction : torch::autograd::Function<NormFunction> {
   static variable_list forward(AutogradContext* ctx, const Tensor& x_in, const MaybeTensor& residual_in,
-                               const Tensor& weight, const MaybeTensor& bias_in, const NormArgs& args) {
+                               const MaybeTensor& weight_in, const MaybeTensor& bias_in,
+                               const NormArgs& args) {
     const Tensor x = x_in.contiguous();
+    const Tensor gamma = gamma_of(weight_in.value_or(Tensor()), x);
     const Tensor residual = contiguous(residual_in.value_or(Tensor()));
     const Tensor bias = bias_in.value_or(Tensor());
     const std::int64_t cols = x.size(-1);
@@ -33,10 +40,10 @@ struct NormFunction : torch::autograd::Function<NormFunction> {
     with_float_type(x.scalar_type(), [&]<typename T>() {
       using A = kernels::Acc<T>;
       launch(x, kernels::cpu::norm<T>, kernels::cuda::norm<T>,
-             kernels::Norm<T>{in<T>(x), in<T>(residual), in<T>(weight), in<T>(bias), out<T>(sum), out<T>(y),
+             kernels::Norm<T>{in<T>(x), in<T>(residual), in<T>(gamma), in<T>(bias), out<T>(sum), out<T>(y),
                               out<A>(mean), out<A>(rstd), rows, cols, args.eps, args.zero_centered});
     });
-    ctx->save_for_backward({sum.defined() ? sum : x, weight, mean, rstd});
+    ctx->save_for_backward({sum.defined() ? sum : x, weight_in.value_or(Tensor()), mean, rstd});
     save_value(ctx, args);
     ctx->set_materialize_grads(false);
     return sum.defined() ? variable_list{y, sum} : variable_list{y};
@@ -44,11 +51,12 @@ struct NormFunction : torch::autograd::Function<NormFunction> {
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const variable_list saved = ctx->get_saved_variables();
-    const Tensor &x = saved[0], &weight = saved[1], &mean = saved[2], &rstd = saved[3];
+    const Tensor &x = saved[0], &mean = saved[2], &rstd = saved[3];
     const auto args = saved_value<NormArgs>(ctx);
     const Tensor grad_y = contiguous(grads[0]);
     const Tensor grad_sum = grads.size() > 1 ? contiguous(grads[1]) : Tensor();
     if (!grad_y.defined()) return {grad_sum, grad_sum, Tensor(), Tensor(), Tensor()};
+    const Tensor gamma = gamma_of(saved[1], x);
     const std::int64_t cols = x.size(-1);
     const std::int64_t rows = cols > 0 ? x.numel() / cols : 0;
     const auto sums = x.options().dtype(acc_type(x.scalar_type()));
@@ -59,12 +67,12 @@ struct NormFunction : torch::autograd::Function<NormFunction> {
     with_float_type(x.scalar_type(), [&]<typename T>() {
       using A = kernels::Acc<T>;
       launch(x, kernels::cpu::norm_grad<T>, kernels::cuda::norm_grad<T>,
-             kernels::NormGrad<T>{in<T>(x), in<T>(weight), in<A>(mean), in<A>(rstd), in<T>(grad_y),
+             kernels::NormGrad<T>{in<T>(x), in<T>(gamma), in<A>(mean), in<A>(rstd), in<T>(grad_y),
                                   in<T>(grad_sum), out<T>(grad_x), out<A>(grad_weight), out<A>(grad_bias),
                                   out<A>(partial), rows, cols, args.zero_centered});
     });
     if (x.numel() == 0) grad_weight.zero_();
-    args.weight->accumulate(grad_weight);
+    if (args.weight != nullptr) args.weight->accumulate(grad_weight);
     if (args.bias != nullptr) args.bias->accumulate(x.numel() == 0 ? grad_bias.zero_() : grad_bias);
     return {grad_x, grads.size() > 1 ? grad_x : Tensor(), Tensor(), Tensor(), Tensor()};
   }
@@ -81,10 +89,16 @@ variable_list apply(const Tensor& x, const Tensor& residual, const NormArgs& arg
       !residual.defined() || (residual.sizes() == x.sizes() && residual.scalar_type() == x.scalar_type()),
       "norm residual must have the shape and dtype of x; got {} {} and {} {}", c10::str(residual.sizes()),
       c10::toString(residual.scalar_type()), c10::str(x.sizes()), c10::toString(x.scalar_type()));
-  return NormFunction::apply(x, maybe(residual), weight, maybe(value_of(args.bias)), args);
+  return NormFunction::apply(x, maybe(residual), maybe(weight), maybe(value_of(args.bias)), args);
 }
 
 }  // namespace
+
+Tensor rms_norm(const Tensor& x, double eps) {
+  COL_CHECK(x.dim() > 0, "norm input must have a dimension; got a scalar");
+  return NormFunction::apply(x, maybe(Tensor()), maybe(Tensor()), maybe(Tensor()),
+                             NormArgs{nullptr, nullptr, eps, false, false})[0];
+}
 
 Tensor rms_norm(const Tensor& x, tensor::Parameter& weight, double eps, bool zero_centered) {
   return apply(x, Tensor(), {&weight, nullptr, eps, zero_centered, false})[0];

@@ -64,6 +64,15 @@ Broken unsupported_with_latents(const Run& r) {
   return found.edits.empty() ? Broken{} : found;
 }
 
+/// Parts of standard attention that Megatron rejects here too.
+Broken standard_heads_only(const Run& r) {
+  if (!has_latent_attention(r)) return std::nullopt;
+  Finding found{"", "must not be set with --multi-latent-attention", "", {}, ""};
+  found.add_if(r, r.model.qk_l2_norm, "qk_l2_norm", "false");
+  found.fix = r.model.qk_l2_norm ? "use --qk-layernorm" : removal(found);
+  return found.edits.empty() ? Broken{} : found;
+}
+
 Broken sinks(const Run& r) {
   if (!has_latent_attention(r) || r.model.softmax_type == config::SoftmaxType::kVanilla) return std::nullopt;
   return Finding{"--softmax-type",
@@ -100,6 +109,8 @@ constexpr Rule kLatent[] = {
      "Multi-latent attention scales scores by the root of its own head size and always rotates adjacent "
      "channels.",
      "multi_latent_attention"},
+    {"latent-heads", false, standard_heads_only, "qk_l2_norm=true",
+     "As in Megatron: norms of multi-latent attention apply to the latents.", "multi_latent_attention"},
     {"latent-sinks", false, sinks, "softmax_type=off-by-one; attention_dropout=0",
      "Attention sinks are not implemented for multi-latent attention.", "multi_latent_attention"},
     {"mtp-positions", false, mtp_positions,

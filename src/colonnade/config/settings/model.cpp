@@ -201,6 +201,8 @@ void layers(Table& t) {
                                             "store norm weights as gamma - 1 (zero-centered gamma)")
       .key("layernorm_zero_centered_gamma");
   t.add<kModel, &Model::qk_layernorm>("--qk-layernorm", "normalize queries and keys per head");
+  t.add<kModel, &Model::qk_l2_norm>("--qk-l2-norm",
+                                    "divide each query and key head by its root mean square, without weight");
   t.add<kModel, &Model::activation>(
        "--activation",
        "MLP activation; if unset: gelu-tanh with biases (as Megatron's fused kernel), else gelu")

@@ -105,7 +105,6 @@ constexpr Flag kOutputGate[] = {
 };
 
 constexpr Flag kQkClip[] = {
-    {"--qk-l2-norm"},
     {"--qk-clip"},
     {"--qk-clip-alpha", "number", "0.5"},
     {"--qk-clip-threshold", "number", "100"},
@@ -201,7 +200,7 @@ void add_unsupported_model(Table& t) {
   t.unsupported("linear attention (delta rule) or other attention variants",
                 "remove it; --multi-latent-attention and --window-size are supported", kDeltaRule);
   t.unsupported("attention output gate", "remove it", kOutputGate);
-  t.unsupported("clipping or L2 norm of queries and keys", "use --qk-layernorm", kQkClip);
+  t.unsupported("clipping of queries and keys", "use --qk-layernorm", kQkClip);
   t.unsupported("hyper-connections (mHC)", "remove it", kHyperConnections);
   t.unsupported("layers without RoPE (NoPE) among others",
                 "remove it; --position-embedding-type applies to all layers", kLayersWithoutRope);

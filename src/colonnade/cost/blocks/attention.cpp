@@ -89,9 +89,9 @@ std::int64_t AttentionCost::core_saved() const {
 }
 
 std::int64_t AttentionCost::projections_saved() const {
-  return z_.m.qk_layernorm
-             ? z_.n * z_.e * (z_.q + z_.kv) + norm_statistics(z_.m, z_.n * (z_.heads + z_.groups))
-             : 0;
+  const std::int64_t inputs = z_.n * z_.e * (z_.q + z_.kv), rows = z_.n * (z_.heads + z_.groups);
+  if (z_.m.qk_l2_norm) return inputs + rows * kFp32;
+  return z_.m.qk_layernorm ? inputs + norm_statistics(z_.m, rows) : 0;
 }
 
 std::int64_t AttentionCost::saved() const {
@@ -291,7 +291,7 @@ BlockCompute AttentionCost::core(AttentionKernel kernel) const {
 void AttentionCost::add_projections(BlockCompute& compute) const {
   const RealSizes z(z_);
   const double rotary = z.m.has_rotary() ? z.q + z.kv : 0;
-  const double normed = z.m.qk_layernorm ? z.q + z.kv : 0;
+  const double normed = z.m.qk_layernorm || z.m.qk_l2_norm ? z.q + z.kv : 0;
   compute.add_elementwise(2 * z.n * z.e * (rotary + normed), z.n * z.e * (2 * rotary + 3 * normed),
                           (rotary > 0 ? 2 : 0) + (normed > 0 ? 2 : 0),
                           (rotary > 0 ? 2 : 0) + (normed > 0 ? 4 : 0));
