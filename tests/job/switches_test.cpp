@@ -39,6 +39,7 @@ TEST(Switches, EachChangesTheModel) {
                                    rope + "--use-rope-scaling --rope-original-max-position-embeddings 4",
                                    rope + "--qk-layernorm",
                                    rope + "--qk-l2-norm",
+                                   rope + "--attention-output-gate",
                                    rope + "--window-size 3,0",
                                    rope + "--group-query-attention --num-query-groups 2",
                                    rope + "--kv-channels 8",

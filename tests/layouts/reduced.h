@@ -46,6 +46,8 @@ inline std::vector<Small> layouts_without_experts() {
       {std::string(kUntied) + "--num-query-groups 1 --qk-layernorm ", 2, kTp2},
       {std::string(kUntied) + "--num-query-groups 1 ", 4, kTp2 + "--use-megatron-fsdp"},
       {std::string(kUntied) + "--qk-layernorm ", 2, kSp},
+      {std::string(kUntied) + "--attention-output-gate --qk-l2-norm ", 2, kSp},
+      {std::string(kUntied) + "--num-query-groups 1 --attention-output-gate ", 4, kTp2 + kCp2},
       {latent, 2, kTp2},
       {latent, 2, kSp},
       {std::string(kUntied) + "--mtp-num-layers 1 ", 2, kSp},

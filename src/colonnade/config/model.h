@@ -66,8 +66,9 @@ struct Model {
   bool add_qkv_bias = false;                          ///< --add-qkv-bias; also on when add_bias_linear is
   double glu_linear_offset = 0;                       ///< --glu-linear-offset, of --quick-geglu
   std::optional<double> activation_func_clamp_value;  ///< --activation-func-clamp-value, of --quick-geglu
-  std::int64_t window_size = 0;       ///< --window-size W,0: attends to W earlier tokens and itself; 0: all
-  std::string window_attn_skip_freq;  ///< --window-attn-skip-freq; "": all layers are windowed
+  std::int64_t window_size = 0;        ///< --window-size W,0: attends to W earlier tokens and itself; 0: all
+  std::string window_attn_skip_freq;   ///< --window-attn-skip-freq; "": all layers are windowed
+  bool attention_output_gate = false;  ///< --attention-output-gate: attention output times sigmoid(gate)
   SoftmaxType softmax_type = SoftmaxType::kVanilla;  ///< --softmax-type: extra term in the denominator
   double attn_logit_softcapping = 0;                 ///< scores s become c tanh(s / c); 0: off
   std::optional<double> query_pre_attn_scalar;  ///< scores are divided by its square root; unset: head size

@@ -3,6 +3,9 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+
+#include "colonnade/ops/output_gate.h"
 
 namespace colonnade::layers {
 
@@ -24,20 +27,25 @@ Attention::Attention(const layout::AttentionParams& params, const config::Model&
              mask_spec.mask, mask_spec.bias}),
       heads_(model.num_attention_heads / context.tp.size()),
       groups_(std::max<std::int64_t>(1, model.num_query_groups / context.tp.size())),
-      head_dim_(model.kv_channels) {}
+      head_dim_(model.kv_channels),
+      output_gate_(model.attention_output_gate) {}
 
 at::Tensor Attention::normed(const at::Tensor& x, const std::optional<Norm>& norm) const {
   return norm ? norm->forward(x) : ops::rms_norm(x, *l2_norm_epsilon_);
 }
 
-ops::Qkv Attention::split_heads(const at::Tensor& fused, const tensor::Pass& pass) const {
+ops::GatedQkv Attention::split_heads(const at::Tensor& fused, const tensor::Pass& pass) const {
   const at::Tensor positions = positions_sb(pass);
   const bool has_norms = q_norm_ || l2_norm_epsilon_;
-  ops::Qkv heads =
-      ops::split_rotary(fused, heads_, groups_, head_dim_, has_norms ? nullptr : rotary_.get(), positions);
+  const ops::RotaryTable* table = has_norms ? nullptr : rotary_.get();
+  ops::GatedQkv split =
+      output_gate_
+          ? ops::split_gated_rotary(fused, heads_, groups_, head_dim_, table, positions)
+          : ops::GatedQkv{ops::split_rotary(fused, heads_, groups_, head_dim_, table, positions), {}};
+  ops::Qkv& heads = split.heads;
   if (!has_norms) {
     heads.q = core_.layer_scaled(heads.q);
-    return heads;
+    return split;
   }
   const auto norm_and_rotate = [&](const at::Tensor& x_bnsd, const std::optional<Norm>& norm) {
     const at::Tensor y = normed(x_bnsd, norm);
@@ -48,11 +56,14 @@ ops::Qkv Attention::split_heads(const at::Tensor& fused, const tensor::Pass& pas
   };
   heads.q = core_.layer_scaled(norm_and_rotate(heads.q, q_norm_));
   heads.k = norm_and_rotate(heads.k, k_norm_);
-  return heads;
+  return split;
 }
 
 at::Tensor Attention::forward(const MixerInput& x, const tensor::Pass& pass) {
-  return proj.forward(core_.forward(split_heads(qkv.forward(x.normed), pass), pass));
+  const at::Tensor fused = qkv.forward(x.normed);
+  ops::GatedQkv split = split_heads(fused, pass);
+  const at::Tensor y = core_.forward(std::move(split.heads), pass);
+  return proj.forward(output_gate_ ? ops::output_gate(y, split.gate) : y);
 }
 
 void Attention::add_parameters(std::vector<tensor::Parameter*>& all) const {

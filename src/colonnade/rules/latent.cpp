@@ -69,7 +69,8 @@ Broken standard_heads_only(const Run& r) {
   if (!has_latent_attention(r)) return std::nullopt;
   Finding found{"", "must not be set with --multi-latent-attention", "", {}, ""};
   found.add_if(r, r.model.qk_l2_norm, "qk_l2_norm", "false");
-  found.fix = r.model.qk_l2_norm ? "use --qk-layernorm" : removal(found);
+  found.add_if(r, r.model.attention_output_gate, "attention_output_gate", "false");
+  found.fix = removal(found);
   return found.edits.empty() ? Broken{} : found;
 }
 
@@ -110,7 +111,9 @@ constexpr Rule kLatent[] = {
      "channels.",
      "multi_latent_attention"},
     {"latent-heads", false, standard_heads_only, "qk_l2_norm=true",
-     "As in Megatron: norms of multi-latent attention apply to the latents.", "multi_latent_attention"},
+     "As in Megatron, heads of multi-latent attention have no norm and no gate; --qk-layernorm norms the "
+     "latents.",
+     "multi_latent_attention"},
     {"latent-sinks", false, sinks, "softmax_type=off-by-one; attention_dropout=0",
      "Attention sinks are not implemented for multi-latent attention.", "multi_latent_attention"},
     {"mtp-positions", false, mtp_positions,

@@ -111,6 +111,7 @@ Broken unsupported_by_t5(const Run& r) {
   if (!is_t5(r)) return std::nullopt;
   Finding found = causal_only_features(r);
   const config::Parallel& p = r.parallel;
+  found.add_if(r, r.model.attention_output_gate, "attention_output_gate", "false");
   found.add_if(r, p.decoder_first_pipeline_num_layers > 0, "decoder_first_pipeline_num_layers", "0");
   found.add_if(r, p.decoder_last_pipeline_num_layers > 0, "decoder_last_pipeline_num_layers", "0");
   found.fix = removal(found);

@@ -241,6 +241,9 @@ void attention(Table& t) {
       "--softmax-type",
       "extra term in the attention softmax denominator: none (vanilla), exp(0) (off-by-one), "
       "or a learnable logit per head");
+  t.add<kModel, &Model::attention_output_gate>(
+      "--attention-output-gate",
+      "multiply the attention output by the sigmoid of a gate that the QKV projection computes per channel");
   t.add<kModel, &Model::attn_logit_softcapping>(
        "--attn-logit-softcapping",
        "attention scores s become c tanh(s / c); disables fused attention, so scores are materialized; "

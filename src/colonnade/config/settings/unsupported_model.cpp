@@ -100,10 +100,6 @@ constexpr Flag kDeltaRule[] = {
     {"--linear-attention-freq", "text"},
 };
 
-constexpr Flag kOutputGate[] = {
-    {"--attention-output-gate"},
-};
-
 constexpr Flag kQkClip[] = {
     {"--qk-clip"},
     {"--qk-clip-alpha", "number", "0.5"},
@@ -199,7 +195,6 @@ void add_unsupported_model(Table& t) {
   t.unsupported("sparse attention (DSA)", "remove it; --window-size limits attention", kSparseAttention);
   t.unsupported("linear attention (delta rule) or other attention variants",
                 "remove it; --multi-latent-attention and --window-size are supported", kDeltaRule);
-  t.unsupported("attention output gate", "remove it", kOutputGate);
   t.unsupported("clipping of queries and keys", "use --qk-layernorm", kQkClip);
   t.unsupported("hyper-connections (mHC)", "remove it", kHyperConnections);
   t.unsupported("layers without RoPE (NoPE) among others",

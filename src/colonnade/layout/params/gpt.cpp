@@ -24,12 +24,11 @@ AttentionParams attention_params(const Model& m, const Builder& build, const std
   const std::int64_t q = m.num_attention_heads * d;
   const std::int64_t kv = m.num_query_groups * d;
   const std::string name = layer + ".self_attention.";
+  std::vector<DimSegment> rows{{.role = "q", .size = q, .unit = d}};
+  if (m.attention_output_gate) rows.push_back({.role = "gate", .size = q, .unit = d});
+  for (const char* role : {"k", "v"}) rows.push_back({.role = role, .size = kv, .unit = d});
   AttentionParams p{
-      .qkv = build.column(name + "linear_qkv",
-                          {{.role = "q", .size = q, .unit = d},
-                           {.role = "k", .size = kv, .unit = d},
-                           {.role = "v", .size = kv, .unit = d}},
-                          m.has_qkv_bias()),
+      .qkv = build.column(name + "linear_qkv", rows, m.has_qkv_bias()),
       .q_norm = std::nullopt,
       .k_norm = std::nullopt,
       .sinks = std::nullopt,

@@ -35,7 +35,9 @@
 namespace colonnade::layout {
 
 struct AttentionParams {
-  LinearParams qkv;  ///< rows [all q heads | all k groups | all v groups], sharded by heads
+  /// Rows [all q heads | all k groups | all v groups], sharded by heads; with an output gate as many gate
+  /// heads follow the q heads.
+  LinearParams qkv;
   std::optional<NormParams> q_norm, k_norm;
   std::optional<ParamSpec> sinks;  ///< [heads], attention sink logit of each head
   LinearParams proj;
