@@ -47,6 +47,7 @@ inline std::vector<Small> layouts_without_experts() {
       {std::string(kUntied) + "--num-query-groups 1 ", 4, kTp2 + "--use-megatron-fsdp"},
       {std::string(kUntied) + "--qk-layernorm ", 2, kSp},
       {std::string(kUntied) + "--attention-output-gate --qk-l2-norm ", 2, kSp},
+      {std::string(kUntied) + "--qk-clip --qk-clip-threshold 0.1 ", 2, kTp2 + "--use-distributed-optimizer"},
       {std::string(kUntied) + "--num-query-groups 1 --attention-output-gate ", 4, kTp2 + kCp2},
       {latent, 2, kTp2},
       {latent, 2, kSp},

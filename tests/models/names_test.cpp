@@ -392,8 +392,6 @@ TEST(Family, OfGptOssAndGemmaDependsOnEverySetting) {
       [](Model& m) { m.parallel_residual = true; },
       [](Model& m) { m.scale_embeddings = !m.scale_embeddings; },
       [](Model& m) { m.qk_layernorm = !m.qk_layernorm; },
-      [](Model& m) { m.qk_l2_norm = true; },
-      [](Model& m) { m.attention_output_gate = true; },
       [](Model& m) { m.apply_layernorm_1p = !m.apply_layernorm_1p; },
       [](Model& m) { m.activation = config::Activation::kGeglu; },
       [](Model& m) { m.add_bias_linear = !m.add_bias_linear; },

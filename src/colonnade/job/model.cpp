@@ -71,6 +71,7 @@ layers::Context layer_context(const config::Run& run, comm::Communicators& ranks
                           .seed = static_cast<std::uint64_t>(run.training.seed),
                           .recompute = run.recompute};
   context.cp = context_ranks(run.parallel, ranks);
+  context.track_max_logits = run.tracks_attention_logits();
   if (layout::routes_tokens(run.model)) {
     context.dispatch = ranks.group(layout::kDispatchAxes);
     context.etp = ranks.mesh().size(Axis::kEtp);

@@ -24,7 +24,7 @@ Attention::Attention(const layout::AttentionParams& params, const config::Model&
       rotary_(std::move(rotary)),
       core_(model, context,
             {layer, softmax_scale(model), params.qkv.weight.name, params.sinks, mask_spec.causal,
-             mask_spec.mask, mask_spec.bias}),
+             mask_spec.mask, mask_spec.bias, /*is_self_attention=*/true}),
       heads_(model.num_attention_heads / context.tp.size()),
       groups_(std::max<std::int64_t>(1, model.num_query_groups / context.tp.size())),
       head_dim_(model.kv_channels),

@@ -34,6 +34,7 @@ struct Context {
   int etp = 1;                     ///< size of its etp axis
   comm::Group token_ranks;         ///< tp x cp x dp ranks, which together hold all tokens of a step
   bool random_init = true;         ///< random initial values; false: zeros until a checkpoint is loaded
+  bool track_max_logits = false;   ///< self-attention reports tensor::Report::max_attention_logits
   bool deferred_init = false;      ///< values are initialized when the gradient buffers adopt the parameters
 
   /// Part of each sequence that this rank holds between layers.

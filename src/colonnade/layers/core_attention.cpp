@@ -1,9 +1,12 @@
 // See core_attention.h.
 #include "colonnade/layers/core_attention.h"
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/full.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "colonnade/base/error.h"
 #include "colonnade/layers/context_parallel/blockwise_attention.h"
@@ -13,6 +16,7 @@
 #include "colonnade/layout/layer_kind.h"
 #include "colonnade/layout/params/gpt.h"
 #include "colonnade/ops/attention.h"
+#include "colonnade/tensor/dtypes.h"
 #include "colonnade/tensor/kv_cache.h"
 
 namespace colonnade::layers {
@@ -27,6 +31,13 @@ at::Tensor expand_mask(const at::Tensor& mask, std::int64_t queries) {
 /// Zero-pads the last dimension, which changes no dot product.
 at::Tensor pad_channels(const at::Tensor& x, std::int64_t to) {
   return x.size(-1) == to ? x : at::constant_pad_nd(x, {0, to - x.size(-1)});
+}
+
+constexpr double kNoScore = -std::numeric_limits<double>::infinity();
+
+/// Accumulator of the largest score of each head of q [b, n, s, d].
+at::Tensor no_scores(const at::Tensor& q) {
+  return at::full({q.size(1)}, kNoScore, q.options().dtype(tensor::acc_type(q.scalar_type())));
 }
 
 Tensors to_list(const ops::Qkv& heads) { return {heads.q, heads.k, heads.v}; }
@@ -51,6 +62,8 @@ CoreAttention::CoreAttention(const config::Model& model, const Context& context,
       softcap_(model.attn_logit_softcapping),
       dropout_(model.attention_dropout),
       sink_at_zero_(model.softmax_type == config::SoftmaxType::kOffByOne),
+      tracks_max_logits_(context.track_max_logits && args.is_self_attention &&
+                         args.layer < model.total_layers()),
       dropout_key_(dropout_stream(context.seed, args.name)) {}
 
 at::Tensor CoreAttention::layer_scaled(const at::Tensor& q) const {
@@ -127,15 +140,20 @@ at::Tensor CoreAttention::attend(const ops::Qkv& heads, const CpGroups& group,
   const std::int64_t length = std::max(heads.q.size(2), heads.k.size(2)) * group.ring.size();
   const ops::DropoutKey key =
       dropout > 0 ? attention_dropout_key(pass, length, first_head_ + first) : ops::DropoutKey();
-  if (group.ring.size() > 1)
-    return blockwise_attention(
-        heads, mask,
-        {.group = group.ring,
-         .all_gather = group.all_gather,
-         .scores = {.scale = scale_ * layer_scaling_, .softcap = softcap_, .dropout = dropout, .key = key},
-         .window = window_,
-         .sinks = own_sinks,
-         .name = name_});
+  if (group.ring.size() > 1) {
+    BlockwiseArgs blockwise{
+        .group = group.ring,
+        .all_gather = group.all_gather,
+        .scores = {.scale = scale_ * layer_scaling_, .softcap = softcap_, .dropout = dropout, .key = key},
+        .window = window_,
+        .sinks = own_sinks,
+        .name = name_};
+    if (measures_scores(pass)) blockwise.max_scores = no_scores(heads.q);
+    const at::Tensor y = blockwise_attention(heads, mask, blockwise);
+    if (measures_scores(pass)) report_scores(blockwise.max_scores, first_head_ + first, pass);
+    return y;
+  }
+  if (measures_scores(pass)) report_scores(max_scores(heads, mask), first_head_ + first, pass);
   ops::AttentionArgs args;
   args.scale = scale_;
   args.layer_scaling = layer_scaling_;
@@ -149,6 +167,24 @@ at::Tensor CoreAttention::attend(const ops::Qkv& heads, const CpGroups& group,
   args.dropout = dropout;
   args.key = key;
   return ops::attention(heads, args);
+}
+
+at::Tensor CoreAttention::max_scores(const ops::Qkv& heads, const at::Tensor& mask) const {
+  const std::int64_t s = heads.q.size(2);
+  ops::BlockMask block{.causal = causal_, .masked = mask};
+  if (window_ > 0 && window_ < s - 1 && !heads.q.is_meta()) {
+    const at::Tensor position = at::arange(s, heads.q.options().dtype(at::kLong));
+    const at::Tensor far = (position.unsqueeze(0) < position.unsqueeze(1) - window_).view({1, 1, s, s});
+    block.masked = mask.defined() ? mask.logical_or(far) : far;
+  }
+  return ops::max_scores(heads, {.scale = scale_ * layer_scaling_}, block);
+}
+
+void CoreAttention::report_scores(const at::Tensor& scores, std::int64_t first,
+                                  const tensor::Pass& pass) const {
+  const at::Tensor all = at::full({all_heads_}, kNoScore, scores.options());
+  all.narrow(0, first, scores.size(0)).copy_(scores);
+  tensor::raise_max_attention_logits(*pass.report, layer_, all);
 }
 
 ops::DropoutKey CoreAttention::attention_dropout_key(const tensor::Pass& pass, std::int64_t length,

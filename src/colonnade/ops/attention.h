@@ -67,6 +67,12 @@ BlockOutput attention_block(const Qkv& qkv, const BlockArgs& args, const BlockMa
 /// in chunks that cost::block_scores counts.
 BlockOutput attention_block_by_scores(const Qkv& qkv, const BlockArgs& args, const BlockMask& mask);
 
+/// Largest scaled and masked score of each head [n], before soft cap and dropout, in fp32 (float64 for
+/// float64): max over b, s and t of scale q k^T. Not differentiable; about kMaxTrackedScores scores exist at
+/// a time. Uninitialized on meta. A head without visible keys has a large negative score.
+at::Tensor max_scores(const Qkv& qkv, const BlockArgs& args, const BlockMask& mask);
+inline constexpr std::int64_t kMaxTrackedScores = std::int64_t{1} << 22;
+
 /// Merges the output of another key block for the same queries in place: lse = log(exp(into.lse) +
 /// exp(more.lse)), and outputs weighted accordingly. into.y has the dtype of lse; both may be views.
 void merge_block(const BlockOutput& into, const BlockOutput& more);

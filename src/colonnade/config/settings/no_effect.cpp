@@ -117,7 +117,6 @@ constexpr Flag kLogs[] = {
     {"--log-device-memory-used"},
     {"--log-world-size-to-tensorboard"},
     {"--log-energy"},
-    {"--log-max-attention-logit"},
     {"--moe-per-layer-logging"},
     {"--log-straggler --enable-straggler-detection"},
     {"--straggler-ctrlr-port", "integer", "65535"},

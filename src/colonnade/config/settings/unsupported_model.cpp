@@ -100,12 +100,6 @@ constexpr Flag kDeltaRule[] = {
     {"--linear-attention-freq", "text"},
 };
 
-constexpr Flag kQkClip[] = {
-    {"--qk-clip"},
-    {"--qk-clip-alpha", "number", "0.5"},
-    {"--qk-clip-threshold", "number", "100"},
-};
-
 constexpr Flag kHyperConnections[] = {
     {"--enable-mhc-connections"},
     {"--mhc-num-residual-streams", "integer", "4"},
@@ -195,7 +189,6 @@ void add_unsupported_model(Table& t) {
   t.unsupported("sparse attention (DSA)", "remove it; --window-size limits attention", kSparseAttention);
   t.unsupported("linear attention (delta rule) or other attention variants",
                 "remove it; --multi-latent-attention and --window-size are supported", kDeltaRule);
-  t.unsupported("clipping of queries and keys", "use --qk-layernorm", kQkClip);
   t.unsupported("hyper-connections (mHC)", "remove it", kHyperConnections);
   t.unsupported("layers without RoPE (NoPE) among others",
                 "remove it; --position-embedding-type applies to all layers", kLayersWithoutRope);

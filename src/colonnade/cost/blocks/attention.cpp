@@ -249,6 +249,10 @@ void AttentionCost::add_scores(BlockCompute& compute, AttentionKernel kernel) co
       z.n * (fused ? twice_attended_keys(layer_.window, z.seq_length) : z.seq_length) * (z.q + z.out);
   if (layer_.bidirectional || (!blocks && (unfused || (!fused && masked)))) compute.attention.flops *= 2;
   add_relative_bias(compute);
+  if (z_.run.tracks_attention_logits()) {  // QK^T again, scale, mask and maximum in fp32, forward only
+    const double scores = z.n * z.seq_length * z.heads;
+    compute.add_elementwise(scores * 6 * kFp32, 0, 4, 0);
+  }
   if (!unfused) return;
   const double accesses = 11 * z.n * z.seq_length * z.heads * (blocks ? kFp32 / 2.0 : z.e);
   compute.add_elementwise(accesses, accesses, 6, 6);

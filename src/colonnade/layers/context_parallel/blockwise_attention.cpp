@@ -128,6 +128,9 @@ class Forward {
     const auto mask = block_mask(m, mask_, args_.window, q_);
     if (!mask) return;
     const ops::BlockOutput block = ops::attention_block(qkv_of(m, q_, kv), args_.scores, *mask);
+    if (args_.max_scores.defined())
+      args_.max_scores.copy_(
+          at::maximum(args_.max_scores, ops::max_scores(qkv_of(m, q_, kv), args_.scores, *mask)));
     if (!total_.y.defined())
       total_ = {block.y.to(block.lse.scalar_type()), block.lse};
     else

@@ -108,6 +108,25 @@ CrossAttentionParams cross_attention_params(const Model& m, const Builder& build
           .proj = build.row(name + "linear_proj", {.size = width, .unit = d})};
 }
 
+void add_fused_scales(const AttentionParams& p, const Model& m, const QkClip& clip,
+                      const std::vector<double>& max_scores, RowScales& scales) {
+  const std::int64_t d = m.kv_channels, per_group = m.num_attention_heads / m.num_query_groups;
+  std::vector<double> by_group(static_cast<std::size_t>(m.num_query_groups), 1);
+  for (std::size_t head = 0; head < max_scores.size(); ++head) {
+    double& scale = by_group[head / static_cast<std::size_t>(per_group)];
+    scale = std::min(scale, clip.scale(max_scores[head]));
+  }
+  if (std::ranges::all_of(by_group, [](double scale) { return scale == 1; })) return;
+  std::vector<double>& rows = scales[p.qkv.weight.name];
+  for (const DimSegment& segment : p.qkv.weight.sharded_dims.front().segments)
+    for (std::int64_t row = 0; row < segment.size; ++row) {
+      const auto group = static_cast<std::size_t>(segment.role == "q" ? row / d / per_group : row / d);
+      rows.push_back(segment.role == "q"   ? clip.of_queries(by_group[group])
+                     : segment.role == "k" ? clip.of_keys(by_group[group])
+                                           : 1.0);
+    }
+}
+
 /// Layer of a kind with the name prefix `name`.
 LayerParams named_layer(const Model& m, const Builder& build, const std::string& name,
                         const LayerKind& kind) {
@@ -184,6 +203,17 @@ const ParamSpec& output_weight(const MixerParams& mixer) {
     const ParamSpec& operator()(const MoeParams& p) const { return p.fc2; }
   } const weight;
   return std::visit(weight, mixer);
+}
+
+void add_qk_clip_scales(const LayerParams& layer, const Model& model, const QkClip& clip,
+                        const std::vector<double>& max_scores, RowScales& scales) {
+  for (const SublayerParams& sublayer : layer.sublayers)
+    for (const MixerParams& mixer : sublayer.mixers) {
+      if (const auto* fused = std::get_if<AttentionParams>(&mixer))
+        add_fused_scales(*fused, model, clip, max_scores, scales);
+      if (const auto* latent = std::get_if<LatentAttentionParams>(&mixer))
+        add_qk_clip_scales(*latent, model.latent, clip, max_scores, scales);
+    }
 }
 
 const char* recompute_module(const MixerParams& mixer) {
