@@ -68,7 +68,9 @@ class Definition {
     const Tensor q = rotated(head_norm(heads(parts[0]), "q_layernorm"));
     const Tensor k = rotated(head_norm(heads(parts[2]), "k_layernorm")).repeat_interleave(n / g, 1);
     const Tensor v = heads(parts[3]).repeat_interleave(n / g, 1);
-    const Tensor scores = at::matmul(q, k.transpose(-1, -2)) / std::sqrt(static_cast<double>(d));
+    const double root = m_.use_mup ? std::pow(static_cast<double>(d), 0.75) / std::sqrt(3.0)
+                                   : std::sqrt(static_cast<double>(d));
+    const Tensor scores = at::matmul(q, k.transpose(-1, -2)) / root;
     const Tensor y = at::matmul(scores.masked_fill(hidden(), -1e300).softmax(-1), v);
     const Tensor joined = y.permute({2, 0, 1, 3}).reshape({x.size(0), x.size(1), n * d});
     return at::linear(gate > 0 ? joined * parts[1].sigmoid() : joined,
@@ -194,6 +196,14 @@ TEST(Attention, QkL2Norm) {
   for (config::Model model : {gpt2(), llama(8, 4), llama(8, 2)}) {
     model.qk_l2_norm = true;
     model.norm_epsilon = 0.1;  // large enough that a wrong epsilon shows
+    check_attention(model);
+  }
+}
+TEST(Attention, MupScalesScores) {
+  for (config::Model model : {gpt2(), llama()}) {
+    model.use_mup = true;
+    model.mup_base_head_dim = 3;
+    model.mup_attn_scale_power = 0.75;
     check_attention(model);
   }
 }

@@ -351,6 +351,23 @@ TEST(GptParams, InitializationAndWeightDecay) {
   EXPECT_EQ(final_norm_params(m, {}).weight.init.kind, InitKind::kZero);
 }
 
+// Megatron's TransformerConfig: embeddings and the output layer keep their deviation.
+TEST(GptParams, MupDividesInitialValuesByTheRootOfTheWidth) {
+  config::Model m = test::gpt(8, 8, 2, 16);
+  m.init_method_std = 0.04;
+  m.untie_embeddings_and_output_weights = true;
+  m.use_mup = true;
+  m.mup_base_hidden_size = m.hidden_size / 4;
+  for (const ParamSpec& spec : model_params(m, {})) {
+    if (spec.shape.size() != 2) continue;
+    const auto has = [&](const char* part) { return spec.name.find(part) != std::string::npos; };
+    EXPECT_DOUBLE_EQ(spec.init.std, has("embedding") || has("output_layer") ? 0.04
+                                    : has("proj") || has("fc2")             ? 0.005
+                                                                            : 0.02)
+        << spec.name;
+  }
+}
+
 TEST(GptParams, RejectsAnIncompleteModel) {
   config::Model m = test::gpt2_124m();
   m.ffn_hidden_size = 0;

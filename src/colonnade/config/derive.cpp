@@ -156,6 +156,8 @@ void derive(Run& run) {
   Parallel& p = run.parallel;
   if (p.hybrid_context_parallel && p.max_seqlen_per_dp_cp_rank == 0)
     p.max_seqlen_per_dp_cp_rank = run.training.seq_length / std::max(p.context_parallel_size, 1);
+  run.optimizer.mup = {.width_mult = run.model.width_mult(),
+                       .decoupled_embeddings = run.model.use_mup && run.schedule.decoupled_lr.has_value()};
   note_flags_without_effect(run);
   derive_sequence_parallel(run);
 }

@@ -1,6 +1,7 @@
 // Model settings: sizes and architecture of a transformer.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -91,6 +92,14 @@ struct Model {
   std::int64_t mtp_num_layers = 0;       ///< --mtp-num-layers: MTP depth
   double mtp_loss_scaling_factor = 0.1;  ///< --mtp-loss-scaling-factor, of the mean MTP loss
 
+  // muP (Yang et al. 2022); without use_mup the others have no effect. Source: Megatron's TransformerConfig.
+  bool use_mup = false;                     ///< --use-mup
+  std::int64_t mup_base_hidden_size = 0;    ///< --mup-base-hidden-size; 0: the hidden size
+  double mup_embedding_mult = 1;            ///< --mup-embedding-mult, factor on embeddings
+  double mup_output_mult = 1;               ///< --mup-output-mult, factor on logits; 1: 1 / width_mult()
+  std::optional<double> mup_base_head_dim;  ///< --mup-base-head-dim
+  double mup_attn_scale_power = 1;          ///< --mup-attn-scale-power
+
   double hidden_dropout = 0.1;     ///< --hidden-dropout
   double attention_dropout = 0.1;  ///< --attention-dropout
   double init_method_std = 0.02;   ///< --init-method-std; output layers std / sqrt(2 * num_layers)
@@ -135,6 +144,19 @@ struct Model {
   [[nodiscard]] bool shares_word_embeddings() const {
     return !untie_embeddings_and_output_weights || mtp_num_layers > 0;
   }
+  /// muP's width multiplier, hidden size / base hidden size; 1 without muP.
+  [[nodiscard]] double width_mult() const {
+    if (!use_mup || mup_base_hidden_size <= 0) return 1;
+    return static_cast<double>(hidden_size) / static_cast<double>(mup_base_hidden_size);
+  }
+  /// Factors on embeddings and logits.
+  [[nodiscard]] double embedding_multiplier() const { return use_mup ? mup_embedding_mult : 1; }
+  [[nodiscard]] double logit_multiplier() const {
+    if (!use_mup) return 1;
+    return mup_output_mult == 1 ? 1 / width_mult() : mup_output_mult;
+  }
+  /// Standard deviation of initial weights other than embeddings and the output layer.
+  [[nodiscard]] double hidden_init_std() const { return init_method_std / std::sqrt(width_mult()); }
   [[nodiscard]] bool has_qkv_bias() const { return add_bias_linear || add_qkv_bias; }
 
   friend bool operator==(const Model&, const Model&) = default;

@@ -90,6 +90,14 @@ struct Muon {
   friend bool operator==(const Muon&, const Muon&) = default;
 };
 
+/// muP's part of the optimizer, derived from model and schedule (config::derive).
+struct MupOptimizer {
+  double width_mult = 1;              ///< Model::width_mult()
+  bool decoupled_embeddings = false;  ///< --decoupled-lr is the rate of word embeddings and output layer
+
+  friend bool operator==(const MupOptimizer&, const MupOptimizer&) = default;
+};
+
 struct Optimizer {
   OptimizerKind optimizer = OptimizerKind::kAdam;  ///< --optimizer adam|sgd|lion|muon
   double weight_decay = 0.01;                      ///< --weight-decay; not applied to biases and 1-D tensors
@@ -100,6 +108,7 @@ struct Optimizer {
   double adam_eps = 1e-8;                          ///< --adam-eps
   double sgd_momentum = 0.9;                       ///< --sgd-momentum
   Muon muon;
+  MupOptimizer mup;
   bool qk_clip = false;            ///< --qk-clip: scale query and key weights of heads with large scores
   double qk_clip_alpha = 0.5;      ///< --qk-clip-alpha: exponent of the scale of queries, 1 - alpha of keys
   double qk_clip_threshold = 100;  ///< --qk-clip-threshold, of the largest score

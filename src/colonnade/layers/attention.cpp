@@ -10,7 +10,10 @@
 namespace colonnade::layers {
 
 double softmax_scale(const config::Model& model) {
-  return 1.0 / std::sqrt(model.query_pre_attn_scalar.value_or(static_cast<double>(model.kv_channels)));
+  const auto head_dim = static_cast<double>(model.kv_channels);
+  if (model.use_mup && !model.query_pre_attn_scalar)
+    return std::sqrt(model.mup_base_head_dim.value_or(1)) / std::pow(head_dim, model.mup_attn_scale_power);
+  return 1.0 / std::sqrt(model.query_pre_attn_scalar.value_or(head_dim));
 }
 
 Attention::Attention(const layout::AttentionParams& params, const config::Model& model,

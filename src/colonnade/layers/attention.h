@@ -22,7 +22,8 @@ struct MaskSpec {
   RelativeBias bias = {};
 };
 
-/// Softmax scale: 1 / sqrt(query_pre_attn_scalar), by default 1 / sqrt(head size).
+/// Softmax scale: 1 / sqrt(query_pre_attn_scalar), by default 1 / sqrt(head size); with muP
+/// sqrt(mup_base_head_dim) / head size^mup_attn_scale_power.
 double softmax_scale(const config::Model& model);
 
 /// x [s, b, h] (or [s / tp, b, h]) -> [s, b, h] before bias and residual. With --attention-output-gate the

@@ -107,7 +107,8 @@ Optimizer::UpdateList* Optimizer::list_of(const layout::OptimizerGroup& group) {
   const auto found = std::ranges::find_if(update_lists_, [&](const UpdateList& list) {
     return list.kind == group.optimizer.value_or(settings_.optimizer) && list.schedule == group.schedule &&
            list.lr_multiplier == group.lr_multiplier &&
-           list.weight_decay_multiplier == group.weight_decay_multiplier;
+           list.weight_decay_multiplier == group.weight_decay_multiplier &&
+           list.eps_multiplier == group.eps_multiplier;
   });
   return found == update_lists_.end() ? nullptr : &*found;
 }
@@ -122,6 +123,7 @@ void Optimizer::make_update_lists(const StageRanks& stage) {
                                        .schedule = group.schedule,
                                        .lr_multiplier = group.lr_multiplier,
                                        .weight_decay_multiplier = group.weight_decay_multiplier,
+                                       .eps_multiplier = group.eps_multiplier,
                                        .rule = make_update_rule(kind, settings_, stage),
                                        .scope = {}});
   }
@@ -222,6 +224,7 @@ void Optimizer::update(const StepOptions& options, double grad_scale) {
     list.rule->update(list.scope.segments,
                       {.learning_rate = list.lr_multiplier * rate,
                        .weight_decay = list.weight_decay_multiplier * options.weight_decay,
+                       .eps_multiplier = list.eps_multiplier,
                        .grad_scale = grad_scale,
                        .number = steps_});
   }

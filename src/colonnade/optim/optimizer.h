@@ -80,7 +80,7 @@ class Optimizer {
   struct UpdateList {
     config::OptimizerKind kind;
     layout::LrSchedule schedule;
-    double lr_multiplier, weight_decay_multiplier;
+    double lr_multiplier, weight_decay_multiplier, eps_multiplier;
     std::unique_ptr<UpdateRule> rule;
     UpdateScope scope;
   };

@@ -186,6 +186,7 @@ Finding causal_only_features(const Run& r) {
   found.add_if(r, m.latent.enabled, "multi_latent_attention", "false");
   found.add_if(r, m.mtp_num_layers > 0, "mtp_num_layers", "0");
   found.add_if(r, r.optimizer.qk_clip, "qk_clip", "false");
+  found.add_if(r, m.use_mup, "use_mup", "false");
   found.add_if(r, m.window_size > 0, "window_size", "0,0");
   found.add_if(r, m.softmax_type != config::SoftmaxType::kVanilla, "softmax_type", "vanilla");
   found.add_if(r, r.parallel.context_parallel_size > 1, "context_parallel_size", "1");

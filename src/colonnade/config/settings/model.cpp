@@ -297,6 +297,27 @@ void embeddings_logits_and_dropout(Table& t) {
       .training_only();
 }
 
+void mup(Table& t) {
+  t.model_group("muP");
+  t.add<kModel, &Model::use_mup>(
+      "--use-mup",
+      "muP: initial values, learning rates, logits and attention scores scale with the width, so that "
+      "hyperparameters of a narrow model suit wider ones");
+  t.add<kModel, &Model::mup_base_hidden_size>(
+       "--mup-base-hidden-size", "hidden size of the narrow model; 0: this model's, a width multiplier of 1")
+      .at_least(0);
+  t.add<kModel, &Model::mup_embedding_mult>("--mup-embedding-mult", "factor on embeddings");
+  t.add<kModel, &Model::mup_output_mult>("--mup-output-mult",
+                                         "factor on logits; 1: 1 / width multiplier, as in Megatron");
+  t.add<kModel, &Model::mup_base_head_dim>(
+       "--mup-base-head-dim",
+       "head size of the narrow model: scores are multiplied by its square root; unset: 1")
+      .at_least(0);
+  t.add<kModel, &Model::mup_attn_scale_power>(
+      "--mup-attn-scale-power",
+      "scores are divided by this power of the head size, instead of its square root");
+}
+
 /// Settings of BERT's layers and heads.
 void bert(Table& t) {
   t.add<kModel, &Model::bert_binary_head>(
@@ -357,6 +378,7 @@ void add_model(Table& t) {
   layers(t);
   attention(t);
   embeddings_logits_and_dropout(t);
+  mup(t);
   bert(t);
   initialization_and_precision(t);
 }

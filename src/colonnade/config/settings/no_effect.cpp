@@ -108,6 +108,10 @@ constexpr Flag kTrackers[] = {
     {"--otel-span-groups", "text"},
 };
 
+constexpr Flag kMupWidth[] = {
+    {"--mup-width-mult", "number", "1.0"},
+};
+
 constexpr Flag kLogs[] = {
     {"--config-logger-dir", "text"},
     {"--log-progress"},
@@ -282,6 +286,9 @@ void logging_flags(Table& t) {
       "there is no built-in profiler: report.html sums the time of each phase, --log-timers-to-tensorboard "
       "logs it per step, and nsys or perf can run the program",
       kProfiles);
+  t.group("muP");
+  t.no_effect("as in Megatron, the width multiplier of muP is hidden size / --mup-base-hidden-size",
+              kMupWidth);
   t.group("logging");
   t.no_effect("Newton-Schulz steps use LibTorch's matmuls", kSymmetricMatmuls);
   t.no_effect("nothing is uploaded: metrics.jsonl, TensorBoard files and report.html record the run",

@@ -121,16 +121,6 @@ constexpr Flag kPositions[] = {
     {"--mrope-section", "list"},
 };
 
-constexpr Flag kMup[] = {
-    {"--use-mup"},
-    {"--mup-width-mult", "number", "1.0"},
-    {"--mup-base-hidden-size", "integer"},
-    {"--mup-embedding-mult", "number", "1.0"},
-    {"--mup-output-mult", "number", "1.0"},
-    {"--mup-base-head-dim", "number"},
-    {"--mup-attn-scale-power", "number", "1.0"},
-};
-
 constexpr Flag kOffload[] = {
     {"--cpu-offloading-num-layers", "integer", "0"},
     {"--cpu-offloading-retain-pinned-cpu-buffers"},
@@ -195,7 +185,6 @@ void add_unsupported_model(Table& t) {
   t.unsupported("heterogeneous layers", "remove it; all layers have the same sizes", kHeterogeneous);
   t.unsupported("multi-axis RoPE", "use --position-embedding-type rope, yarn or learned_absolute",
                 kPositions);
-  t.unsupported("muP scaling", "set --init-method-std and --lr manually", kMup);
   t.unsupported("offloading of activations and optimizer states",
                 "remove it; --recompute-granularity and larger parallel sizes save memory", kOffload);
   t.unsupported(

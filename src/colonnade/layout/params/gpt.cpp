@@ -42,7 +42,7 @@ AttentionParams attention_params(const Model& m, const Builder& build, const std
     p.sinks = ParamSpec{.name = name + "core_attention.softmax_offset",
                         .shape = {m.num_attention_heads},
                         .sharded_dims = {{.dim = 0, .segments = {{.size = m.num_attention_heads}}}},
-                        .init = {.std = m.init_method_std},
+                        .init = {.std = m.hidden_init_std()},
                         .weight_decay = false};
   return p;
 }
@@ -69,7 +69,7 @@ MoeParams moe_params(const Model& m, const Builder& build, const std::string& la
       .router = build.replicated(name + "router.weight", m.moe.num_experts),
       .router_bias = std::nullopt,
       .expert_bias = std::nullopt,
-      .fc1 = build.experts(name + "experts.linear_fc1.weight", 1, fc1_pieces(m, f), m.init_method_std),
+      .fc1 = build.experts(name + "experts.linear_fc1.weight", 1, fc1_pieces(m, f), m.hidden_init_std()),
       .fc2 = build.experts(name + "experts.linear_fc2.weight", 2, {{.size = f}}, build.output_std()),
       .fc1_bias = std::nullopt,
       .fc2_bias = std::nullopt,
@@ -80,7 +80,7 @@ MoeParams moe_params(const Model& m, const Builder& build, const std::string& la
     p.router_bias = ParamSpec{.name = name + "router.bias",
                               .shape = {m.moe.num_experts},
                               .partial = build.partial_by_sequence(),
-                              .init = {.std = m.init_method_std},
+                              .init = {.std = m.hidden_init_std()},
                               .weight_decay = false};
     p.fc1_bias = build.expert_bias(name + "experts.linear_fc1.bias", fc1_pieces(m, f), false);
     p.fc2_bias = build.expert_bias(name + "experts.linear_fc2.bias", {{.size = m.hidden_size}}, true);
@@ -190,7 +190,7 @@ std::optional<ParamSpec> relative_bias(const Model& model, bool encoder) {
                                        encoder ? "encoder" : "decoder"),
                    .shape = shape,
                    .sharded_dims = {{.dim = 1, .segments = {{.size = model.num_attention_heads}}}},
-                   .init = weight_init(model, shape, model.init_method_std),
+                   .init = weight_init(model, shape, model.hidden_init_std()),
                    .held_by = encoder ? HeldBy::kEncoder : HeldBy::kDecoder};
 }
 

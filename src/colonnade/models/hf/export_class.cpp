@@ -33,6 +33,7 @@ constexpr Change kChanges[] = {
     {"with --qk-layernorm", [](Model& m) { m.qk_layernorm = true; }},
     {"without --qk-l2-norm", [](Model& m) { m.qk_l2_norm = false; }},
     {"without --attention-output-gate", [](Model& m) { m.attention_output_gate = false; }},
+    {"without --use-mup", [](Model& m) { m.use_mup = false; }},
     {"without --group-query-attention", [](Model& m) { m.num_query_groups = m.num_attention_heads; }},
     {"without --kv-channels", [](Model& m) { m.kv_channels = m.hidden_size / m.num_attention_heads; }},
     {"without --window-size", [](Model& m) { m.window_size = 0; }},
