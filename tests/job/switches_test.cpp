@@ -40,6 +40,7 @@ TEST(Switches, EachChangesTheModel) {
                                    rope + "--qk-layernorm",
                                    rope + "--qk-l2-norm",
                                    rope + "--attention-output-gate",
+                                   rope + "--use-mup",
                                    rope + "--window-size 3,0",
                                    rope + "--group-query-attention --num-query-groups 2",
                                    rope + "--kv-channels 8",

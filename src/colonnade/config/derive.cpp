@@ -102,6 +102,7 @@ std::string layout_dependence(const Run& run) {
                        p.tensor_model_parallel_size);
   if (p.num_distributed_optimizer_instances > 1) return "--num-distributed-optimizer-instances";
   if (p.grad_reduce_in_bf16) return "--grad-reduce-in-bf16";
+  if (run.optimizer.qk_clip) return "--qk-clip";  // scores are rounded by the shapes of their GEMMs
   if (const std::string dtype = layout_dependent_dtype(run.optimizer); !dtype.empty()) return dtype;
   const auto& kinds = moe.router_load_balancing_type;
   const bool has_global_loss = std::ranges::find(kinds, "global_aux_loss") != kinds.end();
