@@ -26,7 +26,7 @@ struct OutputGateFunction : torch::autograd::Function<OutputGateFunction> {
     const variable_list saved = ctx->get_saved_variables();
     const Tensor &x = saved[0], &gate = saved[1];
     const Tensor sigmoid = wide_sigmoid(gate);
-    const Tensor scaled = grads[0].to(sigmoid.scalar_type()).mul(sigmoid);
+    const Tensor scaled = sigmoid.mul(grads[0]);
     const Tensor grad_x = scaled.to(x.scalar_type());
     // dy/dgate = x s (1 - s), where `scaled` has the factor s already.
     const Tensor product = grad_x.is_same(scaled) ? scaled.mul(x) : scaled.mul_(x);

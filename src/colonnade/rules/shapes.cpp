@@ -341,7 +341,7 @@ constexpr Rule kShapes[] = {
     {"sandwich-bias", false, sandwich_bias, "sandwich_norm=true",
      "Biases of output projections are added together with the residual, after the norm.", "add_bias_linear"},
     {"one-qk-norm", false, one_qk_norm, "qk_l2_norm=true; qk_layernorm=true",
-     "Queries and keys have one norm; Megatron would ignore --qk-layernorm."},
+     "Queries and keys have one norm; Megatron would ignore --qk-layernorm.", "qk_layernorm"},
     {"parallel-residual", false, parallel_residual,
      "parallel_residual=true; sandwich_norm=true; add_bias_linear=false",
      "Parallel residuals are not supported with sandwich norms or cross-attention: no published model "
