@@ -305,7 +305,7 @@ void mup(Table& t) {
       "hyperparameters of a narrow model suit wider ones");
   t.add<kModel, &Model::mup_base_hidden_size>(
        "--mup-base-hidden-size", "hidden size of the narrow model; 0: this model's, a width multiplier of 1")
-      .at_least(0);
+      .range(0, 1'000'000'000);
   t.add<kModel, &Model::mup_embedding_mult>("--mup-embedding-mult", "factor on embeddings");
   t.add<kModel, &Model::mup_output_mult>("--mup-output-mult",
                                          "factor on logits; 1: 1 / width multiplier, as in Megatron");
@@ -378,8 +378,8 @@ void add_model(Table& t) {
   layers(t);
   attention(t);
   embeddings_logits_and_dropout(t);
-  mup(t);
   bert(t);
+  mup(t);
   initialization_and_precision(t);
 }
 
