@@ -40,7 +40,8 @@ constexpr Planned kFlopLayouts[] = {
 
 TEST(PlannedFlops, LinearsAreExactOnMeta) {
   for (const Planned& layout : kFlopLayouts)
-    for (const std::string& model : {test::llama(""), test::gpt2(""), test::odd("--swiglu ")}) {
+    for (const std::string& model :
+         {test::llama(""), test::gpt2(""), test::odd("--swiglu "), test::llama("--attention-output-gate ")}) {
       SCOPED_TRACE(fmt::format("{}: {}", layout.name, model));
       const config::Run run = test::planned_run(layout, model, "meta");
       EXPECT_EQ(counted(run).linears(), planned(run).linears);

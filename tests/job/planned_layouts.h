@@ -90,6 +90,7 @@ inline constexpr const char* kRecomputed[] = {
     "--recompute-activations ",
     "--recompute-activations --attention-dropout 0.1 ",
     "--recompute-activations --position-embedding-type rope --window-size 8,0 ",
+    "--recompute-activations --attention-output-gate ",
     "--recompute-granularity selective --recompute-modules layernorm mlp ",
     "--recompute-granularity selective --recompute-modules layernorm core_attn --qk-layernorm ",
     "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1 ",

@@ -115,6 +115,9 @@ constexpr const char* kMoreModels[] = {
     "--parallel-residual --hidden-dropout 0 --normalization RMSNorm --disable-bias-linear --swiglu ",
     "--attention-dropout 0.1 ",
     "--qk-layernorm ",
+    "--qk-l2-norm --position-embedding-type rope ",
+    "--attention-output-gate --group-query-attention --num-query-groups 2 ",
+    "--attention-output-gate --attention-dropout 0.1 --bf16 ",
     "--group-query-attention --num-query-groups 2 ",
     "--position-embedding-type rope --window-size 8,0 ",
     kTwoBases,
@@ -235,7 +238,7 @@ TEST(PlannedMemory, LatentAttentionAndMtpDeferredWeightGradients) {
 constexpr const char* kContextModels[] = {
     "",
     "--qk-layernorm --position-embedding-type rope ",
-    "--group-query-attention --num-query-groups 2 ",
+    "--group-query-attention --num-query-groups 2 --attention-output-gate ",
     "--position-embedding-type rope --window-size 8,0 ",
     "--reset-attention-mask --reset-position-ids ",
     "--softmax-type learnable ",

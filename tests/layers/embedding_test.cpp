@@ -51,6 +51,7 @@ void expect_lookups(const config::Model& model, const tensor::Batch& batch, cons
   const auto expected = test::reference(specs, {}, [&](const Tensor&, const test::Weights& w) {
     Tensor rows = w.at(params.word.name).index({batch.at(tensor::Field::kTokens)});
     if (params.position) rows = rows + w.at(params.position->name).index({places});
+    if (model.use_mup) rows = rows * model.mup_embedding_mult;
     return rows.transpose(0, 1).contiguous();
   });
   test::expect_in_every_layout(embedding(model), {}, {.batch = batch}, expected);
@@ -61,6 +62,15 @@ TEST(Embedding, LooksUpTheFullTable) { expect_lookups(embedding_model(false, 0),
 TEST(Embedding, AddsLearnedPositions) {
   expect_lookups(embedding_model(true, 0), batch_with({}),
                  at::arange(8, test::options(at::kLong)).expand({2, 8}));
+}
+
+TEST(Embedding, MupScalesWordsAndPositions) {
+  config::Model model = embedding_model(true, 0);
+  model.mup_embedding_mult = 2.5;
+  for (const bool mup : {false, true}) {
+    model.use_mup = mup;
+    expect_lookups(model, batch_with({}), at::arange(8, test::options(at::kLong)).expand({2, 8}));
+  }
 }
 
 TEST(Embedding, AddsGivenPositions) {

@@ -63,13 +63,17 @@ class Definition {
     const std::int64_t g = m_.num_query_groups;
     const Tensor qkv =
         at::linear(x, weight("self_attention.linear_qkv.weight"), find("self_attention.linear_qkv.bias"));
-    const auto parts = qkv.split_with_sizes({n * d, g * d, g * d}, -1);
+    const std::int64_t gate = m_.attention_output_gate ? n * d : 0;
+    const auto parts = qkv.split_with_sizes({n * d, gate, g * d, g * d}, -1);
     const Tensor q = rotated(head_norm(heads(parts[0]), "q_layernorm"));
-    const Tensor k = rotated(head_norm(heads(parts[1]), "k_layernorm")).repeat_interleave(n / g, 1);
-    const Tensor v = heads(parts[2]).repeat_interleave(n / g, 1);
-    const Tensor scores = at::matmul(q, k.transpose(-1, -2)) / std::sqrt(static_cast<double>(d));
+    const Tensor k = rotated(head_norm(heads(parts[2]), "k_layernorm")).repeat_interleave(n / g, 1);
+    const Tensor v = heads(parts[3]).repeat_interleave(n / g, 1);
+    const double root = m_.use_mup ? std::pow(static_cast<double>(d), 0.75) / std::sqrt(3.0)
+                                   : std::sqrt(static_cast<double>(d));
+    const Tensor scores = at::matmul(q, k.transpose(-1, -2)) / root;
     const Tensor y = at::matmul(scores.masked_fill(hidden(), -1e300).softmax(-1), v);
-    return at::linear(y.permute({2, 0, 1, 3}).reshape({x.size(0), x.size(1), n * d}),
+    const Tensor joined = y.permute({2, 0, 1, 3}).reshape({x.size(0), x.size(1), n * d});
+    return at::linear(gate > 0 ? joined * parts[1].sigmoid() : joined,
                       weight("self_attention.linear_proj.weight"));
   }
 
@@ -89,6 +93,7 @@ class Definition {
     return at::layer_norm(x, {x.size(-1)}, gamma, weight(name + ".bias"), m_.norm_epsilon);
   }
   [[nodiscard]] Tensor head_norm(const Tensor& x, const std::string& name) const {
+    if (m_.qk_l2_norm) return x * (x.square().mean(-1, true) + m_.norm_epsilon).rsqrt();
     return m_.qk_layernorm ? norm(x, "self_attention." + name) : x;
   }
   [[nodiscard]] Tensor mlp(const Tensor& x) const {
@@ -183,6 +188,29 @@ TEST(Attention, MoreRanksThanGroups) {
 TEST(Attention, QkNorms) {
   for (const std::int64_t groups : {4, 2}) {
     auto model = llama(8, groups);
+    model.qk_layernorm = true;
+    check_attention(model);
+  }
+}
+TEST(Attention, QkL2Norm) {
+  for (config::Model model : {gpt2(), llama(8, 4), llama(8, 2)}) {
+    model.qk_l2_norm = true;
+    model.norm_epsilon = 0.1;  // large enough that a wrong epsilon shows
+    check_attention(model);
+  }
+}
+TEST(Attention, MupScalesScores) {
+  for (config::Model model : {gpt2(), llama()}) {
+    model.use_mup = true;
+    model.mup_base_head_dim = 3;
+    model.mup_attn_scale_power = 0.75;
+    check_attention(model);
+  }
+}
+TEST(Attention, OutputGate) {
+  for (config::Model model : {gpt2(), llama(8, 4), llama(8, 2)}) {
+    model.attention_output_gate = true;
+    check_attention(model);
     model.qk_layernorm = true;
     check_attention(model);
   }

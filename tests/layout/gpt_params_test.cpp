@@ -165,6 +165,38 @@ TEST(GptParams, WindowsFollowTheLayerPattern) {
   EXPECT_THROW(attention_window(m, 0), Error);
 }
 
+// Megatron's clip_qk: one scale per query group, and for multi-latent attention one per head.
+TEST(GptParams, QkClipScalesRowsOfQueriesAndKeys) {
+  config::Model m = test::gpt(1, 8, 2, 16);
+  m.num_attention_heads = 4;
+  m.num_query_groups = 2;
+  m.kv_channels = 2;
+  m.attention_output_gate = true;
+  const QkClip clip{.alpha = 0.25, .threshold = 10};
+  RowScales scales;
+  add_qk_clip_scales(layer_params(m, {}, 0), m, clip, {40, 20, 10, -5}, scales);
+  const double q = std::pow(0.25, 0.25), k = std::pow(0.25, 0.75);
+  EXPECT_EQ(scales.at("decoder.layers.0.self_attention.linear_qkv.weight"),
+            (std::vector<double>{q, q, q, q, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, k, k, 1, 1, 1, 1, 1, 1}));
+  scales.clear();
+  add_qk_clip_scales(layer_params(m, {}, 0), m, clip, {10, 9, INFINITY, NAN}, scales);
+  EXPECT_TRUE(scales.empty());
+  m.attention_output_gate = false;
+  m.num_query_groups = 4;
+  m.latent = {.enabled = true,
+              .q_lora_rank = 0,
+              .kv_lora_rank = 6,
+              .qk_head_dim = 2,
+              .qk_pos_emb_head_dim = 1,
+              .v_head_dim = 3};
+  m.num_attention_heads = m.num_query_groups = 2;
+  add_qk_clip_scales(layer_params(m, {}, 0), m, clip, {40, 1}, scales);
+  EXPECT_EQ(scales.at("decoder.layers.0.self_attention.linear_q_proj.weight"),
+            (std::vector<double>{q, q, 0.25, 1, 1, 1}));
+  EXPECT_EQ(scales.at("decoder.layers.0.self_attention.linear_kv_up_proj.weight"),
+            (std::vector<double>{k, k, 1, 1, 1, 1, 1, 1, 1, 1}));
+}
+
 TEST(GptParams, NamesAreMegatronsInBlockOrder) {
   config::Model m = test::gpt(1, 8, 2, 16);
   m.qk_layernorm = true;
@@ -337,6 +369,23 @@ TEST(GptParams, InitializationAndWeightDecay) {
   }
   m.apply_layernorm_1p = true;
   EXPECT_EQ(final_norm_params(m, {}).weight.init.kind, InitKind::kZero);
+}
+
+// Megatron's TransformerConfig: embeddings and the output layer keep their deviation.
+TEST(GptParams, MupDividesInitialValuesByTheRootOfTheWidth) {
+  config::Model m = test::gpt(8, 8, 2, 16);
+  m.init_method_std = 0.04;
+  m.untie_embeddings_and_output_weights = true;
+  m.use_mup = true;
+  m.mup_base_hidden_size = m.hidden_size / 4;
+  for (const ParamSpec& spec : model_params(m, {})) {
+    if (spec.shape.size() != 2) continue;
+    const auto has = [&](const char* part) { return spec.name.find(part) != std::string::npos; };
+    EXPECT_DOUBLE_EQ(spec.init.std, has("embedding") || has("output_layer") ? 0.04
+                                    : has("proj") || has("fc2")             ? 0.005
+                                                                            : 0.02)
+        << spec.name;
+  }
 }
 
 TEST(GptParams, RejectsAnIncompleteModel) {

@@ -77,6 +77,45 @@ TEST(OptimizerGroups, FrozenPatternsOfTheSettingsComeFirst) {
   EXPECT_FALSE(frozen(matrix("decoder.layers.1.mlp.linear_fc1.weight")));
 }
 
+// Megatron's get_mup_config_overrides with a width multiplier of 4.
+TEST(OptimizerGroups, MupMultipliers) {
+  using config::OptimizerKind;
+  const auto multipliers = [](const config::Optimizer& settings, const ParamSpec& spec) {
+    const auto groups = optimizer_groups(settings);
+    const OptimizerGroup& group = groups[first_match(groups, spec)];
+    return std::pair(group.lr_multiplier, group.eps_multiplier);
+  };
+  const ParamSpec bias = vector("decoder.layers.0.mlp.linear_fc1.bias");
+  const ParamSpec experts{.name = "experts", .shape = {8, 4, 2}, .param_group = ParamGroup::kExpert};
+  const ParamSpec expert_bias{
+      .name = "biases", .shape = {8, 4}, .param_group = ParamGroup::kExpert, .weight_decay = false};
+  for (const bool decoupled : {false, true}) {
+    const config::MupOptimizer mup{.width_mult = 4, .decoupled_embeddings = decoupled};
+    const config::Optimizer adam{.mup = mup}, lion{.optimizer = OptimizerKind::kLion, .mup = mup},
+        sgd{.optimizer = OptimizerKind::kSgd, .mup = mup},
+        muon{.optimizer = OptimizerKind::kMuon, .mup = mup};
+    for (const ParamSpec& hidden :
+         {matrix("decoder.layers.0.mlp.linear_fc1.weight"), matrix("decoder.layers.0.mlp.router.weight"),
+          matrix("mtp.layers.0.eh_proj.weight"), experts}) {
+      EXPECT_EQ(multipliers(adam, hidden), (std::pair{0.25, 0.25})) << hidden.name;
+      EXPECT_EQ(multipliers(lion, hidden), (std::pair{0.25, 1.0})) << hidden.name;
+      EXPECT_EQ(multipliers(sgd, hidden), (std::pair{1.0, 1.0})) << hidden.name;
+      EXPECT_EQ(multipliers(muon, hidden), (std::pair{1.0, 1.0})) << hidden.name;
+    }
+    for (const ParamSpec& other :
+         {matrix("embedding.word_embeddings.weight"), matrix("embedding.position_embeddings.weight"),
+          matrix("output_layer.weight"), bias, expert_bias, vector("decoder.final_layernorm.weight")}) {
+      const bool has_decoupled_rate =
+          other.name.find("word") != std::string::npos || other.name == "output_layer.weight";
+      EXPECT_EQ(multipliers(adam, other), (std::pair{1.0, 1.0})) << other.name;
+      EXPECT_EQ(multipliers(lion, other), (std::pair{1.0, 1.0})) << other.name;
+      EXPECT_EQ(multipliers(sgd, other).first, decoupled && has_decoupled_rate ? 1 : 4) << other.name;
+      EXPECT_EQ(multipliers(muon, other), (std::pair{1.0, 1.0})) << other.name;
+    }
+  }
+  EXPECT_EQ(optimizer_groups({}), optimizer_groups({.mup = {.width_mult = 1, .decoupled_embeddings = true}}));
+}
+
 // As in Megatron (core/optimizer/emerging_optimizers.py): matrices without word embeddings and output layer.
 TEST(OptimizerGroups, MuonUpdatesMatrices) {
   const auto groups = optimizer_groups({.optimizer = config::OptimizerKind::kMuon});

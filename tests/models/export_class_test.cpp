@@ -41,6 +41,10 @@ TEST(ExportClass, NamesTheFewestFlagsThatPreventOne) {
             "no Hugging Face class: without --apply-layernorm-1p it would be LlamaForCausalLM");
   EXPECT_EQ(exported_llama({"--rotary-percent", "0.5"}),
             "no Hugging Face class: with --rotary-percent 1 it would be LlamaForCausalLM");
+  EXPECT_EQ(exported_llama({"--qk-l2-norm"}),
+            "no Hugging Face class: without --qk-l2-norm it would be LlamaForCausalLM");
+  EXPECT_EQ(exported_llama({"--attention-output-gate"}),
+            "no Hugging Face class: without --attention-output-gate it would be LlamaForCausalLM");
   EXPECT_EQ(exported_llama({"--qk-layernorm", "--window-size", "8,0"}),
             "no Hugging Face class: without --qk-layernorm it would be MistralForCausalLM");
   EXPECT_EQ(exported({"--position-embedding-type", "rope", "--swiglu", "--normalization", "RMSNorm"}),

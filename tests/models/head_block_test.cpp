@@ -13,6 +13,8 @@ constexpr std::int64_t kS = 8, kB = 2, kH = 16, kHeads = 4, kD = 5, kVocabulary 
 constexpr double kFactor = 0.3;
 constexpr double kGradScale = 0.7;
 
+constexpr double kMupLogits = 0.25, kMupEmbeddings = 3;  ///< of mup_model()
+
 config::Model model_of(bool untied) {
   config::Model m;
   m.num_layers = 2;
@@ -31,6 +33,16 @@ config::Model model_of(bool untied) {
   m.hidden_dropout = m.attention_dropout = 0;
   m.mtp_num_layers = kDepths;
   m.mtp_loss_scaling_factor = kFactor;
+  return m;
+}
+
+/// Four times as wide as its base model, with the scores of model_of().
+config::Model mup_model(bool untied) {
+  config::Model m = model_of(untied);
+  m.use_mup = true;
+  m.mup_base_hidden_size = kH / 4;
+  m.mup_embedding_mult = kMupEmbeddings;
+  m.mup_attn_scale_power = 0.5;
   return m;
 }
 
@@ -104,7 +116,7 @@ Tensor layer(const Tensor& x, const test::Weights& w, const std::string& name, c
 
 /// Mean cross-entropy of the k-th MTP layer over positions whose target is in the same document.
 Tensor mtp_loss(std::int64_t k, Tensor& hidden, const test::Weights& w, const Tensor& output,
-                const tensor::Batch& batch, const std::vector<std::vector<int>>& documents) {
+                const tensor::Batch& batch, const std::vector<std::vector<int>>& documents, bool mup) {
   const Tensor tokens = batch.at(Field::kTokens), labels = batch.at(Field::kLabels),
                mask = batch.at(Field::kLossMask);
   Tensor shifted = at::zeros_like(tokens), targets = at::zeros_like(labels), weight = at::zeros_like(mask);
@@ -120,13 +132,15 @@ Tensor mtp_loss(std::int64_t k, Tensor& hidden, const test::Weights& w, const Te
   const Tensor embedded = w.at("embedding.word_embeddings.weight")
                               .index_select(0, shifted.view(-1))
                               .view({kB, kS, kH})
-                              .transpose(0, 1);
+                              .transpose(0, 1) *
+                          (mup ? kMupEmbeddings : 1);
   const Tensor both = at::cat(
       {normed(embedded, w.at(name + "enorm.weight")), normed(hidden, w.at(name + "hnorm.weight"))}, -1);
   const Tensor x = at::matmul(both, w.at(name + "eh_proj.weight").t());
   hidden = normed(layer(x, w, name + "transformer_layer.", masked_pairs(batch)),
                   w.at(name + "final_layernorm.weight"));
-  return (entropy(hidden, output, targets) * weight).sum() / weight.sum();
+  const Tensor losses = entropy(hidden * (mup ? kMupLogits : 1), output, targets);
+  return (losses * weight).sum() / weight.sum();
 }
 
 /// Final norm and MTP layers with a copy of the word embeddings.
@@ -174,9 +188,9 @@ test::MakeBlock head(const config::Model& model, Placement placement = Placement
   };
 }
 
-void check(bool untied, const std::vector<std::vector<int>>& documents, bool positions,
+void check(const config::Model& m, const std::vector<std::vector<int>>& documents, bool positions,
            Placement placement = Placement::kOneStage) {
-  const config::Model m = model_of(untied);
+  const bool untied = m.untie_embeddings_and_output_weights;
   const tensor::Batch batch = batch_of(documents, positions);
   std::vector<layout::ParamSpec> specs;
   const auto add = [&](const layout::ParamSpec& spec) { specs.push_back(spec); };
@@ -190,10 +204,10 @@ void check(bool untied, const std::vector<std::vector<int>>& documents, bool pos
   const auto expected = test::reference(specs, x, [&](const Tensor& in, const test::Weights& w) {
     const Tensor& output = w.at(untied ? "output_layer.weight" : "embedding.word_embeddings.weight");
     Tensor hidden = normed(in, w.at("decoder.final_layernorm.weight"));
-    const Tensor y = entropy(hidden, output, batch.at(Field::kLabels));
+    const Tensor y = entropy(hidden * (m.use_mup ? kMupLogits : 1), output, batch.at(Field::kLabels));
     Tensor mtp = at::zeros({}, y.options());
     for (std::int64_t k = 1; k <= kDepths; ++k) {
-      const Tensor one = mtp_loss(k, hidden, w, output, batch, documents);
+      const Tensor one = mtp_loss(k, hidden, w, output, batch, documents, m.use_mup);
       means.push_back(one.item<double>());
       mtp = mtp + one;
     }
@@ -213,18 +227,24 @@ void check(bool untied, const std::vector<std::vector<int>>& documents, bool pos
   test::expect_in_every_layout(head(m, placement), x, {.batch = batch, .grad_scale = kGradScale}, expected);
 }
 
-TEST(HeadBlock, MultiTokenPrediction) { check(/*untied=*/true, kOne, false); }
+TEST(HeadBlock, MultiTokenPrediction) { check(model_of(/*untied=*/true), kOne, false); }
 
-TEST(HeadBlock, MultiTokenPredictionWithTiedEmbeddings) { check(/*untied=*/false, kOne, false); }
+TEST(HeadBlock, MultiTokenPredictionWithTiedEmbeddings) { check(model_of(/*untied=*/false), kOne, false); }
 
 TEST(HeadBlock, MultiTokenPredictionInTwoStages) {
-  check(/*untied=*/true, kSeveral, /*positions=*/true, Placement::kTwoStages);
-  check(/*untied=*/false, kOne, false, Placement::kTwoStages);
+  check(model_of(/*untied=*/true), kSeveral, /*positions=*/true, Placement::kTwoStages);
+  check(model_of(/*untied=*/false), kOne, false, Placement::kTwoStages);
+}
+
+// Logits of every depth are scaled, and the embeddings that MTP layers look up.
+TEST(HeadBlock, MupScalesLogitsAndEmbeddings) {
+  check(mup_model(/*untied=*/true), kOne, false);
+  check(mup_model(/*untied=*/false), kOne, false, Placement::kTwoStages);
 }
 
 TEST(HeadBlock, MasksTargetsOfOtherDocuments) {
-  check(/*untied=*/true, kSeveral, /*positions=*/true);
-  check(/*untied=*/true, kSeveral, /*positions=*/false);
+  check(model_of(/*untied=*/true), kSeveral, /*positions=*/true);
+  check(model_of(/*untied=*/true), kSeveral, /*positions=*/false);
 }
 
 TEST(HeadBlock, MultiTokenPredictionInTrainingOnly) {

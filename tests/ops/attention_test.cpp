@@ -428,5 +428,22 @@ TEST(Attention, RejectsMismatchedShapes) {
   EXPECT_THROW(attention(fits, dropped), Error);
 }
 
+// 2 x 2 x 1100 x 1100 scores are more than kMaxTrackedScores: two chunks.
+TEST(MaxScores, AreThoseOfVisibleKeysByHead) {
+  at::manual_seed(7);
+  for (const std::int64_t s : {17, 1100})
+    for (const bool causal : {false, true})
+      for (const bool masked : {false, true}) {
+        const AttentionCase c{.b = 2, .n = 2, .g = 1, .s = s, .t = s, .causal = causal};
+        const Qkv qkv{test::random({2, 2, s, 8}), test::random({2, 1, s, 8}), test::random({2, 1, s, 8})};
+        const Tensor mask = masked ? test::random({2, 1, s, s}) > 0.5 : Tensor();
+        const Tensor scores = at::matmul(qkv.q, qkv.k.transpose(-1, -2)) * 0.4;
+        const Tensor expected = scores.masked_fill(masked_out(c, mask), -1e300).amax({0, 2, 3});
+        const Tensor got =
+            max_scores(qkv, {.scale = 0.4, .softcap = 0.1}, {.causal = causal, .masked = mask});
+        EXPECT_LT(distance(got, expected), 1e-14) << s << causal << masked;
+      }
+}
+
 }  // namespace
 }  // namespace colonnade::ops

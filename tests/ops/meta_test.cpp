@@ -33,6 +33,7 @@ TEST(Meta, NormsAndActivations) {
   const auto bias = test::parameter(meta({kH}));
   const Tensor x = input({kMetaSequence, kMetaBatch, kH});
   expect_backward(rms_norm(x, *weight, 1e-5, false), x, {kMetaSequence, kMetaBatch, kH});
+  expect_backward(rms_norm(x, 1e-5), x, {kMetaSequence, kMetaBatch, kH});
   expect_backward(layer_norm(x, *weight, bias.get(), 1e-5, true), x, {kMetaSequence, kMetaBatch, kH});
   const AddNormOutput added = add_layer_norm(x, x, *weight, bias.get(), 1e-5, true);
   expect_backward(added.normed, x, {kMetaSequence, kMetaBatch, kH});

@@ -88,6 +88,21 @@ TEST(Norm, ReadsAResidualStreamInFp32) {
         check_norm({centered, false, residual}, type, {67, 2, 37}, at::kFloat);
 }
 
+TEST(Norm, WithoutWeightEqualsTheReference) {
+  at::manual_seed(4);
+  for (const auto type : test::kTypes) {
+    const Tensor x = test::random({7, 2, 3, 37}, type).set_requires_grad(true);
+    const Tensor probe = test::random({7, 2, 3, 37});
+    const Tensor x_ref = x.detach().to(at::kDouble).set_requires_grad(true);
+    const Tensor ref = reference_norm(x_ref, at::ones({37}, at::kDouble), Tensor(), 0.01, false);
+    const Tensor expected = torch::autograd::grad({(ref * probe).sum()}, {x_ref})[0];
+    const Tensor y = rms_norm(x, 0.01);
+    (y.to(at::kDouble) * probe).sum().backward();
+    EXPECT_LT(distance(y, ref), test::tolerance(type)) << c10::toString(type);
+    EXPECT_LT(distance(x.grad(), expected), test::tolerance(type)) << c10::toString(type);
+  }
+}
+
 TEST(Norm, SupportsHeadsAndOddSizes) {
   at::manual_seed(2);
   check_norm({false, false, false}, at::kDouble, {3, 2, 5, 64}, at::kDouble);

@@ -221,6 +221,23 @@ TEST(SplitRotary, SplitsAndRotatesTheFusedProjection) {
   }
 }
 
+TEST(Rotary, SplitsAGateBehindTheQueries) {
+  const RotaryTable table = rotary_table(model(1.0, false), 5, test::device());
+  const Tensor qkv = test::random({5, 2, (2 * 4 + 2 * 2) * 8}).set_requires_grad(true);
+  const auto parts = qkv.split_with_sizes({4 * 8, 4 * 8, 4 * 8}, -1);
+  const Qkv plain = split_rotary(at::cat({parts[0], parts[2]}, -1), 4, 2, 8, &table);
+  const GatedQkv got = split_gated_rotary(qkv, 4, 2, 8, &table);
+  EXPECT_TRUE(at::equal(got.heads.q, plain.q) && at::equal(got.heads.k, plain.k) &&
+              at::equal(got.heads.v, plain.v));
+  EXPECT_TRUE(got.gate.is_contiguous() && at::equal(got.gate, parts[1]));
+  const auto total = [](const Qkv& heads, const Tensor& gate) {
+    return heads.q.square().sum() + heads.k.pow(3).sum() + heads.v.sin().sum() + gate.exp().sum();
+  };
+  const Tensor expected = torch::autograd::grad({total(plain, parts[1])}, {qkv})[0];
+  EXPECT_LT(distance(torch::autograd::grad({total(got.heads, got.gate)}, {qkv})[0], expected), 1e-14);
+  EXPECT_THROW(split_gated_rotary(test::random({5, 2, 64}), 4, 2, 8, &table), Error);
+}
+
 TEST(Rotary, RejectsPositionsOutsideTheTable) {
   const RotaryTable table = rotary_table(model(1.0, false), 4, test::device());
   EXPECT_THROW(rotary(test::random({5, 1, 1, 8}), table), Error);

@@ -303,6 +303,31 @@ TEST(Optimizer, MainParamsKeepWhatBfloat16Rounds) {
   }
 }
 
+// Also in a skipped step; rows of other parameters and frozen ones keep their values.
+TEST(Optimizer, ScalesRowsOfMainAndModelValues) {
+  const std::vector<double> rows{1, 0.5, 0.5, 0.25, 1, 1, 0.7};
+  for (const double gradient : {0.0, std::numeric_limits<double>::infinity()})
+    for (const bool distributed : {false, true})
+      comm::run_ranks(2, [&](comm::Communicators& ranks) {
+        Toy toy(two_specs(), {}, ranks.world(),
+                {.sharding = distributed ? layout::Sharding::kOptimizer : layout::Sharding::kNone},
+                at::kBFloat16);
+        Optimizer optimizer(sgd(0), *toy.buffers, ranks.world(), false);
+        const Tensor weight = toy.list[0]->value.detach().to(at::kFloat), bias = toy.list[1]->value.clone();
+        const Tensor scaled = weight * at::tensor(rows, at::kFloat).to(test::device()).view({7, 1});
+        toy.buffers->start_step();
+        for (Parameter* p : toy.list) p->accumulate(at::full_like(p->value, gradient));
+        toy.buffers->finish();
+        optimizer.step({.learning_rate = 0.1, .row_scales = {{"weight", rows}, {"other", {}}}});
+        EXPECT_TRUE(at::equal(toy.list[0]->value, scaled.to(at::kBFloat16)));
+        EXPECT_TRUE(at::equal(toy.list[1]->value, bias));
+        for (const Segment& s : optimizer.segments()) {
+          if (s.parameter != toy.list[0]) continue;
+          EXPECT_TRUE(at::equal(s.main, scaled.view(-1).narrow(0, s.begin, s.main.numel())));
+        }
+      });
+}
+
 TEST(Optimizer, AdoptsValuesFromEitherSide) {
   for (const bool distributed : {false, true})
     comm::run_ranks(2, [&](comm::Communicators& ranks) {

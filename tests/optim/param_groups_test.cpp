@@ -17,7 +17,7 @@ using testing::HasSubstr;
 std::vector<OptimizerGroup> mixed_groups() {
   return {{.names = "*.mlp.linear_fc2.*", .frozen = true},
           {.names = "*.mlp.*", .optimizer = config::OptimizerKind::kSgd, .lr_multiplier = 0.5},
-          {.names = "embedding.*", .lr_multiplier = 2, .weight_decay_multiplier = 0.5},
+          {.names = "embedding.*", .lr_multiplier = 2, .weight_decay_multiplier = 0.5, .eps_multiplier = 1e7},
           {.property = layout::ParamProperty::kOneDimensional, .weight_decay_multiplier = 3}};
 }
 
@@ -27,7 +27,8 @@ OptimizerGroup expected_group(const layout::ParamSpec& spec) {
   if (name.find("linear_fc2") != std::string::npos) return {.frozen = true};
   if (name.find("linear_fc1") != std::string::npos)
     return {.optimizer = config::OptimizerKind::kSgd, .lr_multiplier = 0.5};
-  if (name.starts_with("embedding")) return {.lr_multiplier = 2, .weight_decay_multiplier = 0.5};
+  if (name.starts_with("embedding"))
+    return {.lr_multiplier = 2, .weight_decay_multiplier = 0.5, .eps_multiplier = 1e7};
   if (name.ends_with(".bias") || name.find("layernorm") != std::string::npos)
     return {.weight_decay_multiplier = 3};
   return {};

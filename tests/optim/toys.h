@@ -81,7 +81,7 @@ class Reference {
       const double rate = s.group.lr_multiplier * lr, wd = s.group.weight_decay_multiplier * decay;
       switch (s.group.optimizer.value_or(o_.optimizer)) {
         case config::OptimizerKind::kAdam:
-          adam(s, g, number, rate, wd);
+          adam(s, g, number, rate, wd, s.group.eps_multiplier * o_.adam_eps);
           break;
         case config::OptimizerKind::kSgd:
           sgd(s, g, number, rate, wd);
@@ -103,12 +103,12 @@ class Reference {
     layout::ParamSpec spec;
     layout::OptimizerGroup group;
   };
-  void adam(State& s, const Tensor& g, int t, double lr, double wd) const {
+  void adam(State& s, const Tensor& g, int t, double lr, double wd, double eps) const {
     s.m = t == 1 ? (1 - o_.adam_beta1) * g : o_.adam_beta1 * s.m + (1 - o_.adam_beta1) * g;
     s.v = t == 1 ? (1 - o_.adam_beta2) * g * g : o_.adam_beta2 * s.v + (1 - o_.adam_beta2) * g * g;
     const Tensor m_hat = s.m / (1 - std::pow(o_.adam_beta1, t));
     const Tensor v_hat = s.v / (1 - std::pow(o_.adam_beta2, t));
-    s.value = s.value * (1 - lr * wd) - lr * m_hat / (v_hat.sqrt() + o_.adam_eps);
+    s.value = s.value * (1 - lr * wd) - lr * m_hat / (v_hat.sqrt() + eps);
   }
   void sgd(State& s, const Tensor& g, int t, double lr, double wd) const {
     const Tensor d = g + wd * s.value;

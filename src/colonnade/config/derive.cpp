@@ -102,6 +102,7 @@ std::string layout_dependence(const Run& run) {
                        p.tensor_model_parallel_size);
   if (p.num_distributed_optimizer_instances > 1) return "--num-distributed-optimizer-instances";
   if (p.grad_reduce_in_bf16) return "--grad-reduce-in-bf16";
+  if (run.optimizer.qk_clip) return "--qk-clip";  // scores are rounded by the shapes of their GEMMs
   if (const std::string dtype = layout_dependent_dtype(run.optimizer); !dtype.empty()) return dtype;
   const auto& kinds = moe.router_load_balancing_type;
   const bool has_global_loss = std::ranges::find(kinds, "global_aux_loss") != kinds.end();
@@ -156,6 +157,8 @@ void derive(Run& run) {
   Parallel& p = run.parallel;
   if (p.hybrid_context_parallel && p.max_seqlen_per_dp_cp_rank == 0)
     p.max_seqlen_per_dp_cp_rank = run.training.seq_length / std::max(p.context_parallel_size, 1);
+  run.optimizer.mup = {.width_mult = run.model.width_mult(),
+                       .decoupled_embeddings = run.model.use_mup && run.schedule.decoupled_lr.has_value()};
   note_flags_without_effect(run);
   derive_sequence_parallel(run);
 }

@@ -1,6 +1,7 @@
 // Model settings: sizes and architecture of a transformer.
 #pragma once
 
+#include <cmath>
 #include <cstdint>
 #include <optional>
 #include <string>
@@ -59,14 +60,16 @@ struct Model {
   double norm_epsilon = 1e-5;                               ///< --norm-epsilon
   bool apply_layernorm_1p = false;  ///< --apply-layernorm-1p: gamma is stored as gamma - 1
   bool qk_layernorm = false;        ///< --qk-layernorm
+  bool qk_l2_norm = false;          ///< --qk-l2-norm: RMS norm of each query and key head, without weight
 
   Activation activation = Activation::kGeluErf;       ///< from --swiglu, --squared-relu, --openai-gelu, ...
   bool add_bias_linear = true;                        ///< off: --disable-bias-linear
   bool add_qkv_bias = false;                          ///< --add-qkv-bias; also on when add_bias_linear is
   double glu_linear_offset = 0;                       ///< --glu-linear-offset, of --quick-geglu
   std::optional<double> activation_func_clamp_value;  ///< --activation-func-clamp-value, of --quick-geglu
-  std::int64_t window_size = 0;       ///< --window-size W,0: attends to W earlier tokens and itself; 0: all
-  std::string window_attn_skip_freq;  ///< --window-attn-skip-freq; "": all layers are windowed
+  std::int64_t window_size = 0;        ///< --window-size W,0: attends to W earlier tokens and itself; 0: all
+  std::string window_attn_skip_freq;   ///< --window-attn-skip-freq; "": all layers are windowed
+  bool attention_output_gate = false;  ///< --attention-output-gate: attention output times sigmoid(gate)
   SoftmaxType softmax_type = SoftmaxType::kVanilla;  ///< --softmax-type: extra term in the denominator
   double attn_logit_softcapping = 0;                 ///< scores s become c tanh(s / c); 0: off
   std::optional<double> query_pre_attn_scalar;  ///< scores are divided by its square root; unset: head size
@@ -88,6 +91,14 @@ struct Model {
 
   std::int64_t mtp_num_layers = 0;       ///< --mtp-num-layers: MTP depth
   double mtp_loss_scaling_factor = 0.1;  ///< --mtp-loss-scaling-factor, of the mean MTP loss
+
+  // muP (Yang et al. 2022); without use_mup the others have no effect. Source: Megatron's TransformerConfig.
+  bool use_mup = false;                     ///< --use-mup
+  std::int64_t mup_base_hidden_size = 0;    ///< --mup-base-hidden-size; 0: the hidden size
+  double mup_embedding_mult = 1;            ///< --mup-embedding-mult, factor on embeddings
+  double mup_output_mult = 1;               ///< --mup-output-mult, factor on logits; 1: 1 / width_mult()
+  std::optional<double> mup_base_head_dim;  ///< --mup-base-head-dim
+  double mup_attn_scale_power = 1;          ///< --mup-attn-scale-power
 
   double hidden_dropout = 0.1;     ///< --hidden-dropout
   double attention_dropout = 0.1;  ///< --attention-dropout
@@ -144,6 +155,19 @@ struct Model {
   [[nodiscard]] std::int64_t expert_width() const {
     return moe.routed_size > 0 ? moe.routed_size : hidden_size;
   }
+  /// muP's width multiplier, hidden size / base hidden size; 1 without muP.
+  [[nodiscard]] double width_mult() const {
+    if (!use_mup || mup_base_hidden_size <= 0) return 1;
+    return static_cast<double>(hidden_size) / static_cast<double>(mup_base_hidden_size);
+  }
+  /// Factors on embeddings and logits.
+  [[nodiscard]] double embedding_multiplier() const { return use_mup ? mup_embedding_mult : 1; }
+  [[nodiscard]] double logit_multiplier() const {
+    if (!use_mup) return 1;
+    return mup_output_mult == 1 ? 1 / width_mult() : mup_output_mult;
+  }
+  /// Standard deviation of initial weights other than embeddings and the output layer.
+  [[nodiscard]] double hidden_init_std() const { return init_method_std / std::sqrt(width_mult()); }
   [[nodiscard]] bool has_qkv_bias() const { return add_bias_linear || add_qkv_bias; }
 
   friend bool operator==(const Model&, const Model&) = default;

@@ -37,6 +37,11 @@ struct Run {
   /// Notes about flags without effect, one line each. Rank 0 prints them once.
   std::vector<std::string> notes;
 
+  /// Whether training measures the largest attention score of every head.
+  [[nodiscard]] bool tracks_attention_logits() const {
+    return optimizer.qk_clip || logging.log_max_attention_logit;
+  }
+
   /// Compares settings, not their sources.
   friend bool operator==(const Run& a, const Run& b) {
     return a.model_type == b.model_type && a.model == b.model && a.parallel == b.parallel &&

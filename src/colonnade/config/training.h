@@ -90,6 +90,14 @@ struct Muon {
   friend bool operator==(const Muon&, const Muon&) = default;
 };
 
+/// muP's part of the optimizer, derived from model and schedule (config::derive).
+struct MupOptimizer {
+  double width_mult = 1;              ///< Model::width_mult()
+  bool decoupled_embeddings = false;  ///< --decoupled-lr is the rate of word embeddings and output layer
+
+  friend bool operator==(const MupOptimizer&, const MupOptimizer&) = default;
+};
+
 struct Optimizer {
   OptimizerKind optimizer = OptimizerKind::kAdam;  ///< --optimizer adam|sgd|lion|muon
   double weight_decay = 0.01;                      ///< --weight-decay; not applied to biases and 1-D tensors
@@ -100,6 +108,10 @@ struct Optimizer {
   double adam_eps = 1e-8;                          ///< --adam-eps
   double sgd_momentum = 0.9;                       ///< --sgd-momentum
   Muon muon;
+  MupOptimizer mup;
+  bool qk_clip = false;            ///< --qk-clip: scale query and key weights of heads with large scores
+  double qk_clip_alpha = 0.5;      ///< --qk-clip-alpha: exponent of the scale of queries, 1 - alpha of keys
+  double qk_clip_threshold = 100;  ///< --qk-clip-threshold, of the largest score
   /// --freeze-parameters: globs over parameter names; these keep their values.
   std::vector<std::string> freeze_parameters;
   double lion_beta1 = 0.95;                    ///< --lion-beta1
@@ -209,8 +221,9 @@ struct Logging {
   std::int64_t log_interval = 1;  ///< --log-interval; Megatron's default is 100
   std::string tensorboard_dir;    ///< --tensorboard-dir; "": <save>/tensorboard
   std::int64_t tensorboard_log_interval = 1;
-  bool log_params_norm = false;        ///< --log-params-norm
-  bool log_num_zeros_in_grad = false;  ///< --log-num-zeros-in-grad
+  bool log_params_norm = false;          ///< --log-params-norm
+  bool log_num_zeros_in_grad = false;    ///< --log-num-zeros-in-grad
+  bool log_max_attention_logit = false;  ///< --log-max-attention-logit; also on with --qk-clip
   bool log_timers_to_tensorboard = false;
   bool log_memory_to_tensorboard = false;
   bool log_validation_ppl_to_tensorboard = false;

@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -16,6 +17,7 @@
 #include "colonnade/fault/inject.h"
 #include "colonnade/job/buffers.h"
 #include "colonnade/job/start.h"
+#include "colonnade/layout/params/gpt.h"
 #include "colonnade/tensor/counting_allocator.h"
 #include "colonnade/tensor/dtypes.h"
 
@@ -57,6 +59,12 @@ void synchronize(const at::Device& device) {
   if (!device.is_cuda()) return;
   const c10::impl::VirtualGuardImpl guard(device.type());
   guard.synchronizeStream(guard.getStream(device));
+}
+
+double largest(const std::vector<std::vector<double>>& rows) {
+  double most = -std::numeric_limits<double>::infinity();
+  for (const std::vector<double>& row : rows) most = std::max(most, std::ranges::max(row));
+  return most;
 }
 
 }  // namespace
@@ -244,6 +252,11 @@ StepReport Job::train_step(const pipeline::Steps& steps, const optim::StepOption
   // A dry run is a single rank, possibly one that reports no loss.
   if (per_token && !options_.device().is_meta())
     update.grad_multiplier /= std::max(tokens_of(sums.losses), 1.0);
+  if (run.tracks_attention_logits()) {
+    const auto max_logits = max_attention_logits(result.report);
+    report.max_attention_logit = largest(max_logits);
+    if (run.optimizer.qk_clip) update.row_scales = qk_clip_scales(max_logits);
+  }
   report.optimizer = optimizer_->step(update);
   fault::point("optimizer");
   synchronize(options_.device());
@@ -255,6 +268,29 @@ StepReport Job::train_step(const pipeline::Steps& steps, const optim::StepOption
   counters.consumed_samples += report.samples;
   counters.skipped += report.optimizer.skipped ? 1 : 0;
   return report;
+}
+
+std::vector<std::vector<double>> Job::max_attention_logits(const tensor::Report& local) {
+  const std::int64_t layers = run.model.total_layers(), heads = run.model.num_attention_heads;
+  const at::Tensor all =
+      at::full({layers, heads}, -std::numeric_limits<double>::infinity(), options_.dtype(at::kDouble));
+  for (const auto& [layer, logits] : local.max_attention_logits) all.select(0, layer).copy_(logits);
+  ranks.world().all_reduce(all, "largest attention scores", comm::Reduce::kMax).wait();
+  const at::Tensor host = tensor::to_host(all);
+  const double* value = host.const_data_ptr<double>();
+  std::vector<std::vector<double>> by_layer;
+  for (std::int64_t i = 0; i < layers; ++i, value += heads) by_layer.emplace_back(value, value + heads);
+  return by_layer;
+}
+
+layout::RowScales Job::qk_clip_scales(const std::vector<std::vector<double>>& max_logits) const {
+  const layout::QkClip clip{run.optimizer.qk_clip_alpha, run.optimizer.qk_clip_threshold};
+  layout::RowScales scales;
+  for (std::size_t i = 0; i < max_logits.size(); ++i)
+    if (std::ranges::any_of(max_logits[i], [&](double score) { return clip.scale(score) < 1; }))
+      layout::add_qk_clip_scales(layout::layer_params(run.model, run.parallel, static_cast<std::int64_t>(i)),
+                                 run.model, clip, max_logits[i], scales);
+  return scales;
 }
 
 StepReport Job::skip_step() {

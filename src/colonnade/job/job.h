@@ -52,6 +52,8 @@ struct StepReport {
   /// the last pipeline stage), and norms of its own gradients by bucket (--check-for-large-grads).
   std::vector<double> microbatch_losses;
   std::vector<std::pair<std::string, double>> bucket_norms;
+  /// Largest attention score of the step (Run::tracks_attention_logits), before the update.
+  std::optional<double> max_attention_logit;
   optim::StepResult optimizer;
   double loss_scale = 1;  ///< scale used in this step
   Seconds seconds;
@@ -137,6 +139,11 @@ class Job {
   static std::map<std::string, double> means(const std::map<std::string, Sum>& sums);
   /// Divisor of the gradients under --calculate-per-token-loss: the number of loss tokens.
   [[nodiscard]] double tokens_of(const std::map<std::string, Sum>& sums) const;
+  /// Largest score of each head over all ranks, by layer, from the reports of their blocks. Communication:
+  /// one all-reduce of [layers, heads] over all ranks.
+  std::vector<std::vector<double>> max_attention_logits(const tensor::Report& local);
+  /// Row scales of --qk-clip; empty if no score exceeds its threshold.
+  [[nodiscard]] layout::RowScales qk_clip_scales(const std::vector<std::vector<double>>& max_logits) const;
   void check_finite(const StepReport& report) const;
   /// The values of this rank that the checks of StepReport need; `losses`: sum and count by micro-batch.
   void add_local_values(const std::vector<at::Tensor>& losses, StepReport& report);

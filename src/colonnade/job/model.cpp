@@ -72,6 +72,7 @@ layers::Context layer_context(const config::Run& run, comm::Communicators& ranks
                           .recompute = run.recompute};
   context.cp = context_ranks(run.parallel, ranks);
   if (run.parallel.pairs_passes()) context.turns = std::make_shared<Turns>();
+  context.track_max_logits = run.tracks_attention_logits();
   if (layout::routes_tokens(run.model)) {
     context.dispatch = ranks.group(layout::kDispatchAxes);
     context.etp = ranks.mesh().size(Axis::kEtp);

@@ -3,11 +3,17 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
+
+#include "colonnade/ops/output_gate.h"
 
 namespace colonnade::layers {
 
 double softmax_scale(const config::Model& model) {
-  return 1.0 / std::sqrt(model.query_pre_attn_scalar.value_or(static_cast<double>(model.kv_channels)));
+  const auto head_dim = static_cast<double>(model.kv_channels);
+  if (model.use_mup && !model.query_pre_attn_scalar)
+    return std::sqrt(model.mup_base_head_dim.value_or(1)) / std::pow(head_dim, model.mup_attn_scale_power);
+  return 1.0 / std::sqrt(model.query_pre_attn_scalar.value_or(head_dim));
 }
 
 Attention::Attention(const layout::AttentionParams& params, const config::Model& model,
@@ -17,36 +23,50 @@ Attention::Attention(const layout::AttentionParams& params, const config::Model&
       proj(params.proj.weight, params.proj.bias, context),
       q_norm_(make_norm(params.q_norm, model, context)),
       k_norm_(make_norm(params.k_norm, model, context)),
+      l2_norm_epsilon_(model.qk_l2_norm ? std::optional(model.norm_epsilon) : std::nullopt),
       rotary_(std::move(rotary)),
       core_(model, context,
             {layer, softmax_scale(model), params.qkv.weight.name, params.sinks, mask_spec.causal,
-             mask_spec.padding, mask_spec.bias}),
+             mask_spec.padding, mask_spec.bias, /*is_self_attention=*/true}),
       heads_(model.num_attention_heads / context.tp.size()),
       groups_(std::max<std::int64_t>(1, model.num_query_groups / context.tp.size())),
-      head_dim_(model.kv_channels) {}
+      head_dim_(model.kv_channels),
+      output_gate_(model.attention_output_gate) {}
 
-ops::Qkv Attention::split_heads(const at::Tensor& fused, const tensor::Pass& pass) const {
+at::Tensor Attention::normed(const at::Tensor& x, const std::optional<Norm>& norm) const {
+  return norm ? norm->forward(x) : ops::rms_norm(x, *l2_norm_epsilon_);
+}
+
+ops::GatedQkv Attention::split_heads(const at::Tensor& fused, const tensor::Pass& pass) const {
   const at::Tensor positions = positions_sb(pass);
-  ops::Qkv heads =
-      ops::split_rotary(fused, heads_, groups_, head_dim_, q_norm_ ? nullptr : rotary_.get(), positions);
-  if (!q_norm_) {
+  const bool has_norms = q_norm_ || l2_norm_epsilon_;
+  const ops::RotaryTable* table = has_norms ? nullptr : rotary_.get();
+  ops::GatedQkv split =
+      output_gate_
+          ? ops::split_gated_rotary(fused, heads_, groups_, head_dim_, table, positions)
+          : ops::GatedQkv{ops::split_rotary(fused, heads_, groups_, head_dim_, table, positions), {}};
+  ops::Qkv& heads = split.heads;
+  if (!has_norms) {
     heads.q = core_.layer_scaled(heads.q);
-    return heads;
+    return split;
   }
-  const auto norm_and_rotate = [&](const at::Tensor& x_bnsd, const Norm& norm) {
-    const at::Tensor normed = norm.forward(x_bnsd);
-    if (!rotary_) return normed;
-    return ops::rotary(normed.permute({2, 0, 1, 3}).contiguous(), *rotary_, positions)
+  const auto norm_and_rotate = [&](const at::Tensor& x_bnsd, const std::optional<Norm>& norm) {
+    const at::Tensor y = normed(x_bnsd, norm);
+    if (!rotary_) return y;
+    return ops::rotary(y.permute({2, 0, 1, 3}).contiguous(), *rotary_, positions)
         .permute({1, 2, 0, 3})
         .contiguous();
   };
-  heads.q = core_.layer_scaled(norm_and_rotate(heads.q, *q_norm_));
-  heads.k = norm_and_rotate(heads.k, *k_norm_);
-  return heads;
+  heads.q = core_.layer_scaled(norm_and_rotate(heads.q, q_norm_));
+  heads.k = norm_and_rotate(heads.k, k_norm_);
+  return split;
 }
 
 at::Tensor Attention::forward(const MixerInput& x, const tensor::Pass& pass) {
-  return proj.forward(core_.forward(split_heads(qkv.forward(x.normed), pass), pass));
+  const at::Tensor fused = qkv.forward(x.normed);
+  ops::GatedQkv split = split_heads(fused, pass);
+  const at::Tensor y = core_.forward(std::move(split.heads), pass);
+  return proj.forward(output_gate_ ? ops::output_gate(y, split.gate) : y);
 }
 
 void Attention::add_parameters(std::vector<tensor::Parameter*>& all) const {

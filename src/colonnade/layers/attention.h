@@ -1,5 +1,5 @@
-// Self-attention: fused QKV projection, optional QK norms and rotary embedding, core attention over this
-// rank's heads, output projection.
+// Self-attention: fused QKV projection, optional norms of queries and keys, rotary embedding, core attention
+// over this rank's heads, optional output gate, output projection.
 // Source: Megatron's core/transformer/attention.py; Vaswani 2017; Ainslie 2023 (grouped queries).
 #pragma once
 
@@ -23,10 +23,13 @@ struct MaskSpec {
   RelativeBias bias = {};
 };
 
-/// Softmax scale: 1 / sqrt(query_pre_attn_scalar), by default 1 / sqrt(head size).
+/// Softmax scale: 1 / sqrt(query_pre_attn_scalar), by default 1 / sqrt(head size); with muP
+/// sqrt(mup_base_head_dim) / head size^mup_attn_scale_power.
 double softmax_scale(const config::Model& model);
 
-/// x [s, b, h] (or [s / tp, b, h]) -> [s, b, h] before bias and residual. Each rank holds heads / tp
+/// x [s, b, h] (or [s / tp, b, h]) -> [s, b, h] before bias and residual. With --attention-output-gate the
+/// fused projection also yields a gate of the size of the queries (ops/output_gate.h), whose sigmoid
+/// multiplies the attention output before the output projection. Each rank holds heads / tp
 /// query heads and max(1, groups / tp) key-value heads. With tp > groups, neighbouring ranks hold the same
 /// key-value head; its gradients are all-reduced over them.
 class Attention final : public Mixer {
@@ -43,12 +46,19 @@ class Attention final : public Mixer {
   RowLinear proj;
 
  private:
-  [[nodiscard]] ops::Qkv split_heads(const at::Tensor& fused, const tensor::Pass& pass) const;
+  /// Heads of the fused projection, normed and rotated; the gate is undefined without
+  /// --attention-output-gate.
+  [[nodiscard]] ops::GatedQkv split_heads(const at::Tensor& fused, const tensor::Pass& pass) const;
+
+  /// A head before its rotary embedding: normed by `norm`, or by the weightless norm of --qk-l2-norm.
+  [[nodiscard]] at::Tensor normed(const at::Tensor& x, const std::optional<Norm>& norm) const;
 
   std::optional<Norm> q_norm_, k_norm_;
+  std::optional<double> l2_norm_epsilon_;  ///< of --qk-l2-norm
   std::shared_ptr<const ops::RotaryTable> rotary_;
   CoreAttention core_;
   std::int64_t heads_, groups_, head_dim_;
+  bool output_gate_;  ///< --attention-output-gate
 };
 
 }  // namespace colonnade::layers

@@ -36,9 +36,10 @@ struct Context {
   int etp = 1;                     ///< size of its etp axis
   /// With the executor: the all-to-all of tokens hands over to the other pass of a pair (pipeline/executor.h)
   std::shared_ptr<Turns> turns;
-  comm::Group token_ranks;     ///< tp x cp x dp ranks, which together hold all tokens of a step
-  bool random_init = true;     ///< random initial values; false: zeros until a checkpoint is loaded
-  bool deferred_init = false;  ///< values are initialized when the gradient buffers adopt the parameters
+  comm::Group token_ranks;        ///< tp x cp x dp ranks, which together hold all tokens of a step
+  bool random_init = true;        ///< random initial values; false: zeros until a checkpoint is loaded
+  bool track_max_logits = false;  ///< self-attention reports tensor::Report::max_attention_logits
+  bool deferred_init = false;     ///< values are initialized when the gradient buffers adopt the parameters
 
   /// Part of each sequence that this rank holds between layers.
   [[nodiscard]] layout::SequenceShard sequence_part() const;

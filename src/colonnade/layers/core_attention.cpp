@@ -1,9 +1,12 @@
 // See core_attention.h.
 #include "colonnade/layers/core_attention.h"
 
+#include <ATen/ops/arange.h>
 #include <ATen/ops/constant_pad_nd.h>
+#include <ATen/ops/full.h>
 
 #include <algorithm>
+#include <limits>
 
 #include "colonnade/base/error.h"
 #include "colonnade/layers/context_parallel/blockwise_attention.h"
@@ -13,6 +16,7 @@
 #include "colonnade/layout/layer_kind.h"
 #include "colonnade/layout/params/gpt.h"
 #include "colonnade/ops/attention.h"
+#include "colonnade/tensor/dtypes.h"
 #include "colonnade/tensor/kv_cache.h"
 
 namespace colonnade::layers {
@@ -28,6 +32,13 @@ at::Tensor key_mask(const at::Tensor& padding, std::int64_t queries) {
 /// Zero-pads the last dimension, which changes no dot product.
 at::Tensor pad_channels(const at::Tensor& x, std::int64_t to) {
   return x.size(-1) == to ? x : at::constant_pad_nd(x, {0, to - x.size(-1)});
+}
+
+constexpr double kNoScore = -std::numeric_limits<double>::infinity();
+
+/// Accumulator of the largest score of each head of q [b, n, s, d].
+at::Tensor no_scores(const at::Tensor& q) {
+  return at::full({q.size(1)}, kNoScore, q.options().dtype(tensor::acc_type(q.scalar_type())));
 }
 
 Tensors to_list(const ops::Qkv& heads) { return {heads.q, heads.k, heads.v}; }
@@ -52,6 +63,8 @@ CoreAttention::CoreAttention(const config::Model& model, const Context& context,
       softcap_(model.attn_logit_softcapping),
       dropout_(model.attention_dropout),
       sink_at_zero_(model.softmax_type == config::SoftmaxType::kOffByOne),
+      tracks_max_logits_(context.track_max_logits && args.is_self_attention &&
+                         args.layer < model.total_layers()),
       dropout_key_(dropout_stream(context.seed, args.name)) {}
 
 at::Tensor CoreAttention::layer_scaled(const at::Tensor& q) const {
@@ -127,16 +140,21 @@ at::Tensor CoreAttention::attend(const ops::Qkv& heads, const CpGroups& group,
   const std::int64_t length = std::max(heads.q.size(2), heads.k.size(2)) * group.ring.size();
   const ops::DropoutKey key =
       dropout > 0 ? attention_dropout_key(pass, length, first_head_ + first) : ops::DropoutKey();
-  if (group.ring.size() > 1)
-    return blockwise_attention(
-        heads,
-        {.group = group.ring,
-         .all_gather = group.all_gather,
-         .scores = {.scale = scale_ * layer_scaling_, .softcap = softcap_, .dropout = dropout, .key = key},
-         .documents = pass.batch.documents(),
-         .window = window_,
-         .sinks = own_sinks,
-         .name = name_});
+  if (group.ring.size() > 1) {
+    BlockwiseArgs blockwise{
+        .group = group.ring,
+        .all_gather = group.all_gather,
+        .scores = {.scale = scale_ * layer_scaling_, .softcap = softcap_, .dropout = dropout, .key = key},
+        .documents = pass.batch.documents(),
+        .window = window_,
+        .sinks = own_sinks,
+        .name = name_};
+    if (measures_scores(pass)) blockwise.max_scores = no_scores(heads.q);
+    const at::Tensor y = blockwise_attention(heads, blockwise);
+    if (measures_scores(pass)) report_scores(blockwise.max_scores, first_head_ + first, pass);
+    return y;
+  }
+  if (measures_scores(pass)) report_scores(max_scores(heads, pass), first_head_ + first, pass);
   ops::AttentionArgs args;
   args.scale = scale_;
   args.layer_scaling = layer_scaling_;
@@ -154,6 +172,27 @@ at::Tensor CoreAttention::attend(const ops::Qkv& heads, const CpGroups& group,
   args.dropout = dropout;
   args.key = key;
   return ops::attention(heads, args);
+}
+
+at::Tensor CoreAttention::max_scores(const ops::Qkv& heads, const tensor::Pass& pass) const {
+  const ops::BlockArgs args{.scale = scale_ * layer_scaling_};
+  const at::Tensor padding = padding_ ? pass.batch.find(*padding_) : at::Tensor();
+  if (!causal_ || heads.q.is_meta())
+    return ops::max_scores(heads, args, {.causal = causal_, .masked = key_mask(padding, heads.q.size(2))});
+  at::Tensor most = no_scores(heads.q);
+  const layout::AttentionBounds bounds{heads.q.size(0), heads.q.size(2), pass.batch.documents(), window_};
+  for (const layout::AttentionTile& tile :
+       layout::attention_tiles(layout::full_block(heads.q.size(2)), bounds))
+    most = at::maximum(most, ops::max_scores(ops::tile_heads(heads, tile), args,
+                                             ops::tile_mask(tile, window_, heads.q.device())));
+  return most;
+}
+
+void CoreAttention::report_scores(const at::Tensor& scores, std::int64_t first,
+                                  const tensor::Pass& pass) const {
+  const at::Tensor all = at::full({all_heads_}, kNoScore, scores.options());
+  all.narrow(0, first, scores.size(0)).copy_(scores);
+  tensor::raise_max_attention_logits(*pass.report, layer_, all);
 }
 
 ops::DropoutKey CoreAttention::attention_dropout_key(const tensor::Pass& pass, std::int64_t length,

@@ -46,6 +46,7 @@ class CoreAttention {
     /// Batch key of padded keys, bool [b, t], true: masked for every query; not with context parallelism.
     std::optional<tensor::BatchKey> padding = {};
     RelativeBias bias = {};
+    bool is_self_attention = false;  ///< scores are reported with Context::track_max_logits
   };
   CoreAttention(const config::Model& model, const Context& context, const Args& args);
   /// `q` of any shape as forward() expects it: with --apply-query-key-layer-scaling a new tensor
@@ -78,6 +79,14 @@ class CoreAttention {
   /// Attention of this rank's heads: over its shard of the sequence with a ring, else over the full sequence.
   [[nodiscard]] at::Tensor attend(const ops::Qkv& heads, const CpGroups& group,
                                   const tensor::Pass& pass) const;
+  /// Whether a pass measures the largest score of each head. As in Megatron, only layers of the stacks do.
+  [[nodiscard]] bool measures_scores(const tensor::Pass& pass) const {
+    return tracks_max_logits_ && pass.training && pass.report != nullptr;
+  }
+  /// Reports the largest scores of the heads from global head `first` on.
+  void report_scores(const at::Tensor& scores, std::int64_t first, const tensor::Pass& pass) const;
+  /// Largest scores of heads over full sequences.
+  [[nodiscard]] at::Tensor max_scores(const ops::Qkv& heads, const tensor::Pass& pass) const;
   /// Key of attention dropout for sequences of `length`, or of the batch's share, from head `first_head` on.
   [[nodiscard]] ops::DropoutKey attention_dropout_key(const tensor::Pass& pass, std::int64_t length,
                                                       std::int64_t first_head) const;
@@ -90,7 +99,7 @@ class CoreAttention {
   std::string name_;
   std::int64_t layer_, window_, first_head_, all_heads_;
   double scale_, layer_scaling_, softcap_, dropout_;  ///< layer_scaling_: N, 1 without the flag
-  bool sink_at_zero_;
+  bool sink_at_zero_, tracks_max_logits_;
   std::uint64_t dropout_key_;
 };
 

@@ -39,6 +39,7 @@ Embedding::Embedding(const layout::EmbeddingParams& params, const config::Model&
       tp_(context.tp),
       sequence_parallel_(context.sequence_parallel),
       scale_(embedding_scale(model, word->value.scalar_type())),
+      multiplier_(model.embedding_multiplier()),
       residual_type_(residual_type(model, word->value.scalar_type())),
       dropout_(params.word.name, model.hidden_dropout, context) {}
 
@@ -63,12 +64,12 @@ at::Tensor Embedding::embed(const at::Tensor& tokens, const at::Tensor& position
 at::Tensor Embedding::forward(const tensor::Pass& pass) const {
   at::Tensor x = embed(pass.batch.at(tensor::Field::kTokens), pass.batch.find(tensor::Field::kPositionIds));
   if (type_) x = x + replicated_rows(pass.batch.at(tensor::Field::kTokenTypes), *type_);
-  return dropout_.drop(x.to(residual_type_), pass);
+  return dropout_.drop(multiplied(x).to(residual_type_), pass);
 }
 
 at::Tensor Embedding::forward(const at::Tensor& tokens, const Residual& dropout,
                               const tensor::Pass& pass) const {
-  return dropout.drop(embed(tokens, {}).to(residual_type_), pass);
+  return dropout.drop(multiplied(embed(tokens, {})).to(residual_type_), pass);
 }
 
 void Embedding::add_parameters(std::vector<tensor::Parameter*>& all) const {

@@ -9,7 +9,8 @@ namespace colonnade::layers {
 /// dropout(word + position + token type embeddings) of `tokens` and `token_types` [b, s]: [s, b, h], or
 /// [s / tp, b, h] with sequence parallelism. Each rank looks up its shard of the vocabulary; an all-reduce
 /// over tp (reduce-scatter with sequence parallelism) completes word embeddings, before the others are added.
-/// The sum is converted to the dtype of the residual stream before dropout.
+/// The sum, with muP times --mup-embedding-mult, is converted to the dtype of the residual stream before
+/// dropout.
 class Embedding {
  public:
   Embedding(const layout::EmbeddingParams& params, const config::Model& model, const Context& context);
@@ -24,13 +25,16 @@ class Embedding {
  private:
   /// `position_ids` may be undefined.
   [[nodiscard]] at::Tensor embed(const at::Tensor& tokens, const at::Tensor& position_ids) const;
+  [[nodiscard]] at::Tensor multiplied(const at::Tensor& x) const {
+    return multiplier_ == 1 ? x : x * multiplier_;
+  }
   [[nodiscard]] at::Tensor position_rows(const at::Tensor& tokens, at::Tensor position_ids) const;
   /// Rows of a replicated table for this rank's part of `ids` [b, s].
   [[nodiscard]] at::Tensor replicated_rows(at::Tensor ids, tensor::Parameter& table) const;
   std::unique_ptr<tensor::Parameter> position_, type_;
   comm::Group tp_;
   bool sequence_parallel_;
-  double scale_;
+  double scale_, multiplier_;  ///< of word embeddings (--scale-embeddings), and of all together (muP)
   at::ScalarType residual_type_;
   Residual dropout_;
 };

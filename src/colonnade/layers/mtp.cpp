@@ -98,7 +98,8 @@ MtpLayer::MtpLayer(const layout::MtpLayerParams& params, const config::Model& mo
       tp_(context.tp),
       sequence_parallel_(context.sequence_parallel),
       recompute_(layout::recomputes_mtp_layers(context.recompute)),
-      scale_(embedding_scale(model, c10::typeMetaToScalarType(context.options.dtype()))),
+      scale_(embedding_scale(model, c10::typeMetaToScalarType(context.options.dtype())) *
+             model.embedding_multiplier()),
       residual_type_(residual_type(model, c10::typeMetaToScalarType(context.options.dtype()))) {}
 
 at::Tensor MtpLayer::forward(const at::Tensor& hidden, const at::Tensor& tokens, tensor::Parameter& word,

@@ -27,7 +27,8 @@ enum class LrSchedule : std::uint8_t {
 };
 
 /// Parameters whose name matches `names` and which have `property`. The update of such a parameter uses
-/// lr_multiplier x learning rate and weight_decay_multiplier x weight decay of the step.
+/// lr_multiplier x learning rate, weight_decay_multiplier x weight decay of the step, and eps_multiplier x
+/// epsilon of the optimizer.
 struct OptimizerGroup {
   std::string names = "*";  ///< glob over global names (fnmatch(3)): `*` matches any characters, also dots
   ParamProperty property = ParamProperty::kAny;
@@ -35,6 +36,7 @@ struct OptimizerGroup {
   LrSchedule schedule = LrSchedule::kMain;
   double lr_multiplier = 1;
   double weight_decay_multiplier = 1;
+  double eps_multiplier = 1;
   /// Its values stay: no main copy, no states, no update, and its gradient does not count in the norm.
   bool frozen = false;
 
@@ -50,6 +52,11 @@ bool matches(const OptimizerGroup& group, const ParamSpec& spec);
 /// ParamSpec::weight_decay and, with --apply-wd-to-qk-layernorm, to query and key norms. With muon all
 /// parameters but matrices, and word embeddings and output layer, have Muon::scalar_optimizer. Source:
 /// Megatron's core/optimizer/emerging_optimizers.py (_is_nonlinear_or_embedding).
+///
+/// muP with a width multiplier m (Optimizer::mup): matrices other than embeddings and output layer have 1 / m
+/// of the learning rate, and with adam of epsilon. With sgd they keep the rate, and all others have m times
+/// the rate, except word embeddings and output layer with --decoupled-lr. Muon's own matrices keep the rate.
+/// Source: Megatron's core/optimizer/__init__.py (get_mup_config_overrides); Yang et al. 2022, table 8.
 std::vector<OptimizerGroup> optimizer_groups(const config::Optimizer& settings,
                                              std::vector<OptimizerGroup> overrides = {});
 

@@ -76,6 +76,11 @@ Qkv tile_heads(const Qkv& qkv, const layout::AttentionTile& tile);
 BlockMask tile_mask(const layout::AttentionTile& tile, std::int64_t window, at::Device device);
 /// Parameters of the rows of a tile.
 BlockArgs tile_args(const BlockArgs& args, const layout::AttentionTile& tile);
+/// Largest scaled and masked score of each head [n], before soft cap and dropout, in fp32 (float64 for
+/// float64): max over b, s and t of scale q k^T. Not differentiable; about kMaxTrackedScores scores exist at
+/// a time. Uninitialized on meta. A head without visible keys has a large negative score.
+at::Tensor max_scores(const Qkv& qkv, const BlockArgs& args, const BlockMask& mask);
+inline constexpr std::int64_t kMaxTrackedScores = std::int64_t{1} << 22;
 
 /// Merges the output of another key block for the same queries in place: lse = log(exp(into.lse) +
 /// exp(more.lse)), and outputs weighted accordingly. into.y has the dtype of lse; both may be views.

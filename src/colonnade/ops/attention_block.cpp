@@ -2,6 +2,7 @@
 // flash kernels support neither masks nor 32 bits, and no kernel supports soft caps or dropout by position:
 // these cases materialize scores.
 #include <algorithm>
+#include <limits>
 #include <numeric>
 
 #include "colonnade/ops/attention_heads.h"
@@ -33,14 +34,15 @@ bool needs_scores(const Qkv& qkv, const BlockArgs& args, const BlockMask& mask) 
 }
 
 /// Splits queries [b, g, n/g, s, d] into chunks of rows whose score tensor has at most
-/// layout::kMaxScoreElements elements. With dropout, the positions of a chunk are contiguous.
+/// `max_elements` elements. With dropout, the positions of a chunk are contiguous.
 struct QueryChunks {
-  QueryChunks(const Qkv& all, const BlockArgs& block, const BlockMask& mask_in)
+  QueryChunks(const Qkv& all, const BlockArgs& block, const BlockMask& mask_in,
+              std::int64_t max_elements = layout::kMaxScoreElements)
       : qkv(all),
         args(block),
         mask(mask_in),
         z(all.q, all.k),
-        rows(std::clamp<std::int64_t>(layout::kMaxScoreElements / (z.b * z.n * z.t), 1, z.s)),
+        rows(std::clamp<std::int64_t>(max_elements / (z.b * z.n * z.t), 1, z.s)),
         type(acc_type(all.q.scalar_type())) {
     COL_CHECK(args.dropout == 0 || (length_of(mask.queries) == z.s && length_of(mask.keys) == z.t),
               "block attention with dropout must have positions of all {} queries and {} keys; got {} and {}",
@@ -163,6 +165,21 @@ BlockOutput attention_block_by_scores(const Qkv& qkv, const BlockArgs& args, con
     block.lse.narrow(2, first, count).copy_(lse.view({z.b, z.n, count}));
   });
   return block;
+}
+
+Tensor max_scores(const Qkv& qkv, const BlockArgs& args, const BlockMask& mask) {
+  const at::NoGradGuard no_grad;
+  const auto options = qkv.q.options().dtype(acc_type(qkv.q.scalar_type()));
+  if (qkv.q.is_meta()) return at::empty({qkv.q.size(1)}, options);
+  const Qkv wide{qkv.q, qkv.k.to(options.dtype().toScalarType()), qkv.v};
+  const BlockArgs plain{.scale = args.scale};
+  const QueryChunks chunks(wide, plain, mask, kMaxTrackedScores);
+  const Tensor most = at::full({chunks.z.n}, -std::numeric_limits<double>::infinity(), options);
+  chunks.for_each([&](std::int64_t first, std::int64_t count, std::int64_t /*position*/) {
+    const Tensor scores = chunks.scores(first, count).view({chunks.z.b, chunks.z.n, count, chunks.z.t});
+    most.copy_(at::maximum(most, scores.amax({0, 2, 3})));
+  });
+  return most;
 }
 
 // With weights p = exp(score - lse) and dropout factors m (0 or 1 / (1 - dropout)), y = sum of m p v. The

@@ -14,6 +14,9 @@ namespace colonnade::ops {
 /// threads.
 at::Tensor rms_norm(const at::Tensor& x, tensor::Parameter& weight, double eps, bool zero_centered);
 
+/// The same with gamma = 1 and no weight.
+at::Tensor rms_norm(const at::Tensor& x, double eps);
+
 /// y = (x - mean) * rstd * gamma + bias, with the biased (population) variance. `bias` may be null. Otherwise
 /// as rms_norm.
 at::Tensor layer_norm(const at::Tensor& x, tensor::Parameter& weight, tensor::Parameter* bias, double eps,

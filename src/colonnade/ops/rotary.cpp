@@ -56,6 +56,8 @@ struct RotaryArgs {
   std::int64_t heads = 0;
   std::int64_t groups = 0;
   std::int64_t head_dim = 0;
+  bool gated = false;  ///< a gate of the size of the queries lies behind them
+  [[nodiscard]] std::int64_t first_key() const { return (gated ? 2 : 1) * heads * head_dim; }
 };
 
 struct RotaryFunction : torch::autograd::Function<RotaryFunction> {
@@ -91,24 +93,43 @@ struct SplitFunction : torch::autograd::Function<SplitFunction> {
     const Tensor k = at::empty({b, g, s, d}, qkv.options());
     const Tensor v = at::empty({b, g, s, d}, qkv.options());
     apply_rotary(heads_at(qkv, 0, n, d), as_sbnd(q), args.table, args.positions, false);
-    apply_rotary(heads_at(qkv, n * d, g, d), as_sbnd(k), args.table, args.positions, false);
-    apply_rotary(heads_at(qkv, (n + g) * d, g, d), as_sbnd(v), {}, {}, false);
-    return {q, k, v};
+    const std::int64_t first_key = args.first_key();
+    apply_rotary(heads_at(qkv, first_key, g, d), as_sbnd(k), args.table, args.positions, false);
+    apply_rotary(heads_at(qkv, first_key + g * d, g, d), as_sbnd(v), {}, {}, false);
+    if (!args.gated) return {q, k, v};
+    return {q, k, v, qkv.narrow(-1, n * d, n * d).clone(at::MemoryFormat::Contiguous)};
   }
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const auto args = saved_value<RotaryArgs>(ctx);
     const std::int64_t n = args.heads;
     const std::int64_t g = args.groups;
     const std::int64_t d = args.head_dim;
-    const Tensor grad = at::empty({grads[0].size(2), grads[0].size(0), (n + 2 * g) * d}, grads[0].options());
+    const std::int64_t first_key = args.first_key();
+    const Tensor grad =
+        at::empty({grads[0].size(2), grads[0].size(0), first_key + 2 * g * d}, grads[0].options());
     apply_rotary(as_sbnd(with_unit_stride(grads[0])), heads_at(grad, 0, n, d), args.table, args.positions,
                  true);
-    apply_rotary(as_sbnd(with_unit_stride(grads[1])), heads_at(grad, n * d, g, d), args.table, args.positions,
-                 true);
-    apply_rotary(as_sbnd(with_unit_stride(grads[2])), heads_at(grad, (n + g) * d, g, d), {}, {}, true);
+    apply_rotary(as_sbnd(with_unit_stride(grads[1])), heads_at(grad, first_key, g, d), args.table,
+                 args.positions, true);
+    apply_rotary(as_sbnd(with_unit_stride(grads[2])), heads_at(grad, first_key + g * d, g, d), {}, {}, true);
+    if (args.gated) grad.narrow(-1, n * d, n * d).copy_(grads[3]);
     return {grad, Tensor()};
   }
 };
+
+variable_list split(const Tensor& qkv_sbx, RotaryArgs args, const RotaryTable* table,
+                    const Tensor& positions) {
+  COL_CHECK(
+      qkv_sbx.dim() == 3 && qkv_sbx.size(2) == args.first_key() + 2 * args.groups * args.head_dim,
+      "last dimension of qkv must be ({} heads + 2 groups) * head_dim = ({} * {} + 2 * {}) * {}; got {}",
+      args.gated ? 2 : 1, args.gated ? 2 : 1, args.heads, args.groups, args.head_dim,
+      c10::str(qkv_sbx.sizes()));
+  if (table != nullptr) {
+    args.table = *table;
+    args.positions = checked_positions(*table, positions, qkv_sbx.size(0), qkv_sbx.size(1), args.head_dim);
+  }
+  return SplitFunction::apply(qkv_sbx, args);
+}
 
 }  // namespace
 
@@ -153,16 +174,14 @@ Tensor rotary(const Tensor& x_sbnd, const RotaryTable& table, const Tensor& posi
 
 Qkv split_rotary(const Tensor& qkv_sbx, std::int64_t heads, std::int64_t groups, std::int64_t head_dim,
                  const RotaryTable* table, const Tensor& positions) {
-  COL_CHECK(qkv_sbx.dim() == 3 && qkv_sbx.size(2) == (heads + 2 * groups) * head_dim,
-            "last dimension of qkv must be (heads + 2 groups) * head_dim = ({} + 2 * {}) * {}; got {}", heads,
-            groups, head_dim, c10::str(qkv_sbx.sizes()));
-  RotaryArgs args{{}, {}, heads, groups, head_dim};
-  if (table != nullptr) {
-    args.table = *table;
-    args.positions = checked_positions(*table, positions, qkv_sbx.size(0), qkv_sbx.size(1), head_dim);
-  }
-  const variable_list parts = SplitFunction::apply(qkv_sbx, args);
+  const variable_list parts = split(qkv_sbx, {{}, {}, heads, groups, head_dim}, table, positions);
   return {parts[0], parts[1], parts[2]};
+}
+
+GatedQkv split_gated_rotary(const Tensor& qkv_sbx, std::int64_t heads, std::int64_t groups,
+                            std::int64_t head_dim, const RotaryTable* table, const Tensor& positions) {
+  const variable_list parts = split(qkv_sbx, {{}, {}, heads, groups, head_dim, true}, table, positions);
+  return {{parts[0], parts[1], parts[2]}, parts[3]};
 }
 
 }  // namespace colonnade::ops

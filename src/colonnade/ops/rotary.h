@@ -49,4 +49,16 @@ struct Qkv {
 Qkv split_rotary(const at::Tensor& qkv_sbx, std::int64_t heads, std::int64_t groups, std::int64_t head_dim,
                  const RotaryTable* table, const at::Tensor& positions = {});
 
+/// Attention inputs with the gate of the attention output [s, b, n * d], contiguous.
+struct GatedQkv {
+  Qkv heads;
+  at::Tensor gate;
+};
+
+/// The same for qkv [s, b, (2 heads + 2 groups) * head_dim] with last dimension [q | gate | k | v]; the gate
+/// is copied.
+GatedQkv split_gated_rotary(const at::Tensor& qkv_sbx, std::int64_t heads, std::int64_t groups,
+                            std::int64_t head_dim, const RotaryTable* table,
+                            const at::Tensor& positions = {});
+
 }  // namespace colonnade::ops

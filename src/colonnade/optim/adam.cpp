@@ -29,7 +29,7 @@ void Adam::update(const std::vector<const Segment*>& segments, const UpdateStep&
   ops::adam_update(tensors, {.lr = step.learning_rate,
                              .beta1 = beta1_,
                              .beta2 = beta2_,
-                             .eps = eps_,
+                             .eps = eps_ * step.eps_multiplier,
                              .weight_decay = step.weight_decay,
                              .decoupled = true,
                              .bias1 = 1.0 - std::pow(beta1_, t),

@@ -33,6 +33,35 @@ void add_values(Segment& s, const config::Dtypes& dtypes) {
   for (const at::Tensor& state : s.states) s.scales.push_back(make_scale(state.scalar_type(), device));
 }
 
+/// Factors of the local rows of a matrix; 1 for padding.
+std::vector<double> local_rows(const tensor::Parameter& p, const std::vector<double>& global) {
+  COL_CHECK(p.spec.shape.size() == 2 && p.spec.shape[0] == static_cast<std::int64_t>(global.size()),
+            "{} must be a matrix with a scale for each row; got shape {} and {} scales", p.spec.name,
+            fmt::join(p.spec.shape, " x "), global.size());
+  std::vector<double> local(static_cast<std::size_t>(p.shard.shape[0]), 1);
+  for (const layout::ShardBox& box : p.shard.boxes)
+    std::copy_n(global.begin() + box.global[0], box.length[0], local.begin() + box.local[0]);
+  return local;
+}
+
+/// Scales `values` of a segment by the factors of the rows; false if all of its rows have the factor 1. Rows
+/// with equal factors, such as those of a head, are scaled together.
+bool scale_segment(const at::Tensor& values, const Segment& s, const std::vector<double>& rows) {
+  const std::int64_t columns = s.parameter->shard.shape[1], end = s.begin + values.numel();
+  bool scales = false;
+  for (auto row = rows.begin(); row != rows.end();) {
+    const auto next = std::find_if(row, rows.end(), [&](double factor) { return factor != *row; });
+    const std::int64_t from = std::max<std::int64_t>(s.begin, (row - rows.begin()) * columns);
+    const std::int64_t to = std::min<std::int64_t>(end, (next - rows.begin()) * columns);
+    if (*row != 1 && from < to) {
+      values.narrow(0, from - s.begin, to - from).mul_(*row);
+      scales = true;
+    }
+    row = next;
+  }
+  return scales;
+}
+
 }  // namespace
 
 Optimizer::Optimizer(const config::Optimizer& settings, data_parallel::GradBuffers& buffers,
@@ -79,7 +108,8 @@ Optimizer::UpdateList* Optimizer::list_of(const layout::OptimizerGroup& group) {
   const auto found = std::ranges::find_if(update_lists_, [&](const UpdateList& list) {
     return list.kind == group.optimizer.value_or(settings_.optimizer) && list.schedule == group.schedule &&
            list.lr_multiplier == group.lr_multiplier &&
-           list.weight_decay_multiplier == group.weight_decay_multiplier;
+           list.weight_decay_multiplier == group.weight_decay_multiplier &&
+           list.eps_multiplier == group.eps_multiplier;
   });
   return found == update_lists_.end() ? nullptr : &*found;
 }
@@ -94,6 +124,7 @@ void Optimizer::make_update_lists(const StageRanks& stage) {
                                        .schedule = group.schedule,
                                        .lr_multiplier = group.lr_multiplier,
                                        .weight_decay_multiplier = group.weight_decay_multiplier,
+                                       .eps_multiplier = group.eps_multiplier,
                                        .rule = make_update_rule(kind, settings_, stage),
                                        .scope = {}});
   }
@@ -178,6 +209,9 @@ StepResult Optimizer::step(const StepOptions& options) {
     const double coefficient =
         settings_.clip_grad > 0 ? settings_.clip_grad / (result.grad_norm + 1e-6) : 1.0;
     update(options, std::min(coefficient, 1.0) * unscale);
+  } else if (!options.row_scales.empty()) {
+    scale_rows(options.row_scales);
+    buffers_->gather_params();
   }
   scale_ = next(scale_, result.skipped, settings_);
   return result;
@@ -192,10 +226,24 @@ void Optimizer::update(const StepOptions& options, double grad_scale) {
     list.rule->update(list.scope.segments,
                       {.learning_rate = list.lr_multiplier * rate,
                        .weight_decay = list.weight_decay_multiplier * options.weight_decay,
+                       .eps_multiplier = list.eps_multiplier,
                        .grad_scale = grad_scale,
                        .number = steps_});
   }
+  scale_rows(options.row_scales);
   buffers_->gather_params();
+}
+
+void Optimizer::scale_rows(const layout::RowScales& scales) {
+  if (scales.empty()) return;
+  for (const Segment& s : segments_) {
+    const auto found = scales.find(s.parameter->spec.name);
+    if (found == scales.end()) continue;
+    const at::Tensor values = unscaled(s.main, s.main_scale);
+    if (!scale_segment(values, s, local_rows(*s.parameter, found->second))) continue;
+    if (!values.is_same(s.main)) store(values, s.main, s.main_scale);
+    if (s.has_main_copy()) s.model.copy_(values);
+  }
 }
 
 double Optimizer::params_norm() {

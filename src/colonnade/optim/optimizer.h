@@ -14,6 +14,7 @@
 #include "colonnade/config/training.h"
 #include "colonnade/data_parallel/grad_buffers.h"
 #include "colonnade/layout/optimizer_groups.h"
+#include "colonnade/layout/qk_clip.h"
 #include "colonnade/optim/loss_scale.h"
 #include "colonnade/optim/update_rule.h"
 
@@ -26,6 +27,9 @@ struct StepOptions {
   double weight_decay = 0;
   double grad_multiplier = 1;  ///< applied to the gradient before norm and clipping (per-token loss)
   bool count_zeros = false;
+  /// Factors of the rows of matrices after the update, also after a skipped one (--qk-clip); equal on all
+  /// ranks.
+  layout::RowScales row_scales = {};
 };
 
 /// Outcome of a step, equal on all ranks.
@@ -49,7 +53,8 @@ class Optimizer {
   /// writes the gradient into the weights). Call after GradBuffers::finish(). Each element that is not frozen
   /// counts once in the norm, whatever the layout: float64 sums of squares, or with deterministic buffers
   /// exact_squares(), whose bits do not depend on the layout. Communication: one all-reduce of 2 numbers over
-  /// all ranks, and that of exact_squares().
+  /// all ranks, and that of exact_squares(). Main and model values of the rows in options.row_scales are
+  /// scaled before the all-gather of parameters; frozen parameters are not.
   StepResult step(const StepOptions& options);
 
   /// L2 norm of all parameters, frozen ones too (--log-params-norm).
@@ -75,7 +80,7 @@ class Optimizer {
   struct UpdateList {
     config::OptimizerKind kind;
     layout::LrSchedule schedule;
-    double lr_multiplier, weight_decay_multiplier;
+    double lr_multiplier, weight_decay_multiplier, eps_multiplier;
     std::unique_ptr<UpdateRule> rule;
     UpdateScope scope;
   };
@@ -87,6 +92,7 @@ class Optimizer {
   [[nodiscard]] UpdateList* list_of(const layout::OptimizerGroup& group);
   std::vector<double> sum_over_ranks(std::vector<double> values, std::string_view what);
   void update(const StepOptions& options, double grad_scale);
+  void scale_rows(const layout::RowScales& scales);
 
   config::Optimizer settings_;
   data_parallel::GradBuffers* buffers_;

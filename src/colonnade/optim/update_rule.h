@@ -57,8 +57,9 @@ struct UpdateScope {
 struct UpdateStep {
   double learning_rate = 0;
   double weight_decay = 0;
-  double grad_scale = 1;    ///< factor of the gradients: clipping and loss scale
-  std::int64_t number = 1;  ///< of this update, from 1
+  double eps_multiplier = 1;  ///< factor of the optimizer's epsilon
+  double grad_scale = 1;      ///< factor of the gradients: clipping and loss scale
+  std::int64_t number = 1;    ///< of this update, from 1
 };
 
 class UpdateRule {

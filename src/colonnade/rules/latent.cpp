@@ -64,6 +64,16 @@ Broken unsupported_with_latents(const Run& r) {
   return found.edits.empty() ? Broken{} : found;
 }
 
+/// Parts of standard attention that Megatron rejects here too.
+Broken standard_heads_only(const Run& r) {
+  if (!has_latent_attention(r)) return std::nullopt;
+  Finding found{"", "must not be set with --multi-latent-attention", "", {}, ""};
+  found.add_if(r, r.model.qk_l2_norm, "qk_l2_norm", "false");
+  found.add_if(r, r.model.attention_output_gate, "attention_output_gate", "false");
+  found.fix = removal(found);
+  return found.edits.empty() ? Broken{} : found;
+}
+
 Broken sinks(const Run& r) {
   if (!has_latent_attention(r) || r.model.softmax_type == config::SoftmaxType::kVanilla) return std::nullopt;
   return Finding{"--softmax-type",
@@ -99,6 +109,10 @@ constexpr Rule kLatent[] = {
     {"latent-no-effect", false, unsupported_with_latents, "rotary_interleaved=true",
      "Multi-latent attention scales scores by the root of its own head size and always rotates adjacent "
      "channels.",
+     "multi_latent_attention"},
+    {"latent-heads", false, standard_heads_only, "qk_l2_norm=true",
+     "As in Megatron, heads of multi-latent attention have no norm and no gate; --qk-layernorm norms the "
+     "latents.",
      "multi_latent_attention"},
     {"latent-sinks", false, sinks, "softmax_type=off-by-one; attention_dropout=0",
      "Attention sinks are not implemented for multi-latent attention.", "multi_latent_attention"},

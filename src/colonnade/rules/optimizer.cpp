@@ -148,6 +148,26 @@ Broken muon_steps(const Run& r) {
                  ""};
 }
 
+Broken qk_clip_alpha(const Run& r) {
+  const auto& o = r.optimizer;
+  if (!o.qk_clip || (o.qk_clip_alpha > 0 && o.qk_clip_alpha < 1)) return std::nullopt;
+  return Finding{"--qk-clip-alpha",
+                 "must be above 0 and below 1",
+                 text(o.qk_clip_alpha),
+                 {{"qk_clip_alpha", "0.5"}},
+                 ""};
+}
+
+Broken qk_clip_threshold(const Run& r) {
+  const auto& o = r.optimizer;
+  if (!o.qk_clip || o.qk_clip_threshold > 0) return std::nullopt;
+  return Finding{"--qk-clip-threshold",
+                 "must be above 0",
+                 text(o.qk_clip_threshold),
+                 {{"qk_clip_threshold", "100"}},
+                 ""};
+}
+
 constexpr Rule kOptimizer[] = {
     {"adam-betas", true, adam_betas, "adam_beta2=1",
      "A moment with beta 1 ignores all gradients, and its bias correction divides by 0."},
@@ -176,6 +196,10 @@ constexpr Rule kOptimizer[] = {
      "A momentum of 1 ignores all gradients."},
     {"muon-steps", true, muon_steps, "optimizer=muon; muon_coefficient_type=cubic5; muon_num_ns_steps=4",
      "The five cubic steps are optimized together; a prefix of them does not orthogonalize."},
+    {"qk-clip-alpha", true, qk_clip_alpha, "qk_clip=true; qk_clip_alpha=1",
+     "As in Megatron, queries and keys share the scale.", "qk_clip"},
+    {"qk-clip-threshold", true, qk_clip_threshold, "qk_clip=true; qk_clip_threshold=0",
+     "A threshold of 0 would set the weights to 0.", "qk_clip"},
     {"loss-scale", true, loss_scale, "loss_scale=0", "Gradients are divided by the loss scale."},
 };
 

@@ -169,6 +169,15 @@ Broken decoupled_warmup_init(const Run& r) {
                  ""};
 }
 
+Broken mup_warmup_init(const Run& r) {
+  if (r.model.width_mult() == 1 || r.schedule.lr_warmup_init <= 0) return std::nullopt;
+  return Finding{"--lr-warmup-init",
+                 "must be 0 with --use-mup and a width multiplier other than 1",
+                 fmt::format("{} and {}", r.schedule.lr_warmup_init, r.model.width_mult()),
+                 {{"lr_warmup_init", "0"}},
+                 ""};
+}
+
 Broken warmup_init(const Run& r) {
   if (r.schedule.lr <= 0 || r.schedule.lr_warmup_init <= r.schedule.lr) return std::nullopt;
   return Finding{"--lr-warmup-init",
@@ -267,6 +276,10 @@ constexpr Rule kSchedule[] = {
     {"decoupled-warmup-init", true, decoupled_warmup_init,
      "decoupled_lr=0.0001; lr_warmup_init=0.0005; lr_warmup_iters=10",
      "The learning rate would fall during warm-up.", "lr"},
+    {"mup-warmup-init", true, mup_warmup_init,
+     "use_mup=true; mup_base_hidden_size=32; lr_warmup_init=0.0005; lr_warmup_iters=10",
+     "muP multiplies the schedule of matrices, where Megatron would start every warm-up at the same rate.",
+     "use_mup mup_base_hidden_size hidden_size"},
     {"warmup-init", true, warmup_init, "lr_warmup_init=1; lr_warmup_iters=10",
      "The learning rate would fall during warm-up.", "lr"},
     {"wsd-length", true, wsd_length, "lr_decay_style=WSD",

@@ -240,6 +240,15 @@ Broken sandwich_bias(const Run& r) {
                  "add --disable-bias-linear"};
 }
 
+Broken one_qk_norm(const Run& r) {
+  if (!r.model.qk_l2_norm || !r.model.qk_layernorm) return std::nullopt;
+  return Finding{"--qk-l2-norm",
+                 "is not supported with --qk-layernorm",
+                 "both",
+                 {{"qk_l2_norm", "false"}},
+                 "remove one of them"};
+}
+
 Broken parallel_residual(const Run& r) {
   const bool sandwich = r.model.sandwich_norm;
   if (!r.model.parallel_residual || (!sandwich && !config::has_several_stacks(r.model))) return std::nullopt;
@@ -342,6 +351,8 @@ constexpr Rule kShapes[] = {
      "With N, every N-th layer has full attention, all others a sliding window.", "num_layers window_size"},
     {"sandwich-bias", false, sandwich_bias, "sandwich_norm=true",
      "Biases of output projections are added together with the residual, after the norm.", "add_bias_linear"},
+    {"one-qk-norm", false, one_qk_norm, "qk_l2_norm=true; qk_layernorm=true",
+     "Queries and keys have one norm; Megatron would ignore --qk-layernorm.", "qk_layernorm"},
     {"parallel-residual", false, parallel_residual,
      "parallel_residual=true; sandwich_norm=true; add_bias_linear=false",
      "Parallel residuals are not supported with sandwich norms or cross-attention: no published model "

@@ -111,6 +111,7 @@ Broken unsupported_by_t5(const Run& r) {
   if (!is_t5(r)) return std::nullopt;
   Finding found = causal_only_features(r);
   const config::Parallel& p = r.parallel;
+  found.add_if(r, r.model.attention_output_gate, "attention_output_gate", "false");
   found.add_if(r, p.decoder_first_pipeline_num_layers > 0, "decoder_first_pipeline_num_layers", "0");
   found.add_if(r, p.decoder_last_pipeline_num_layers > 0, "decoder_last_pipeline_num_layers", "0");
   found.fix = removal(found);
@@ -184,6 +185,8 @@ Finding causal_only_features(const Run& r) {
   found.add_if(r, m.moe.num_experts > 0, "num_experts", "0");
   found.add_if(r, m.latent.enabled, "multi_latent_attention", "false");
   found.add_if(r, m.mtp_num_layers > 0, "mtp_num_layers", "0");
+  found.add_if(r, r.optimizer.qk_clip, "qk_clip", "false");
+  found.add_if(r, m.use_mup, "use_mup", "false");
   found.add_if(r, m.window_size > 0, "window_size", "0,0");
   found.add_if(r, m.softmax_type != config::SoftmaxType::kVanilla, "softmax_type", "vanilla");
   found.add_if(r, r.parallel.context_parallel_size > 1, "context_parallel_size", "1");

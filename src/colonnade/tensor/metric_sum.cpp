@@ -17,6 +17,11 @@ void add(MetricSums& all, const std::string& name, const MetricSum& more) {
   sum = sum.defined() ? sum + more : more;
 }
 
+void raise_max_attention_logits(Report& report, std::int64_t layer, const at::Tensor& logits) {
+  at::Tensor& known = report.max_attention_logits[layer];
+  known = known.defined() ? at::maximum(known, logits) : logits;
+}
+
 at::Tensor to_host(const at::Tensor& x) {
   return x.is_meta() ? at::zeros(x.sizes(), x.options().device(at::kCPU)) : x.cpu();
 }

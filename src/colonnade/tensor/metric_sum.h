@@ -3,6 +3,7 @@
 
 #include <ATen/core/Tensor.h>
 
+#include <cstdint>
 #include <map>
 #include <string>
 
@@ -24,7 +25,12 @@ struct Report {
   MetricSums metric_sums;
   /// Rank-local counts by name: float64 of any shape on the device, summed over micro-batches and all ranks.
   std::map<std::string, at::Tensor> counts;
+  /// Largest attention score of each head of the model [heads] over this rank's part of the step, by 0-based
+  /// global layer; -inf for heads that this rank does not compute. Empty unless the run tracks them.
+  std::map<std::int64_t, at::Tensor> max_attention_logits;
 };
+/// Raises the maxima of `layer` to `logits`.
+void raise_max_attention_logits(Report& report, std::int64_t layer, const at::Tensor& logits);
 
 /// `x` on the host; zeros for a meta tensor (dry run).
 at::Tensor to_host(const at::Tensor& x);

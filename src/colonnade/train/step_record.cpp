@@ -41,6 +41,8 @@ record::StepRecord step_record(job::Job& job, const job::StepReport& report, con
     else if (!record::is_layer_loss(name))
       record.extra_losses.emplace_back(name, value);
   }
+  if (report.max_attention_logit)
+    record.extra_losses.emplace_back("max_attention_logit", *report.max_attention_logit);
   if (run.logging.log_params_norm)
     record.extra_losses.emplace_back("params_norm", job.optimizer().params_norm());
   record.layer_metrics = record::layer_metrics(report.counts);

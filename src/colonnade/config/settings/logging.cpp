@@ -24,6 +24,9 @@ void logs(Table& t) {
   t.add<kLogging, &Logging::log_params_norm>("--log-params-norm", "log the norm of all weights");
   t.add<kLogging, &Logging::log_num_zeros_in_grad>("--log-num-zeros-in-grad",
                                                    "log the number of zero gradient elements");
+  t.add<kLogging, &Logging::log_max_attention_logit>(
+      "--log-max-attention-logit",
+      "log the largest attention score of the step, before the softmax; costs a second QK^T");
   t.add<kLogging, &Logging::log_timers_to_tensorboard>("--log-timers-to-tensorboard",
                                                        "write phase times to TensorBoard");
   t.add<kLogging, &Logging::log_memory_to_tensorboard>("--log-memory-to-tensorboard",

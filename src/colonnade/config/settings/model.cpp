@@ -201,6 +201,8 @@ void layers(Table& t) {
                                             "store norm weights as gamma - 1 (zero-centered gamma)")
       .key("layernorm_zero_centered_gamma");
   t.add<kModel, &Model::qk_layernorm>("--qk-layernorm", "normalize queries and keys per head");
+  t.add<kModel, &Model::qk_l2_norm>("--qk-l2-norm",
+                                    "divide each query and key head by its root mean square, without weight");
   t.add<kModel, &Model::activation>(
        "--activation",
        "MLP activation; if unset: gelu-tanh with biases (as Megatron's fused kernel), else gelu")
@@ -239,6 +241,9 @@ void attention(Table& t) {
       "--softmax-type",
       "extra term in the attention softmax denominator: none (vanilla), exp(0) (off-by-one), "
       "or a learnable logit per head");
+  t.add<kModel, &Model::attention_output_gate>(
+      "--attention-output-gate",
+      "multiply the attention output by the sigmoid of a gate that the QKV projection computes per channel");
   t.add<kModel, &Model::attn_logit_softcapping>(
        "--attn-logit-softcapping",
        "attention scores s become c tanh(s / c); disables fused attention, so scores are materialized; "
@@ -290,6 +295,27 @@ void embeddings_logits_and_dropout(Table& t) {
        "dropout probability of attention weights; values above 0 disable fused attention")
       .range(0, 1)
       .training_only();
+}
+
+void mup(Table& t) {
+  t.model_group("muP");
+  t.add<kModel, &Model::use_mup>(
+      "--use-mup",
+      "muP: initial values, learning rates, logits and attention scores scale with the width, so that "
+      "hyperparameters of a narrow model suit wider ones");
+  t.add<kModel, &Model::mup_base_hidden_size>(
+       "--mup-base-hidden-size", "hidden size of the narrow model; 0: this model's, a width multiplier of 1")
+      .range(0, 1'000'000'000);
+  t.add<kModel, &Model::mup_embedding_mult>("--mup-embedding-mult", "factor on embeddings");
+  t.add<kModel, &Model::mup_output_mult>("--mup-output-mult",
+                                         "factor on logits; 1: 1 / width multiplier, as in Megatron");
+  t.add<kModel, &Model::mup_base_head_dim>(
+       "--mup-base-head-dim",
+       "head size of the narrow model: scores are multiplied by its square root; unset: 1")
+      .at_least(0);
+  t.add<kModel, &Model::mup_attn_scale_power>(
+      "--mup-attn-scale-power",
+      "scores are divided by this power of the head size, instead of its square root");
 }
 
 /// Settings of BERT's layers and heads.
@@ -357,6 +383,7 @@ void add_model(Table& t) {
   attention(t);
   embeddings_logits_and_dropout(t);
   bert(t);
+  mup(t);
   initialization_and_precision(t);
 }
 

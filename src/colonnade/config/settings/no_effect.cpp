@@ -93,13 +93,16 @@ constexpr Flag kTrackers[] = {
     {"--otel-span-groups", "text"},
 };
 
+constexpr Flag kMupWidth[] = {
+    {"--mup-width-mult", "number", "1.0"},
+};
+
 constexpr Flag kLogs[] = {
     {"--config-logger-dir", "text"},
     {"--log-progress"},
     {"--tensorboard-queue-size", "integer", "1000"},
     {"--log-device-memory-used"},
     {"--log-world-size-to-tensorboard"},
-    {"--log-max-attention-logit"},
     {"--log-straggler --enable-straggler-detection"},
     {"--straggler-ctrlr-port", "integer", "65535"},
     {"--straggler-minmax-count", "integer", "1"},
@@ -261,6 +264,9 @@ void checkpoint_flags(Table& t) {
 void logging_flags(Table& t) {
   t.group("profiling");
   t.no_effect("there are no Python call stacks: traces of --profile name passes and collectives", kProfiles);
+  t.group("muP");
+  t.no_effect("as in Megatron, the width multiplier of muP is hidden size / --mup-base-hidden-size",
+              kMupWidth);
   t.group("logging");
   t.no_effect("Newton-Schulz steps use LibTorch's matmuls", kSymmetricMatmuls);
   t.no_effect(

@@ -190,6 +190,16 @@ void optimizer(Table& t) {
   t.add<kOptimizer, &Optimizer::lion_beta1>("--lion-beta1", "Lion weight of the momentum in the update")
       .range(0, 1);
   t.add<kOptimizer, &Optimizer::lion_beta2>("--lion-beta2", "Lion decay rate of the momentum").range(0, 1);
+  t.add<kOptimizer, &Optimizer::qk_clip>(
+      "--qk-clip",
+      "after each step, scale the query and key weights of heads whose largest attention score exceeds "
+      "--qk-clip-threshold");
+  t.add<kOptimizer, &Optimizer::qk_clip_alpha>(
+       "--qk-clip-alpha", "share of the scale that queries take, as an exponent; keys take the rest")
+      .range(0, 1);
+  t.add<kOptimizer, &Optimizer::qk_clip_threshold>("--qk-clip-threshold",
+                                                   "largest attention score that --qk-clip accepts")
+      .at_least(0);
   t.add<kOptimizer, &Optimizer::freeze_parameters>(
        "--freeze-parameters",
        "parameters that keep their initial or loaded values: patterns over names, such as 'embedding.*' "

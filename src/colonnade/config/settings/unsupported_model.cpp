@@ -100,17 +100,6 @@ constexpr Flag kDeltaRule[] = {
     {"--linear-attention-freq", "text"},
 };
 
-constexpr Flag kOutputGate[] = {
-    {"--attention-output-gate"},
-};
-
-constexpr Flag kQkClip[] = {
-    {"--qk-l2-norm"},
-    {"--qk-clip"},
-    {"--qk-clip-alpha", "number", "0.5"},
-    {"--qk-clip-threshold", "number", "100"},
-};
-
 constexpr Flag kHyperConnections[] = {
     {"--enable-mhc-connections"},
     {"--mhc-num-residual-streams", "integer", "4"},
@@ -130,16 +119,6 @@ constexpr Flag kHeterogeneous[] = {
 
 constexpr Flag kPositions[] = {
     {"--mrope-section", "list"},
-};
-
-constexpr Flag kMup[] = {
-    {"--use-mup"},
-    {"--mup-width-mult", "number", "1.0"},
-    {"--mup-base-hidden-size", "integer"},
-    {"--mup-embedding-mult", "number", "1.0"},
-    {"--mup-output-mult", "number", "1.0"},
-    {"--mup-base-head-dim", "number"},
-    {"--mup-attn-scale-power", "number", "1.0"},
 };
 
 constexpr Flag kOffload[] = {
@@ -196,15 +175,12 @@ void add_unsupported_model(Table& t) {
   t.unsupported("sparse attention (DSA)", "remove it; --window-size limits attention", kSparseAttention);
   t.unsupported("linear attention (delta rule) or other attention variants",
                 "remove it; --multi-latent-attention and --window-size are supported", kDeltaRule);
-  t.unsupported("attention output gate", "remove it", kOutputGate);
-  t.unsupported("clipping or L2 norm of queries and keys", "use --qk-layernorm", kQkClip);
   t.unsupported("hyper-connections (mHC)", "remove it", kHyperConnections);
   t.unsupported("layers without RoPE (NoPE) among others",
                 "remove it; --position-embedding-type applies to all layers", kLayersWithoutRope);
   t.unsupported("heterogeneous layers", "remove it; all layers have the same sizes", kHeterogeneous);
   t.unsupported("multi-axis RoPE", "use --position-embedding-type rope, yarn or learned_absolute",
                 kPositions);
-  t.unsupported("muP scaling", "set --init-method-std and --lr manually", kMup);
   t.unsupported("offloading of activations and optimizer states",
                 "remove it; --recompute-granularity and larger parallel sizes save memory", kOffload);
   t.unsupported(

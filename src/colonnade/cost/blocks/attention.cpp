@@ -96,16 +96,16 @@ std::int64_t AttentionCost::core_saved() const {
 }
 
 std::int64_t AttentionCost::projections_saved() const {
-  return z_.m.qk_layernorm
-             ? z_.n * z_.e * (z_.q + z_.kv) + norm_statistics(z_.m, z_.n * (z_.heads + z_.groups))
-             : 0;
+  const std::int64_t inputs = z_.n * z_.e * (z_.q + z_.kv), rows = z_.n * (z_.heads + z_.groups);
+  if (z_.m.qk_l2_norm) return inputs + rows * kFp32;
+  return z_.m.qk_layernorm ? inputs + norm_statistics(z_.m, rows) : 0;
 }
 
 std::int64_t AttentionCost::saved() const {
   const std::int64_t positions =
       z_.m.has_rotary() && has_position_ids(z_.run) && z_.b > 1 ? z_.n * kInt64 : 0;  // in [s, b] order
   return qkv_bytes() - recomputed_qkv() + z_.n * z_.e * z_.out + (recomputes_core() ? 0 : core_saved()) +
-         projections_saved() + positions;
+         projections_saved() + positions + 2 * gate_bytes();
 }
 
 // Backward pass.
@@ -201,26 +201,38 @@ void AttentionCost::backward(LayerTracker& tracker) const {
   tracker.enter_mixer();
   tracker.row_parallel(z_.n * z_.e * z_.out, weight_gradient_bytes(z_, z_.m.hidden_size * z_.out));
   tracker.release_output_gradient(true);
+  if (z_.m.attention_output_gate) gate_backward(tracker);
   tracker.allocate((recomputes_core() ? core_saved() : 0) + recomputed_qkv());
   const std::int64_t copies = recomputes_core() ? extra_qkv_copies() : 0;
   tracker.transient(core_workspace() + copies);
   projections_backward(tracker, copies);
 }
 
+/// From the gradient of the gated output to those of the attention output and of the gate, which replace it
+/// and the gate; two intermediate tensors are fp32, one of them in place where activations are. The attention
+/// output is freed.
+void AttentionCost::gate_backward(LayerTracker& tracker) const {
+  const std::int64_t wide = z_.n * z_.q * kFp32;
+  tracker.transient(2 * gate_bytes() + (z_.in_fp32() ? wide : 2 * wide));
+  tracker.release(gate_bytes());
+}
+
 void AttentionCost::projections_backward(LayerTracker& tracker, std::int64_t copies) const {
   tracker.release(core_saved() + z_.n * z_.e * z_.out);  // gradients of heads replace the heads
   // Gradients for the all-to-all: reordered, as one tensor, and received.
   if (layer_.context.heads > 1) tracker.transient(3 * z_.n * z_.e * exchanged_qkv_channels() + copies);
-  tracker.transient(qkv_bytes());
-  tracker.column_parallel(qkv_bytes(), largest_weight_gradient());
+  tracker.transient(qkv_bytes() + gate_bytes());
+  tracker.column_parallel(qkv_bytes() + gate_bytes(), largest_weight_gradient());
   tracker.leave_mixer(true);
 }
 
 std::int64_t AttentionCost::wgrad_saved() const {
-  return 2 * z_.full_hidden() + 2 * z_.n * z_.e * (z_.q + z_.kv);
+  return 2 * z_.full_hidden() + 2 * z_.n * z_.e * (z_.q + z_.kv) + gate_bytes();
 }
 
-std::int64_t AttentionCost::largest_weight() const { return (z_.q + 2 * z_.kv) * z_.m.hidden_size; }
+std::int64_t AttentionCost::largest_weight() const {
+  return ((z_.m.attention_output_gate ? 2 : 1) * z_.q + 2 * z_.kv) * z_.m.hidden_size;
+}
 
 std::int64_t AttentionCost::largest_weight_gradient() const {
   return weight_gradient_bytes(z_, largest_weight());
@@ -229,7 +241,9 @@ std::int64_t AttentionCost::largest_weight_gradient() const {
 // Evaluation.
 
 std::int64_t AttentionCost::projections_evaluation() const {
-  return z_.full_hidden() + z_.n * z_.e * (3 * z_.q + 2 * z_.kv);
+  const std::int64_t heads = z_.n * z_.e * (3 * z_.q + 2 * z_.kv) + 3 * gate_bytes();
+  const bool wide_gate = z_.m.attention_output_gate && !z_.in_fp32();
+  return heads + std::max(z_.full_hidden(), wide_gate ? z_.n * z_.q * kFp32 : 0);
 }
 
 std::int64_t AttentionCost::evaluation() const {
@@ -267,6 +281,10 @@ void AttentionCost::add_scores(BlockCompute& compute, AttentionKernel kernel) co
       z.n * (fused ? twice_attended_keys(layer_.window, z.seq_length) : z.seq_length) * (z.q + z.out);
   if (layer_.bidirectional || (!blocks && (unfused || (!fused && masked)))) compute.attention.flops *= 2;
   add_relative_bias(compute);
+  if (z_.run.tracks_attention_logits()) {  // QK^T again, scale, mask and maximum in fp32, forward only
+    const double scores = z.n * z.seq_length * z.heads;
+    compute.add_elementwise(scores * 6 * kFp32, 0, 4, 0);
+  }
   if (!unfused) return;
   const double accesses = 11 * z.n * z.seq_length * z.heads * (blocks ? kFp32 / 2.0 : z.e);
   compute.add_elementwise(accesses, accesses, 6, 6);
@@ -323,11 +341,17 @@ BlockCompute AttentionCost::core(AttentionKernel kernel) const {
 void AttentionCost::add_projections(BlockCompute& compute) const {
   const RealSizes z(z_);
   const double rotary = z.m.has_rotary() ? z.q + z.kv : 0;
-  const double normed = z.m.qk_layernorm ? z.q + z.kv : 0;
+  const double normed = z.m.qk_layernorm || z.m.qk_l2_norm ? z.q + z.kv : 0;
   compute.add_elementwise(2 * z.n * z.e * (rotary + normed), z.n * z.e * (2 * rotary + 3 * normed),
                           (rotary > 0 ? 2 : 0) + (normed > 0 ? 2 : 0),
                           (rotary > 0 ? 2 : 0) + (normed > 0 ? 4 : 0));
-  compute.matmuls.push_back({"qkv", z.n, z.q + 2 * z.kv, z.h, LinearSharding::kColumns, z.full_hidden});
+  const double gate = z.m.attention_output_gate ? z.q : 0;
+  if (gate > 0) {  // sigmoid and products in fp32, not fused
+    const double gated = z.n * gate;
+    compute.add_elementwise(gated * (4 * z.e + 5 * kFp32), gated * (5 * z.e + 11 * kFp32), 5, 8);
+  }
+  compute.matmuls.push_back(
+      {"qkv", z.n, z.q + gate + 2 * z.kv, z.h, LinearSharding::kColumns, z.full_hidden});
 }
 
 BlockCompute AttentionCost::compute(AttentionKernel kernel) const {
@@ -355,7 +379,8 @@ double AttentionCost::projection_flops() const {
   const auto h = static_cast<double>(z_.m.hidden_size), d = static_cast<double>(z_.m.kv_channels);
   const double q = static_cast<double>(z_.m.num_attention_heads) * d;
   const double kv = static_cast<double>(z_.m.num_query_groups) * d;
-  return 2 * (h * (q + 2 * kv) + q * h);
+  const double gate = z_.m.attention_output_gate ? q : 0;
+  return 2 * (h * (q + gate + 2 * kv) + q * h);
 }
 
 double AttentionCost::score_flops() const {

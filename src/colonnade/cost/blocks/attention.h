@@ -18,9 +18,11 @@ namespace colonnade::cost {
 ///             sinks on CUDA, with one more column. Within documents neither masks nor scores are saved, and
 ///             on the CPU the attention output once. Recomputed core_attn saves nothing between q, k, v and
 ///             the attention output as [s, b, h]
-///   delayed   2 n h e + n e (2 q + 2 kv)
-///   compute   qkv [n, h] x [h, q + 2 kv], rotary embedding, q/k norms, core attention, proj [n, q] x [q, h]
-///   FLOPs     tokens 2 (h (q + 2 kv) + q h), and 2 q per token and unmasked key
+///             with an output gate 2 n e q more: the gate and the gated output
+///   delayed   2 n h e + n e (2 q + 2 kv); with a gate n e q more
+///   compute   qkv [n, h] x [h, q + 2 kv] (with a gate 2 q + 2 kv), rotary embedding, q/k norms, core
+///   attention, proj [n, q] x [q, h] FLOPs     tokens 2 (h (q + 2 kv) + q h), and 2 q per token and unmasked
+///   key
 /// Context ranks exchange heads and sequence shards by all-to-all and back, or pass keys and values around a
 /// ring (k - 1 hops, again in backward, with k hops of their fp32 gradients), or all-gather them (twice) and
 /// reduce-scatter their gradients.
@@ -63,6 +65,10 @@ class AttentionCost : public MixerCost {
 
   /// Queries, keys and values of the local tokens.
   [[nodiscard]] std::int64_t qkv_bytes() const { return z_.n * z_.e * (z_.q + z_.kv + z_.v); }
+  /// Gate of the attention output (--attention-output-gate).
+  [[nodiscard]] std::int64_t gate_bytes() const {
+    return z_.m.attention_output_gate ? z_.n * z_.e * z_.q : 0;
+  }
   /// Extra bytes of queries, keys and values in context-parallel attention.
   [[nodiscard]] std::int64_t extra_exchanged_qkv() const;
   [[nodiscard]] bool recomputes_core() const { return z_.recomputes("core_attn"); }
@@ -88,6 +94,7 @@ class AttentionCost : public MixerCost {
   [[nodiscard]] std::int64_t exchanged_kv_channels() const;
   [[nodiscard]] std::int64_t exchanged_qkv_channels() const;
 
+  void gate_backward(LayerTracker& tracker) const;
   void add_scores(BlockCompute& compute, AttentionKernel kernel) const;
   void add_relative_bias(BlockCompute& compute) const;
   void add_context(BlockCompute& compute) const;

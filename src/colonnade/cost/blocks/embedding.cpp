@@ -56,6 +56,7 @@ BlockCompute embedding_compute(const Sizes& sizes) {
   const int types = z.m.num_tokentypes > 0 ? 1 : 0;
   compute.add_elementwise(2 * z.full_hidden + types * z.hidden, 2 * z.full_hidden + types * z.hidden,
                           2 + types, 2 + types);
+  if (z.m.embedding_multiplier() != 1) compute.add_elementwise(2 * z.hidden, 2 * z.hidden, 1, 1);
   add_reduce(compute, z, z.full_hidden);
   if (sizes.converted > 0) add_conversion(compute, z);
   return compute;

@@ -72,6 +72,7 @@ BlockCompute HeadCost::one_compute() const {
   BlockCompute compute;
   const double rows = RealSizes::real(z_.vocabulary), logits = z.n * rows * z.e;
   compute.add_elementwise(2 * logits, 2 * logits, 4, 1);
+  if (z.m.logit_multiplier() != 1) compute.add_elementwise(2 * z.hidden, 2 * z.hidden, 1, 1);
   compute.matmuls = {{"output", z.n, rows, z.h, LinearSharding::kColumns, z.full_hidden}};
   if (!z.m.lm_head_transform) return compute;
   add_plain_norm(compute, z.hidden);

@@ -102,17 +102,11 @@ class Forward {
   /// Adds the block's attention to keys and values [2, b, g, t, d].
   void add_block(const AttentionBlock& m, const Tensor& kv) {
     for (const layout::AttentionTile& tile : tiles_of(m, q_, args_)) {
-      const ops::BlockOutput out =
-          ops::attention_block(ops::tile_heads({q_, kv[0], kv[1]}, tile), ops::tile_args(args_.scores, tile),
-                               ops::tile_mask(tile, args_.window, q_.device()));
-      if (!total_.y.defined()) {
-        if (out.lse.size(0) == q_.size(0) && out.lse.size(2) == q_.size(2)) {
-          total_ = {out.y.to(out.lse.scalar_type()), out.lse};
-          continue;
-        }
-        start(out.lse.options());
-      }
-      ops::merge_block(tile_output(total_, tile), out);
+      const ops::Qkv heads = ops::tile_heads({q_, kv[0], kv[1]}, tile);
+      const ops::BlockMask mask = ops::tile_mask(tile, args_.window, q_.device());
+      if (args_.max_scores.defined())
+        args_.max_scores.copy_(at::maximum(args_.max_scores, ops::max_scores(heads, args_.scores, mask)));
+      add_tile(tile, ops::attention_block(heads, ops::tile_args(args_.scores, tile), mask));
     }
   }
   [[nodiscard]] ops::BlockOutput total() const {
@@ -121,6 +115,16 @@ class Forward {
   }
 
  private:
+  void add_tile(const layout::AttentionTile& tile, const ops::BlockOutput& out) {
+    if (!total_.y.defined()) {
+      if (out.lse.size(0) == q_.size(0) && out.lse.size(2) == q_.size(2)) {
+        total_ = {out.y.to(out.lse.scalar_type()), out.lse};
+        return;
+      }
+      start(out.lse.options());
+    }
+    ops::merge_block(tile_output(total_, tile), out);
+  }
   /// Attention to no keys yet.
   void start(const at::TensorOptions& options) {
     total_ = {at::zeros(q_.sizes(), options),

@@ -18,6 +18,9 @@ struct BlockwiseArgs {
   std::int64_t window = 0;           ///< W > 0: a query attends to itself and W earlier positions
   ops::Sinks sinks = {};             ///< added to the softmax denominator after all keys
   std::string name;                  ///< layer name, for its messages
+  /// [n], raised in the forward pass to the largest score of each head (ops::max_scores); undefined: not
+  /// measured.
+  at::Tensor max_scores = {};
 };
 
 /// Causal attention: q [b, n, s, d], k and v [b, g, s, d] of this rank's tokens -> [s, b, n * d].

@@ -57,7 +57,7 @@ class ParamBuilder {
     LinearParams p{.weight = {.name = name + ".weight",
                               .shape = {rows, width(in)},
                               .sharded_dims = {{.dim = 0, .segments = pieces}},
-                              .init = weight_init(m_, {rows, width(in)}, m_.init_method_std)},
+                              .init = weight_init(m_, {rows, width(in)}, m_.hidden_init_std())},
                    .bias = std::nullopt};
     if (bias) {
       p.bias = ParamSpec{.name = name + ".bias",
@@ -92,7 +92,9 @@ class ParamBuilder {
     return {.name = name,
             .shape = shape,
             .sharded_dims = vocabulary_sharding(),
-            .init = is_embedding ? embedding_init(shape) : weight_init(m_, shape, m_.init_method_std)};
+            // muP counts the output layer among the embeddings.
+            .init = is_embedding || m_.use_mup ? embedding_init(shape)
+                                               : weight_init(m_, shape, m_.init_method_std)};
   }
   /// [vocabulary], sharded with the same padding.
   [[nodiscard]] ParamSpec vocabulary_bias(const std::string& name) const {
@@ -140,7 +142,7 @@ class ParamBuilder {
     return {.name = name,
             .shape = {rows, width(in)},
             .partial = partial_by_sequence(),
-            .init = weight_init(m_, {rows, width(in)}, m_.init_method_std)};
+            .init = weight_init(m_, {rows, width(in)}, m_.hidden_init_std())};
   }
 
   /// Replicated linear layer with bias; `by_sequence`: applied to the sequence shard, else to the same small
@@ -179,7 +181,7 @@ class ParamBuilder {
 
   [[nodiscard]] const config::Model& model() const { return m_; }
   [[nodiscard]] double output_std() const {
-    return m_.init_method_std / std::sqrt(2.0 * static_cast<double>(layers_));
+    return m_.hidden_init_std() / std::sqrt(2.0 * static_cast<double>(layers_));
   }
   [[nodiscard]] double embedding_std() const {
     return m_.embedding_init_method_std.value_or(m_.init_method_std);

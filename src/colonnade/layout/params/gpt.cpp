@@ -24,12 +24,11 @@ AttentionParams attention_params(const Model& m, const Builder& build, const std
   const std::int64_t q = m.num_attention_heads * d;
   const std::int64_t kv = m.num_query_groups * d;
   const std::string name = layer + ".self_attention.";
+  std::vector<DimSegment> rows{{.role = "q", .size = q, .unit = d}};
+  if (m.attention_output_gate) rows.push_back({.role = "gate", .size = q, .unit = d});
+  for (const char* role : {"k", "v"}) rows.push_back({.role = role, .size = kv, .unit = d});
   AttentionParams p{
-      .qkv = build.column(name + "linear_qkv",
-                          {{.role = "q", .size = q, .unit = d},
-                           {.role = "k", .size = kv, .unit = d},
-                           {.role = "v", .size = kv, .unit = d}},
-                          m.has_qkv_bias()),
+      .qkv = build.column(name + "linear_qkv", rows, m.has_qkv_bias()),
       .q_norm = std::nullopt,
       .k_norm = std::nullopt,
       .sinks = std::nullopt,
@@ -43,7 +42,7 @@ AttentionParams attention_params(const Model& m, const Builder& build, const std
     p.sinks = ParamSpec{.name = name + "core_attention.softmax_offset",
                         .shape = {m.num_attention_heads},
                         .sharded_dims = {{.dim = 0, .segments = {{.size = m.num_attention_heads}}}},
-                        .init = {.std = m.init_method_std},
+                        .init = {.std = m.hidden_init_std()},
                         .weight_decay = false};
   return p;
 }
@@ -72,7 +71,7 @@ MoeParams moe_params(const Model& m, const Builder& build, const std::string& la
       .expert_bias = std::nullopt,
       .down = std::nullopt,
       .up = std::nullopt,
-      .fc1 = build.experts(name + "experts.linear_fc1.weight", 1, fc1_pieces(m, f), m.init_method_std),
+      .fc1 = build.experts(name + "experts.linear_fc1.weight", 1, fc1_pieces(m, f), m.hidden_init_std()),
       .fc2 = build.experts(name + "experts.linear_fc2.weight", 2, {{.size = f}}, build.output_std()),
       .fc1_bias = std::nullopt,
       .fc2_bias = std::nullopt,
@@ -83,14 +82,14 @@ MoeParams moe_params(const Model& m, const Builder& build, const std::string& la
     p.router_bias = ParamSpec{.name = name + "router.bias",
                               .shape = {m.moe.num_experts},
                               .partial = build.partial_by_sequence(),
-                              .init = {.std = m.init_method_std},
+                              .init = {.std = m.hidden_init_std()},
                               .weight_decay = false};
     p.fc1_bias = build.expert_bias(name + "experts.linear_fc1.bias", fc1_pieces(m, f), false);
     p.fc2_bias = build.expert_bias(name + "experts.linear_fc2.bias", {{.size = m.expert_width()}}, true);
   }
   if (m.moe.routed_size > 0) {
     const std::int64_t h = m.hidden_size, l = m.moe.routed_size;
-    p.down = build.token_projection(name + "fc1_latent_proj", l, h, m.init_method_std);
+    p.down = build.token_projection(name + "fc1_latent_proj", l, h, m.hidden_init_std());
     p.up = build.token_projection(name + "fc2_latent_proj", h, l, build.output_std());
   }
   if (m.moe.router_enable_expert_bias)
@@ -114,6 +113,25 @@ CrossAttentionParams cross_attention_params(const Model& m, const Builder& build
   return {.q = build.column(name + "linear_q", {{.size = width, .unit = d}}, m.has_qkv_bias()),
           .kv = build.column(name + "linear_kv", {keys, values}, m.has_qkv_bias()),
           .proj = build.row(name + "linear_proj", {.size = width, .unit = d})};
+}
+
+void add_fused_scales(const AttentionParams& p, const Model& m, const QkClip& clip,
+                      const std::vector<double>& max_scores, RowScales& scales) {
+  const std::int64_t d = m.kv_channels, per_group = m.num_attention_heads / m.num_query_groups;
+  std::vector<double> by_group(static_cast<std::size_t>(m.num_query_groups), 1);
+  for (std::size_t head = 0; head < max_scores.size(); ++head) {
+    double& scale = by_group[head / static_cast<std::size_t>(per_group)];
+    scale = std::min(scale, clip.scale(max_scores[head]));
+  }
+  if (std::ranges::all_of(by_group, [](double scale) { return scale == 1; })) return;
+  std::vector<double>& rows = scales[p.qkv.weight.name];
+  for (const DimSegment& segment : p.qkv.weight.sharded_dims.front().segments)
+    for (std::int64_t row = 0; row < segment.size; ++row) {
+      const auto group = static_cast<std::size_t>(segment.role == "q" ? row / d / per_group : row / d);
+      rows.push_back(segment.role == "q"   ? clip.of_queries(by_group[group])
+                     : segment.role == "k" ? clip.of_keys(by_group[group])
+                                           : 1.0);
+    }
 }
 
 /// Layer of a kind with the name prefix `name`.
@@ -179,7 +197,7 @@ std::optional<ParamSpec> relative_bias(const Model& model, bool encoder) {
                                        encoder ? "encoder" : "decoder"),
                    .shape = shape,
                    .sharded_dims = {{.dim = 1, .segments = {{.size = model.num_attention_heads}}}},
-                   .init = weight_init(model, shape, model.init_method_std),
+                   .init = weight_init(model, shape, model.hidden_init_std()),
                    .held_by = encoder ? HeldBy::kEncoder : HeldBy::kDecoder};
 }
 
@@ -192,6 +210,17 @@ const ParamSpec& output_weight(const MixerParams& mixer) {
     const ParamSpec& operator()(const MoeParams& p) const { return p.fc2; }
   } const weight;
   return std::visit(weight, mixer);
+}
+
+void add_qk_clip_scales(const LayerParams& layer, const Model& model, const QkClip& clip,
+                        const std::vector<double>& max_scores, RowScales& scales) {
+  for (const SublayerParams& sublayer : layer.sublayers)
+    for (const MixerParams& mixer : sublayer.mixers) {
+      if (const auto* fused = std::get_if<AttentionParams>(&mixer))
+        add_fused_scales(*fused, model, clip, max_scores, scales);
+      if (const auto* latent = std::get_if<LatentAttentionParams>(&mixer))
+        add_qk_clip_scales(*latent, model.latent, clip, max_scores, scales);
+    }
 }
 
 const char* recompute_module(const MixerParams& mixer) {

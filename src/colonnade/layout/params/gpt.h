@@ -31,11 +31,14 @@
 #include "colonnade/layout/param.h"
 #include "colonnade/layout/params/latent_attention.h"
 #include "colonnade/layout/params/parts.h"
+#include "colonnade/layout/qk_clip.h"
 
 namespace colonnade::layout {
 
 struct AttentionParams {
-  LinearParams qkv;  ///< rows [all q heads | all k groups | all v groups], sharded by heads
+  /// Rows [all q heads | all k groups | all v groups], sharded by heads; with an output gate as many gate
+  /// heads follow the q heads.
+  LinearParams qkv;
   std::optional<NormParams> q_norm, k_norm;
   std::optional<ParamSpec> sinks;  ///< [heads], attention sink logit of each head
   LinearParams proj;
@@ -124,6 +127,11 @@ struct HeadParams {
 EmbeddingParams embedding_params(const config::Model& model, const config::Parallel& parallel);
 /// Parameters of a layer; `layer` is the 0-based global number, encoder layers first.
 LayerParams layer_params(const config::Model& model, const config::Parallel& parallel, std::int64_t layer);
+/// Adds the row scales of self-attention in `layer` for the largest score of each of its heads; nothing if no
+/// score exceeds the threshold. The heads of a query group share the key, so the largest of their scores
+/// scales all of them. Values, gates and biases are not scaled, as in Megatron.
+void add_qk_clip_scales(const LayerParams& layer, const config::Model& model, const QkClip& clip,
+                        const std::vector<double>& max_scores, RowScales& scales);
 NormParams final_norm_params(const config::Model& model, const config::Parallel& parallel);
 /// Parameters of the MTP layer `depth`, 0-based. Its transformer layer has the kind of the last layer.
 MtpLayerParams mtp_layer_params(const config::Model& model, const config::Parallel& parallel,

@@ -1,6 +1,8 @@
 // See latent_attention.h.
 #include "colonnade/layout/params/latent_attention.h"
 
+#include <utility>
+
 #include "colonnade/layout/params/builder.h"
 
 namespace colonnade::layout {
@@ -31,6 +33,26 @@ LatentAttentionParams latent_attention_params(const ParamBuilder& build, const s
   if (q > 0) p.q_norm = build.norm(name + "q_layernorm", q);
   p.kv_norm = build.norm(name + "kv_layernorm", latent.kv_lora_rank);
   return p;
+}
+
+void add_qk_clip_scales(const LatentAttentionParams& p, const config::LatentAttention& latent,
+                        const QkClip& clip, const std::vector<double>& max_scores, RowScales& scales) {
+  std::vector<double> queries, keys_values;
+  bool clips = false;
+  const auto append = [](std::vector<double>& rows, std::int64_t count, double factor) {
+    rows.insert(rows.end(), static_cast<std::size_t>(count), factor);
+  };
+  for (const double score : max_scores) {
+    const double scale = clip.scale(score);
+    clips = clips || scale < 1;
+    append(queries, latent.qk_head_dim, clip.of_queries(scale));
+    append(queries, latent.qk_pos_emb_head_dim, scale);
+    append(keys_values, latent.qk_head_dim, clip.of_keys(scale));
+    append(keys_values, latent.v_head_dim, 1);
+  }
+  if (!clips) return;
+  scales[p.q_up.weight.name] = std::move(queries);
+  scales[p.kv_up.weight.name] = std::move(keys_values);
 }
 
 }  // namespace colonnade::layout

@@ -11,8 +11,11 @@
 
 #include <optional>
 #include <string>
+#include <vector>
 
+#include "colonnade/config/latent_attention.h"
 #include "colonnade/layout/params/parts.h"
+#include "colonnade/layout/qk_clip.h"
 
 namespace colonnade::layout {
 
@@ -30,6 +33,11 @@ struct LatentAttentionParams {
 
 /// Parameters of a layer; `layer` is the name prefix, "decoder.layers.3".
 LatentAttentionParams latent_attention_params(const ParamBuilder& build, const std::string& layer);
+
+/// The row scales of add_qk_clip_scales(). With the scale e of a head, query channels without position take
+/// e^alpha, their keys e^(1 - alpha), and rotary query channels e, because all heads share the rotary key.
+void add_qk_clip_scales(const LatentAttentionParams& p, const config::LatentAttention& latent,
+                        const QkClip& clip, const std::vector<double>& max_scores, RowScales& scales);
 
 template <typename F>
 void for_each(const LatentAttentionParams& p, F&& f) {

@@ -21,6 +21,7 @@ HeadBlock::HeadBlock(const config::Model& model, const config::Parallel& paralle
       word_table_(nullptr),
       output_scale_(model.scale_decoder_outputs ? 1.0 / std::sqrt(static_cast<double>(model.hidden_size))
                                                 : 1.0),
+      logit_multiplier_(model.logit_multiplier()),
       softcap_(model.final_logit_softcapping),
       tp_(context.tp),
       sequence_parallel_(context.sequence_parallel) {
@@ -38,9 +39,8 @@ layers::OutputLayer HeadBlock::output() const {
 }
 
 at::Tensor HeadBlock::forward(const at::Tensor& x, const tensor::Pass& pass) {
-  const auto scaled = [this](const at::Tensor& state) {
-    return output_scale_ != 1 ? state * output_scale_ : state;
-  };
+  const double scale = output_scale_ * logit_multiplier_;
+  const auto scaled = [scale](const at::Tensor& state) { return scale != 1 ? state * scale : state; };
   if (pass.output == tensor::Output::kLogits)
     return layers::vocab_logits(scaled(states_of(x, 0, pass)[0]), output(), tp_, sequence_parallel_);
   const auto targets =
@@ -67,7 +67,8 @@ std::vector<at::Tensor> HeadBlock::states_of(const at::Tensor& x, std::int64_t m
 at::Tensor HeadBlock::with_mtp_loss(const at::Tensor& state, const at::Tensor& mtp_state,
                                     const layers::MtpTargets& targets, std::size_t depth,
                                     const tensor::Pass& pass) const {
-  const at::Tensor losses = layers::vocab_loss(mtp_state, output(), targets.labels, tp_, sequence_parallel_);
+  const at::Tensor scaled = logit_multiplier_ != 1 ? mtp_state * logit_multiplier_ : mtp_state;
+  const at::Tensor losses = layers::vocab_loss(scaled, output(), targets.labels, tp_, sequence_parallel_);
   const at::Tensor sum = (losses * targets.mask).sum();
   if (pass.report != nullptr) {
     const auto mtp_loss = tensor::metric_sum(sum.detach(), targets.mask.sum());

@@ -43,6 +43,7 @@ class HeadBlock final : public tensor::Block {
   std::unique_ptr<tensor::Parameter> word_copy_;
   tensor::Parameter* word_table_;  ///< tied word embeddings; null: untied
   double output_scale_;            ///< factor on the output layer's input (T5)
+  double logit_multiplier_;        ///< muP; applied to the input of the output layer
   double softcap_;                 ///< logit soft cap; 0: none
   comm::Group tp_;
   bool sequence_parallel_;

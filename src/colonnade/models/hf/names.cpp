@@ -276,6 +276,7 @@ std::int64_t mtp_layer_of(const std::string& name, const config::Model& m) {
 }  // namespace
 
 std::optional<Family> family_of(const config::Model& m) {
+  if (m.qk_l2_norm || m.attention_output_gate || m.use_mup) return std::nullopt;
   if (is_t5(m)) return Family::kT5;
   if (is_bert(m)) return Family::kBert;
   if (has_unshared_parts(m)) return std::nullopt;
