@@ -31,6 +31,8 @@ install: ## build and install the program, the library and its headers: make ins
 	@cmake --install $(BUILD) --prefix "$(prefix)" >/dev/null
 	@echo "install: $(prefix)/bin/colonnade; LibTorch stays in $(CURDIR)/.venv"
 
+# OpenMP threads that wait sleep: two tests run at a time, and waiting in a loop takes most of the cores from both.
+test baseline: export OMP_WAIT_POLICY := passive
 test: ## build and run the tests; AREA=layout runs one area
 	@tools/setup.sh test
 	$(call first,$(if $(AREA),one area,everything),$(if $(AREA),2 to 10,12))
