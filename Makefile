@@ -39,9 +39,10 @@ test: ## build and run the tests; AREA=layout runs one area
 	@$(configure) $(if $(AREA),--target $(AREA)_test)
 	@ctest --test-dir $(BUILD) -j $(JOBS) --output-on-failure --no-tests=error -LE 'gpu|long' $(if $(AREA),-R '^$(AREA)$$')
 
-# The areas whose tests compare numbers of tensors; of job_test what trains without a plan beside it.
+# The areas whose tests compare numbers of tensors; of job_test what trains without a plan beside it, and of its
+# checkpoints, whose tests mostly compare bits, three with losses of other layouts and dtypes.
 numeric := kernels tensor ops layers data_parallel pipeline optim
-numeric_jobs := Checkpoint*:Deterministic*:Documents*:Gradients*:Layouts.LlamaAgrees:OneRank*:PerTokenLoss*:Sharded*:*Parity*:*Trajectory*
+numeric_jobs := Checkpoint.GemmaLoads*:Checkpoint.KeepsStatesBelowFp32:Checkpoint.Bf16Weights*:Deterministic*:Documents*:Gradients*:Layouts.LlamaAgrees:OneRank*:PerTokenLoss*:Sharded*:*Parity*:*Trajectory*
 baseline: export ATEN_CPU_CAPABILITY := default
 baseline: export ONEDNN_MAX_CPU_ISA := SSE41
 baseline: export MKL_CBWR := COMPATIBLE
