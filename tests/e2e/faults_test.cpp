@@ -4,11 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <csignal>
-#include <cstdlib>
 #include <set>
 
 #include "colonnade/fault/inject.h"
 #include "program.h"
+#include "support/long.h"
 
 namespace colonnade::e2e {
 namespace {
@@ -36,11 +36,10 @@ const Words kDistributed{"--use-distributed-optimizer", "--overlap-grad-reduce",
 const Layout kGrid{"TensorAndPipeline", kRanks, kTensor + kPipeline};
 const Layout kReplicas{"PipelineAndDistributedOptimizer", kRanks, kPipeline + kDistributed};
 
-/// Layouts in which a rank is killed at every point: of two ranks, or with COLONNADE_RANKS=4 of four.
+/// Layouts in which a rank is killed at every point: of two ranks, in the full family of four.
 const std::vector<Layout>& layouts_of_points() {
   static const std::vector<Layout> kLayouts = [] {
-    const char* const ranks = std::getenv("COLONNADE_RANKS");
-    if (ranks != nullptr && std::atoi(ranks) == kRanks) return std::vector{kGrid, kReplicas};
+    if (test::full_families()) return std::vector{kGrid, kReplicas};
     return std::vector<Layout>{
         {"Tensor", 2, kTensor}, {"Pipeline", 2, kPipeline}, {"DistributedOptimizer", 2, kDistributed}};
   }();

@@ -5,13 +5,13 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include <cstdlib>
 #include <fstream>
 #include <random>
 
 #include "colonnade/base/error.h"
 #include "colonnade/preprocess/preprocess.h"
 #include "support/files.h"
+#include "support/long.h"
 
 namespace colonnade::tokenizers {
 namespace {
@@ -98,13 +98,13 @@ std::int64_t peak_memory(const std::string& tokenizer, const std::vector<std::st
                                                        : -1;
 }
 
-// Each case used more than 1 GB once. With COLONNADE_WHOLE_TEXTS texts have the size of the default
+// Each case used more than 1 GB once. In the full family texts have the size of the default
 // --max-document-mb, or just less; otherwise a quarter, which needed more than a quarter of that.
 TEST(LongTextsMemory, StaysBelowOneGigabyte) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "sanitizers need additional memory";
 #endif
-  const bool whole = std::getenv("COLONNADE_WHOLE_TEXTS") != nullptr;
+  const bool whole = test::full_families();
   const std::size_t part = whole ? 1 : 4, size = 16'500'000 / part;
   const std::int64_t most = whole ? 700 : 270, most_of_merges = whole ? 900 : 300;
   const auto expect_less = [](std::int64_t limit, const std::string& tokenizer,
