@@ -1,5 +1,5 @@
 # Compile options of test sources: no optimization, and the precompiled header of tests with (torch) or without (plain)
-# LibTorch. tests/support/vectors.h locates test vectors and the project's files.
+# LibTorch, or of the program with JSON (program). tests/support/vectors.h locates test vectors and the project's files.
 function(col_test_sources binary kind)
   target_include_directories(${binary} PRIVATE "${PROJECT_SOURCE_DIR}/tests")
   target_compile_definitions(${binary} PRIVATE COLONNADE_SOURCES="${PROJECT_SOURCE_DIR}")

@@ -8,6 +8,7 @@
 
 #include "colonnade/fault/inject.h"
 #include "program.h"
+#include "support/long.h"
 
 namespace colonnade::e2e {
 namespace {
@@ -24,15 +25,26 @@ constexpr int kRanks = 4;
 
 struct Layout {
   const char* name;
+  int ranks;
   Words flags;
 };
 
-const Layout kGrid{
-    "TensorAndPipeline",
-    {"--tensor-model-parallel-size", "2", "--pipeline-model-parallel-size", "2", "--sequence-parallel"}};
-const Layout kReplicas{"PipelineAndDistributedOptimizer",
-                       {"--pipeline-model-parallel-size", "2", "--use-distributed-optimizer",
-                        "--overlap-grad-reduce", "--overlap-param-gather", "--ddp-bucket-size", "20000"}};
+const Words kTensor{"--tensor-model-parallel-size", "2", "--sequence-parallel"};
+const Words kPipeline{"--pipeline-model-parallel-size", "2"};
+const Words kDistributed{"--use-distributed-optimizer", "--overlap-grad-reduce", "--overlap-param-gather",
+                         "--ddp-bucket-size", "20000"};
+const Layout kGrid{"TensorAndPipeline", kRanks, kTensor + kPipeline};
+const Layout kReplicas{"PipelineAndDistributedOptimizer", kRanks, kPipeline + kDistributed};
+
+/// Layouts in which a rank is killed at every point: of two ranks, in the full family of four.
+const std::vector<Layout>& layouts_of_points() {
+  static const std::vector<Layout> kLayouts = [] {
+    if (test::full_families()) return std::vector{kGrid, kReplicas};
+    return std::vector<Layout>{
+        {"Tensor", 2, kTensor}, {"Pipeline", 2, kPipeline}, {"DistributedOptimizer", 2, kDistributed}};
+  }();
+  return kLayouts;
+}
 
 /// Five steps, saves after 2, 4 and 5, an evaluation after 4 (and a last one).
 Words training(const Layout& layout, const fs::path& folder) {
@@ -59,7 +71,7 @@ const fs::path& uninterrupted(const Layout& layout) {
   auto& folder = made[layout.name];
   if (!folder) {
     folder = std::make_unique<TempFolder>();
-    const Result result = run(launch(kRanks, folder->path(), training(layout, folder->path())));
+    const Result result = run(launch(layout.ranks, folder->path(), training(layout, folder->path())));
     EXPECT_EQ(result.code, 0) << result.text;
   }
   return folder->path();
@@ -77,7 +89,7 @@ void expect_as_uninterrupted(const Layout& layout, const fs::path& folder) {
 }
 
 void expect_resumes(const Layout& layout, const fs::path& folder) {
-  const Result result = run(launch(kRanks, folder, resumed(layout, folder)));
+  const Result result = run(launch(layout.ranks, folder, resumed(layout, folder)));
   ASSERT_EQ(result.code, 0) << result.text;
   expect_as_uninterrupted(layout, folder);
 }
@@ -98,13 +110,15 @@ std::vector<Death> deaths() {
                                                    "save-latest"};
   const std::set<std::string_view> before_the_first_step{"connected", "model-built", "data-opened",
                                                          "restored"};
+  const std::vector<Layout>& layouts = layouts_of_points();
   std::vector<Death> all;
   int turn = 0;
   for (const std::string_view point : fault::kPoints) {
+    const Layout& layout = layouts[static_cast<std::size_t>(turn / 2) % layouts.size()];
     const bool late = point.starts_with("save") || point.starts_with("evaluate");
-    const int rank = first_rank_only.contains(point) ? 0 : turn % kRanks;
+    const int rank = first_rank_only.contains(point) ? 0 : turn % layout.ranks;
     const int step = before_the_first_step.contains(point) ? 0 : late ? 4 : 3;
-    all.push_back({std::string(point), rank, step, turn / 2 % 2 == 0 ? &kGrid : &kReplicas});
+    all.push_back({std::string(point), rank, step, &layout});
     ++turn;
   }
   return all;
@@ -118,12 +132,12 @@ TEST_P(Faults, KilledRankIsNamedAndTheRunResumesBitwise) {
   std::string fault = "at=" + death.point + " rank=" + std::to_string(death.rank);
   Words words = training(*death.layout, folder.path());
   if (death.step == 0) {
-    ASSERT_EQ(run(launch(kRanks, folder.path(), words + Words{"--exit-interval", "2"})).code, 0);
+    ASSERT_EQ(run(launch(death.layout->ranks, folder.path(), words + Words{"--exit-interval", "2"})).code, 0);
     words = resumed(*death.layout, folder.path());
   } else {
     fault += " step=" + std::to_string(death.step);
   }
-  const Result killed = run(launch(kRanks, folder.path(), words), {{"COLONNADE_FAULT", fault}});
+  const Result killed = run(launch(death.layout->ranks, folder.path(), words), {{"COLONNADE_FAULT", fault}});
   ASSERT_EQ(killed.code, 4) << killed.text;
   const std::string verdict = "rank " + std::to_string(death.rank) + " was lost: killed by SIGKILL";
   ASSERT_THAT(killed.text, HasSubstr(verdict));

@@ -10,6 +10,7 @@
 #include "../support/recorded_curve.h"
 #include "../support/tensor_file.h"
 #include "program.h"
+#include "support/long.h"
 #include "support/vectors.h"
 
 namespace colonnade::e2e {
@@ -184,8 +185,11 @@ void PrintTo(const Layout& layout, std::ostream* out) { *out << layout.name; }
 
 class TrajectoryOf : public testing::TestWithParam<Layout> {};
 
-Words twenty_steps(const TempFolder& folder, const std::string& model) {
-  const Words words = settings(folder, model) + Words{"--exit-interval", "20"};
+/// Steps of the layouts of TrajectoryOf.
+std::size_t few() { return test::full_families() ? 20 : 10; }
+
+Words few_steps(const TempFolder& folder, const std::string& model) {
+  const Words words = settings(folder, model) + Words{"--exit-interval", std::to_string(few())};
   return model == "moe" ? words + Words{"--moe-aux-loss-coeff", "0.01"} : words;
 }
 
@@ -195,7 +199,7 @@ const std::vector<nlohmann::json>& unsplit(const std::string& model) {
   std::vector<nlohmann::json>& lines = runs[model];
   if (lines.empty()) {
     const TempFolder folder;
-    const Result result = run(colonnade(twenty_steps(folder, model)));
+    const Result result = run(colonnade(few_steps(folder, model)));
     EXPECT_EQ(result.code, 0) << result.text;
     lines = metrics(folder / "run");
   }
@@ -220,10 +224,10 @@ TEST_P(TrajectoryOf, RealProcessesFollowTheRecordedCurve) {
   const Layout& layout = GetParam();
   const TempFolder folder;
   const Result result =
-      run(launch(layout.ranks, folder.path(), twenty_steps(folder, layout.model) + layout.flags));
+      run(launch(layout.ranks, folder.path(), few_steps(folder, layout.model) + layout.flags));
   ASSERT_EQ(result.code, 0) << result.text;
   const auto lines = metrics(folder / "run");
-  expect_follows(lines, 20, layout.curve, layout.model);
+  expect_follows(lines, few(), layout.curve, layout.model);
   expect_same_run(lines, unsplit(layout.model));
 }
 

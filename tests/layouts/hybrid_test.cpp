@@ -2,6 +2,9 @@
 // packed samples with document masks on one rank.
 #include <gtest/gtest.h>
 
+#include <map>
+#include <tuple>
+
 #include "colonnade/base/error.h"
 #include "layouts/models.h"
 #include "support/long_tailed.h"
@@ -30,6 +33,17 @@ const std::string kBalanced =
     kExperts + "--moe-router-load-balancing-type aux_loss seq_aux_loss --moe-aux-loss-coeff 0.5 0.25 ";
 constexpr const char* kOneRank = "--hybrid-context-parallel ";
 
+/// Results of `whole` on one rank, which `flags` determine; computed once.
+const train::TrainedLayout& on_one_rank(const config::Run& whole, const std::string& flags,
+                                        const data::Batches& batches, int steps, Precision precision) {
+  static std::map<std::tuple<std::string, int, Precision>, train::TrainedLayout> known;
+  const std::tuple key{flags, steps, precision};
+  auto found = known.find(key);
+  if (found == known.end())
+    found = known.emplace(key, train::train_layout({.run = whole}, batches, steps, precision)).first;
+  return found->second;
+}
+
 /// Compares with one rank with the flags `reference`; by default packed samples with document masks.
 void expect_hybrid_agreement(const std::string& model, int world, const std::string& cut,
                              const std::string& reference = "") {
@@ -40,7 +54,7 @@ void expect_hybrid_agreement(const std::string& model, int world, const std::str
   const auto batches = long_tailed(whole, 2.5);
   for (const auto& [steps, precision] :
        {std::pair{1, Precision::kFloat64}, std::pair{3, Precision::kFromSettings}}) {
-    const auto difference = train::compare(train::train_layout({.run = whole}, batches, steps, precision),
+    const auto difference = train::compare(on_one_rank(whole, model + reference, batches, steps, precision),
                                            train::train_layout({.run = shared}, batches, steps, precision))
                                 .first;
     EXPECT_FALSE(difference) << difference->what << ' ' << difference->distance;

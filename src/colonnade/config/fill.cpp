@@ -118,8 +118,7 @@ std::vector<RangeFault> out_of_range(const Run& run) {
     if (s.set == nullptr || s.get == nullptr) continue;
     const auto words = s.get(run);
     if (!words) continue;
-    Run scratch = run;
-    const std::string violated = assign(scratch, s, *words);
+    const std::string violated = violated_rule(run, s, *words);
     if (!violated.empty()) found.push_back({s.key, violated, text_of(run, s)});
   }
   return found;

@@ -269,7 +269,7 @@ const Setting& setting(std::string_view key) {
   return *found->setting;
 }
 
-std::string assign(Run& run, const Setting& s, const Words& words) {
+std::string violated_rule(const Run& run, const Setting& s, const Words& words) {
   COL_CHECK(s.set != nullptr,
             "config: {} must have a field; got a setting without one; set the setting it stands for", s.flag);
   const bool fixed_choice = s.kind == Kind::kChoice && words.size() == 1;
@@ -280,7 +280,11 @@ std::string assign(Run& run, const Setting& s, const Words& words) {
   }
   Run scratch = run;
   std::string violated = s.set(scratch, words);
-  if (violated.empty()) violated = range_rule(s, words);
+  return violated.empty() ? range_rule(s, words) : violated;
+}
+
+std::string assign(Run& run, const Setting& s, const Words& words) {
+  std::string violated = violated_rule(run, s, words);
   if (violated.empty()) s.set(run, words);
   return violated;
 }

@@ -85,7 +85,10 @@ std::optional<Match> find(std::string_view spelling);
 /// The setting with this key. Throws Error if there is none.
 const Setting& setting(std::string_view key);
 
-/// Sets one field from words, checking range and choices. Returns "" or the violated rule.
+/// The rule of range and choices that the words violate as the setting's value in `run`; "" if none.
+std::string violated_rule(const Run& run, const Setting& setting, const Words& words);
+
+/// Sets one field from words that violate no rule. Returns "" or the violated rule.
 std::string assign(Run& run, const Setting& setting, const Words& words);
 
 /// The value as text, words joined by spaces; "unset" if it has none.

@@ -9,9 +9,11 @@
 #include <exception>
 #include <functional>
 #include <limits>
+#include <memory>
 #include <optional>
 #include <thread>
 #include <tuple>
+#include <vector>
 
 #include "colonnade/base/error.h"
 #include "colonnade/config/batch_schedule.h"
@@ -54,6 +56,10 @@ struct CandidateCache {
   }
 };
 
+/// Layouts that fit, fastest first. Pointers, because insertion moves those behind, and a run has hundreds of
+/// settings.
+using FoundLayouts = std::vector<std::shared_ptr<const FoundLayout>>;
+
 /// Evaluates the candidates of one thread.
 class Evaluator {
  public:
@@ -75,23 +81,26 @@ class Evaluator {
     }
   }
 
-  static bool faster(const FoundLayout& a, const FoundLayout& b) {
+  static bool faster(const std::shared_ptr<const FoundLayout>& a,
+                     const std::shared_ptr<const FoundLayout>& b) {
+    if (a->time.step != b->time.step) return a->time.step < b->time.step;
     const auto key = [](const FoundLayout& f) {
       const config::Parallel& p = f.run.parallel;
-      return std::tuple(
-          f.time.step, f.peak_bytes, p.tensor_model_parallel_size, p.pipeline_model_parallel_size,
-          p.context_parallel_size, p.cp_comm_type, p.expert_model_parallel_size, p.expert_tensor_size(),
-          f.run.model.moe.token_dispatcher_type, p.pipeline_schedule, p.num_virtual_stages_per_pipeline_rank,
-          f.run.training.micro_batch_size, p.account_for_embedding_in_pipeline_split,
-          p.account_for_loss_in_pipeline_split, p.pipeline_model_parallel_layout, p.sequence_parallel,
-          p.use_megatron_fsdp, p.data_parallel_sharding_strategy, p.use_distributed_optimizer,
-          p.torch_fsdp2_reshard_after_forward, p.overlap_param_gather, p.num_distributed_optimizer_instances,
-          p.outer_dp_sharding_strategy);
+      return std::tuple(f.peak_bytes, p.tensor_model_parallel_size, p.pipeline_model_parallel_size,
+                        p.context_parallel_size, p.cp_comm_type, p.expert_model_parallel_size,
+                        p.expert_tensor_size(), f.run.model.moe.token_dispatcher_type, p.pipeline_schedule,
+                        p.num_virtual_stages_per_pipeline_rank, f.run.training.micro_batch_size,
+                        p.account_for_embedding_in_pipeline_split, p.account_for_loss_in_pipeline_split,
+                        p.pipeline_model_parallel_layout, p.sequence_parallel, p.use_megatron_fsdp,
+                        p.data_parallel_sharding_strategy, p.use_distributed_optimizer,
+                        p.torch_fsdp2_reshard_after_forward, p.overlap_param_gather,
+                        p.num_distributed_optimizer_instances, p.outer_dp_sharding_strategy);
     };
-    return key(a) < key(b);
+    return key(*a) < key(*b);
   }
 
-  SearchResult result;
+  SearchResult result;  ///< without the layouts
+  FoundLayouts best;
 
  private:
   void evaluate(const LayoutChoice& c, const Candidate& candidate) {
@@ -250,8 +259,8 @@ class Evaluator {
     return static_cast<double>(max_peak_bytes(run, plan));
   }
 
-  void insert_best(FoundLayout found) {
-    auto& best = result.best;
+  void insert_best(FoundLayout layout) {
+    auto found = std::make_shared<const FoundLayout>(std::move(layout));
     const auto position = std::upper_bound(best.begin(), best.end(), found, faster);
     if (best.size() == keep_ && position == best.end()) return;
     best.insert(position, std::move(found));
@@ -275,7 +284,9 @@ class Evaluator {
   std::map<std::tuple<Split, int, int, int, ShardingKey>, std::vector<StageMemory>> resident_;
 };
 
-void add(const SearchResult& part, std::size_t keep, SearchResult& sum) {
+/// Adds what an evaluator has found to `sum` and its at most `keep` layouts `best`.
+void add(const Evaluator& evaluator, std::size_t keep, SearchResult& sum, FoundLayouts& best) {
+  const SearchResult& part = evaluator.result;
   sum.candidates += part.candidates;
   for (const auto& [id, count] : part.rejected) sum.rejected[id] += count;
   sum.too_big += part.too_big;
@@ -283,9 +294,9 @@ void add(const SearchResult& part, std::size_t keep, SearchResult& sum) {
     sum.smallest_bytes = part.smallest_bytes;
   sum.pruned += part.pruned;
   sum.fit += part.fit;
-  sum.best.insert(sum.best.end(), part.best.begin(), part.best.end());
-  std::sort(sum.best.begin(), sum.best.end(), Evaluator::faster);
-  if (sum.best.size() > keep) sum.best.resize(keep);
+  best.insert(best.end(), evaluator.best.begin(), evaluator.best.end());
+  std::sort(best.begin(), best.end(), Evaluator::faster);
+  if (best.size() > keep) best.resize(keep);
 }
 
 /// "TP comm +12 ms, bubble +3 ms": the two largest losses against the first layout.
@@ -406,13 +417,16 @@ SearchResult search_layouts(const config::Run& run, const Hardware& hardware, st
     }
   };
   SearchResult result;
+  FoundLayouts best;
   for (std::size_t round = 0; round < kRounds; ++round) {
     in_threads(threads, [&](std::size_t thread) { evaluate_round(round, thread); });
     result = {};
-    for (const Evaluator& evaluator : evaluators) add(evaluator.result, keep, result);
-    if (result.best.size() == keep)
-      for (Evaluator& evaluator : evaluators) evaluator.set_bound(result.best.back().time.step);
+    best.clear();
+    for (const Evaluator& evaluator : evaluators) add(evaluator, keep, result, best);
+    if (best.size() == keep)
+      for (Evaluator& evaluator : evaluators) evaluator.set_bound(best.back()->time.step);
   }
+  for (const auto& found : best) result.best.push_back(*found);
   return result;
 }
 

@@ -377,6 +377,11 @@ class StagingFolder {
 
 }  // namespace
 
+std::string file_fingerprint(const fs::path& path) {
+  return fmt::format("{} {} bytes, changed {}\n", fs::canonical(path).string(), fs::file_size(path),
+                     fs::last_write_time(path).time_since_epoch().count());
+}
+
 std::vector<IntArray> IndexCache::get(const std::string& what, const CacheKey& key,
                                       const std::vector<std::string>& names,
                                       const std::function<std::vector<IntArray>()>& build) const {

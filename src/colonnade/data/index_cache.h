@@ -12,6 +12,9 @@
 
 namespace colonnade::data {
 
+/// Fingerprint of a file: "PATH N bytes, changed T\n".
+std::string file_fingerprint(const std::filesystem::path& path);
+
 /// Identity of a cache entry.
 struct CacheKey {
   std::string kind;           ///< follows the hash in file names, such as "GPTDataset-train"

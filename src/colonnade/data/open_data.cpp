@@ -273,11 +273,6 @@ Sources open_mock(const Context& context, const SampleCounts& counts) {
 
 }  // namespace
 
-std::string file_fingerprint(const fs::path& path) {
-  return fmt::format("{} {} bytes, changed {}\n", fs::canonical(path).string(), fs::file_size(path),
-                     fs::last_write_time(path).time_since_epoch().count());
-}
-
 Sources open_sources(const config::Data& data, const SampleCounts& counts,
                      const SampleSourceFactory& factory) {
   const bool per_split =

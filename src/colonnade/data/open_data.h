@@ -49,9 +49,6 @@ struct SampleSourceFactory {
   DatasetClass dataset_class = {};
 };
 
-/// Fingerprint of a file: "PATH N bytes, changed T\n".
-std::string file_fingerprint(const std::filesystem::path& path);
-
 /// Opens --data-path with --split, or paths per split, or --mock-data, and blends multiple data sets. With
 /// --multiple-validation-sets those of the validation split are concatenated instead (ConcatDataset). Throws
 /// ConfigError unless exactly one of the three is given, DataError for missing or damaged data.

@@ -13,7 +13,6 @@
 #include <thread>
 
 #include "colonnade/base/error.h"
-#include "colonnade/data/open_data.h"
 #include "colonnade/images/tar.h"
 
 namespace colonnade::images {
