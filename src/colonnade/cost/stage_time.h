@@ -18,7 +18,7 @@ struct Execution {
   bool tensor_overlap = false;    ///< matmuls in chunks that overlap their collectives (--tp-comm-overlap)
   double elementwise_passes = 1;  ///< memory traffic relative to the fused kernels (unfused programs)
   bool dispatch_overlap = false;  ///< the token dispatch of every pass overlaps the compute of another
-                                  ///< micro-batch; with --overlap-moe-expert-parallel-comm that of pairs
+                                  ///< micro-batch; without it only that of pairs (pairs_passes) does
   bool once_per_node = false;     ///< a token is sent once per node with some of its destinations (DeepEP)
   bool fused_scores = false;      ///< sinks, soft caps, dropout and windows inside the attention kernel
 };

@@ -208,6 +208,21 @@ double Job::tokens_of(const std::map<std::string, Sum>& sums) const {
   return found->second.count;
 }
 
+namespace {
+
+/// `steps` that also append the lm_loss of every micro-batch to `losses`, if they are `wanted`.
+pipeline::Steps with_recorded_losses(pipeline::Steps steps, bool wanted, std::vector<at::Tensor>& losses) {
+  if (!wanted) return steps;
+  steps.loss = [&losses, inner = steps.loss](const at::Tensor& output, const tensor::Batch& batch) {
+    pipeline::Loss loss = inner(output, batch);
+    if (loss.report.contains("lm_loss")) losses.push_back(loss.report.at("lm_loss"));
+    return loss;
+  };
+  return steps;
+}
+
+}  // namespace
+
 StepReport Job::train_step(const pipeline::Steps& steps, const optim::StepOptions& options) {
   progress().set_step(counters.iteration + 1);
   StepReport report;
@@ -221,14 +236,9 @@ StepReport Job::train_step(const pipeline::Steps& steps, const optim::StepOption
   buffers_->start_step();
   // With per-token weights, the mean over a micro-batch has the weight of its tokens.
   const double tokens = static_cast<double>(run.training.micro_batch_size * run.training.seq_length);
-  pipeline::Steps recorded = with_schedule(steps, num_microbatches());
   std::vector<at::Tensor> losses;
-  if (run.training.check_for_spiky_loss)
-    recorded.loss = [&losses, &steps](const at::Tensor& output, const tensor::Batch& batch) {
-      pipeline::Loss loss = steps.loss(output, batch);
-      if (loss.report.contains("lm_loss")) losses.push_back(loss.report.at("lm_loss"));
-      return loss;
-    };
+  const pipeline::Steps recorded = with_recorded_losses(with_schedule(steps, num_microbatches()),
+                                                        run.training.check_for_spiky_loss, losses);
   const auto result = executor_->train(recorded, report.loss_scale * weight, gradient_events(*buffers_),
                                        per_token ? tokens : 1.0);
   fault::point("forward-backward");

@@ -36,12 +36,12 @@ data::HostBatch slice(const data::HostBatch& from, const data::PackedSequence& s
 }
 
 template <typename T>
-void append(std::vector<T>& to, const std::vector<T>& from) {
+void append_values(std::vector<T>& to, const std::vector<T>& from) {
   to.insert(to.end(), from.begin(), from.end());
 }
 
 /// Appends a row of one sequence to a row of sequences, whose positions and bounds are kept.
-void append(data::HostBatch& row, const data::HostBatch& sequence) {
+void append_sequence(data::HostBatch& row, const data::HostBatch& sequence) {
   const auto add_bounds = [&](std::int64_t begin, std::int64_t length) {
     for (std::int64_t i = 0; i < length; ++i) row.position_ids.push_back(i);
     row.cu_seqlens.push_back(begin + length);
@@ -56,10 +56,10 @@ void append(data::HostBatch& row, const data::HostBatch& sequence) {
     row.loss_mask.resize(row.tokens.size() + sequence.tokens.size(), 1.0F);
     std::ranges::copy(sequence.loss_mask, row.loss_mask.begin() + row.seq);
   } else {
-    append(row.loss_mask, sequence.loss_mask);
+    append_values(row.loss_mask, sequence.loss_mask);
   }
-  append(row.tokens, sequence.tokens);
-  append(row.labels, sequence.labels);
+  append_values(row.tokens, sequence.tokens);
+  append_values(row.labels, sequence.labels);
   row.seq += sequence.seq;
 }
 
@@ -119,7 +119,7 @@ SequenceStep sequence_step(const data::Batches& batches, const config::Run& run,
                           .loss_counts = packed.loss_counts};
     for (std::size_t i = 1; i < microbatch.size(); ++i) {
       const data::PackedSequence& other = all[microbatch[i].sequence];
-      append(shard.full, slice(samples[other.row].full, other));
+      append_sequence(shard.full, slice(samples[other.row].full, other));
     }
     step.microbatches.push_back(std::move(shard));
   }

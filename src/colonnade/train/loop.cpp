@@ -57,7 +57,8 @@ enum class Stop { kNo, kInterval, kRequested, kFailedSaves };
 class Loop {
  public:
   Loop(job::StartedRun started, StopSignals& stop, Clock::time_point begin);
-  int run();
+  int train();
+  void print_summary();
 
  private:
   void resume(const StartPoint& start);
@@ -73,7 +74,6 @@ class Loop {
   void save();
   [[nodiscard]] std::string resume_hint() const;
   [[nodiscard]] int exit_code_if_saved(int code) const;
-  [[nodiscard]] bool too_many_failed_saves() const;
   [[nodiscard]] bool is_stop_requested() const;
   void gather_memory();
   void log_memory();
@@ -95,10 +95,8 @@ class Loop {
   [[nodiscard]] bool validation_is_due() const {
     return data_[1] && validation_due(job_.run.training, iteration());
   }
-  int train();
   int end_early(Stop stop);
   int end();
-  void print_summary();
 
   Clock::time_point begin_;
   StopSignals& stop_;
@@ -398,11 +396,6 @@ int Loop::exit_code_if_saved(int code) const {
   return failure_.code;
 }
 
-bool Loop::too_many_failed_saves() const {
-  const auto& limit = job_.run.checkpoint.exit_after_failed_saves;
-  return limit && failed_saves_ >= *limit;
-}
-
 /// Gathers every rank's memory peaks into the summary. Collective.
 void Loop::gather_memory() {
   const auto measured = record::gather_peaks(memory_, job_.ranks.world(), job_.options());
@@ -423,7 +416,8 @@ void Loop::log_memory() {
 Stop Loop::stop_reason(bool requested) const {
   const config::Training& t = job_.run.training;
   if (requested) return Stop::kRequested;
-  if (too_many_failed_saves()) return Stop::kFailedSaves;
+  if (const auto& limit = job_.run.checkpoint.exit_after_failed_saves; limit && failed_saves_ >= *limit)
+    return Stop::kFailedSaves;
   if (t.exit_interval && iteration() % *t.exit_interval == 0) return Stop::kInterval;
   return Stop::kNo;
 }
@@ -469,12 +463,6 @@ void Loop::print_summary() {
   record::print_flushed(end_summary(end_, job_.run, launch::command_line_of_process()));
 }
 
-int Loop::run() {
-  const int code = train();
-  print_summary();
-  return code;
-}
-
 int Loop::train() {
   if (job_.run.training.skip_train) return end();
   const auto& save_interval = job_.run.checkpoint.save_interval;
@@ -502,7 +490,9 @@ int Loop::train() {
 
 int pretrain(job::StartedRun started, StopSignals& stop, Clock::time_point begin) {
   Loop loop(std::move(started), stop, begin);
-  return loop.run();
+  const int code = loop.train();
+  loop.print_summary();
+  return code;
 }
 
 }  // namespace colonnade::train

@@ -195,6 +195,7 @@ constexpr Flag kGroupedGemms[] = {
 constexpr Flag kExpertPadding[] = {
     {"--moe-router-padding-for-quantization"},
     {"--moe-router-padding-for-fp8"},
+    {"--moe-pad-experts-for-cuda-graph-inference"},
 };
 
 constexpr Flag kExpertOverlap[] = {

@@ -138,7 +138,6 @@ constexpr Flag kCudaGraphs[] = {
     {"--cuda-graph-modules", "list"},
     {"--cuda-graph-warmup-steps", "integer", "3"},
     {"--optimizer-cuda-graph"},
-    {"--moe-pad-experts-for-cuda-graph-inference"},
     {"--inference-cuda-graph-scope", "text", "", "", "none layer block"},
     {"--decode-only-cuda-graphs"},
 };
