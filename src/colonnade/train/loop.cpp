@@ -75,6 +75,7 @@ class Loop {
   [[nodiscard]] std::string resume_hint() const;
   [[nodiscard]] int exit_code_if_saved(int code) const;
   [[nodiscard]] bool is_stop_requested() const;
+  [[nodiscard]] bool too_many_failed_saves() const;
   void gather_memory();
   void log_memory();
   [[nodiscard]] at::Device device() const { return job_.options().device(); }
@@ -396,6 +397,11 @@ int Loop::exit_code_if_saved(int code) const {
   return failure_.code;
 }
 
+bool Loop::too_many_failed_saves() const {
+  const auto& limit = job_.run.checkpoint.exit_after_failed_saves;
+  return limit && failed_saves_ >= *limit;
+}
+
 /// Gathers every rank's memory peaks into the summary. Collective.
 void Loop::gather_memory() {
   const auto measured = record::gather_peaks(memory_, job_.ranks.world(), job_.options());
@@ -416,8 +422,7 @@ void Loop::log_memory() {
 Stop Loop::stop_reason(bool requested) const {
   const config::Training& t = job_.run.training;
   if (requested) return Stop::kRequested;
-  if (const auto& limit = job_.run.checkpoint.exit_after_failed_saves; limit && failed_saves_ >= *limit)
-    return Stop::kFailedSaves;
+  if (too_many_failed_saves()) return Stop::kFailedSaves;
   if (t.exit_interval && iteration() % *t.exit_interval == 0) return Stop::kInterval;
   return Stop::kNo;
 }
