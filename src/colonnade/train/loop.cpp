@@ -255,10 +255,8 @@ bool Loop::is_stop_requested() const {
 
 /// Trains the next step, or skips it (--iterations-to-skip).
 job::StepReport Loop::next_report(const optim::StepOptions& options) {
-  if (std::ranges::count(job_.run.training.iterations_to_skip, iteration() + 1) > 0) {
-    stream_->skip();
-    return job_.skip_step();
-  }
+  if (std::ranges::count(job_.run.training.iterations_to_skip, iteration() + 1) > 0)
+    return stream_->skip(), job_.skip_step();
   return job_.train_step(stream_->next(), options);
 }
 
@@ -398,8 +396,7 @@ int Loop::exit_code_if_saved(int code) const {
 }
 
 bool Loop::too_many_failed_saves() const {
-  const auto& limit = job_.run.checkpoint.exit_after_failed_saves;
-  return limit && failed_saves_ >= *limit;
+  return failed_saves_ >= job_.run.checkpoint.exit_after_failed_saves.value_or(failed_saves_ + 1);
 }
 
 /// Gathers every rank's memory peaks into the summary. Collective.
