@@ -39,7 +39,7 @@ Text operator+(Text a, const Text& b) {
 /// Dataset of samples of `length` tokens from a text, and runs over it.
 class Data {
  public:
-  Data(const Text& text, std::int64_t length) : Data(std::vector{text}, length) {}
+  Data(const Text& text, std::int64_t length) : Data(std::vector<Text>{text}, length) {}
   Data(const std::vector<Text>& sequences, std::int64_t length) : length_(length) {
     data::IndexedDatasetBuilder builder((folder_.path() / "text").string(), data::TokenType::kUint16);
     for (const Text& text : sequences)
