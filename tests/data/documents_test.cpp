@@ -79,6 +79,37 @@ TEST(DocumentBounds, InterDocumentMaskingSeparatesTheSequencesOfTheData) {
   EXPECT_EQ(batch.position_ids, positions);
 }
 
+/// 5 sequences of 19 to 23 tokens and an end each.
+std::string ended_sequences(const std::string& prefix, std::int32_t eod) {
+  IndexedDatasetBuilder builder(prefix, TokenType::kUint16);
+  for (std::int32_t number = 0; number < 5; ++number) {
+    std::vector<std::int32_t> tokens(static_cast<std::size_t>(20 + number), 5 + number);
+    tokens.back() = eod;
+    builder.add_document(tokens, std::array{static_cast<std::int32_t>(tokens.size())});
+  }
+  builder.finalize();
+  return prefix;
+}
+
+// Pads become token 0 in the inputs; neither that nor an end of document with id 0 may move a bound.
+TEST(DocumentBounds, EndsAreThoseOfTheTextBeforePadsAreReplaced) {
+  for (const auto& [eod, pad] : {std::pair<std::int32_t, std::int64_t>{9, 9}, {0, 3}}) {
+    const test::TempFolder folder;
+    config::Data data = data_in(folder);
+    data.data_path = {ended_sequences(folder / "ended", eod)};
+    data.split = "1,0,0";
+    data.reset_attention_mask = data.reset_position_ids = true;
+    const HostBatch batch =
+        open_gpt_batches(data, training_of(50), {.vocab_size = 1025, .eod = eod, .pad = pad})[0]->get(0, 1);
+    Ints bounds;
+    for (std::int64_t at = 0; at < 50; ++at)
+      if (batch.position_ids[static_cast<std::size_t>(at)] == 0) bounds.push_back(at);
+    bounds.push_back(50);
+    EXPECT_GE(bounds.size(), 3U);
+    EXPECT_EQ(batch.cu_seqlens, bounds) << "eod " << eod << " pad " << pad;
+  }
+}
+
 TEST(DocumentBounds, DocumentBoundsTakeLittleMemory) {
   const test::TempFolder folder;
   config::Data data = data_in(folder);

@@ -61,9 +61,12 @@ void synchronize(const at::Device& device) {
   guard.synchronizeStream(guard.getStream(device));
 }
 
+/// The largest value; NaN if one is NaN.
 double largest(const std::vector<std::vector<double>>& rows) {
   double most = -std::numeric_limits<double>::infinity();
-  for (const std::vector<double>& row : rows) most = std::max(most, std::ranges::max(row));
+  for (const std::vector<double>& row : rows)
+    for (const double value : row)
+      if (std::isnan(value) || value > most) most = value;
   return most;
 }
 
@@ -285,7 +288,12 @@ std::vector<std::vector<double>> Job::max_attention_logits(const tensor::Report&
   const at::Tensor all =
       at::full({layers, heads}, -std::numeric_limits<double>::infinity(), options_.dtype(at::kDouble));
   for (const auto& [layer, logits] : local.max_attention_logits) all.select(0, layer).copy_(logits);
-  ranks.world().all_reduce(all, "largest attention scores", comm::Reduce::kMax).wait();
+  // A maximum over ranks may drop NaN.
+  const double infinity = std::numeric_limits<double>::infinity();
+  ranks.world()
+      .all_reduce(all.nan_to_num_(infinity, infinity, -infinity), "largest attention scores",
+                  comm::Reduce::kMax)
+      .wait();
   const at::Tensor host = tensor::to_host(all);
   const double* value = host.const_data_ptr<double>();
   std::vector<std::vector<double>> by_layer;

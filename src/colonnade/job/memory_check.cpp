@@ -39,13 +39,14 @@ double weight_bytes(const config::Run& run) {
   return all * static_cast<double>(config::bytes(config::dtypes_of(run).parameter));
 }
 
-/// Lower bound of one micro-batch's activations: the input of a layer and, with attention dropout and without
-/// context parallelism, its attention scores.
+/// Lower bound of one micro-batch's activations: the input of a layer and, with attention dropout, without
+/// context parallelism and documents, its attention scores.
 double activation_bytes(const config::Run& run) {
   const auto real = [](std::int64_t value) { return static_cast<double>(value); };
   const double s = real(run.training.seq_length);
   double row = real(run.model.hidden_size);
-  const bool full_sequence = run.parallel.context_parallel_size == 1;
+  const bool full_sequence = run.parallel.context_parallel_size == 1 &&
+                             !run.parallel.hybrid_context_parallel && !run.data.attends_within_documents();
   if (run.model.attention_dropout > 0 && full_sequence && !run.training.skip_train)
     row += 2 * s * real(run.model.num_attention_heads);
   return real(run.training.micro_batch_size) * s * row *

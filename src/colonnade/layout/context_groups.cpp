@@ -44,6 +44,9 @@ void assign(ContextGroups& groups, const SequenceAssignment& share, double pairs
 
 }  // namespace
 
+/// Micro-batches of a rank per pipeline stage that sharing leaves on average, so that the pipeline fills.
+constexpr std::int64_t kMicrobatchesPerStage = 4;
+
 double ContextGroups::longest() const { return work.empty() ? 0 : *std::ranges::max_element(work); }
 
 double ContextGroups::mean() const {
@@ -142,7 +145,13 @@ std::int64_t padded_length(std::int64_t length, int ranks, int parts) {
 }
 
 std::int64_t shared_microbatch_tokens(const config::Run& run) {
-  return run.model.sums_over_sequences() ? run.parallel.max_seqlen_per_dp_cp_rank : 0;
+  if (!run.model.sums_over_sequences()) return 0;
+  const std::int64_t seq = run.training.seq_length;
+  const std::int64_t most = std::min(run.parallel.max_seqlen_per_dp_cp_rank, seq);
+  const int stages = run.parallel.pipeline_model_parallel_size;
+  if (stages == 1) return most;
+  const std::int64_t per_rank = run.training.global_batch_size * seq / hybrid_ranks(run.parallel);
+  return std::min(most, per_rank / (kMicrobatchesPerStage * stages));
 }
 
 int hybrid_ranks(const config::Parallel& parallel) {

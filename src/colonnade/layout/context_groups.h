@@ -54,8 +54,9 @@ ContextGroups equal_context_groups(const std::vector<std::int64_t>& lengths, int
 /// are several, and an equal shard of each rank's tokens per tensor rank (`parts`).
 std::int64_t padded_length(std::int64_t length, int ranks, int parts);
 
-/// Tokens of a micro-batch of several sequences of one rank: --max-seqlen-per-dp-cp-rank, or 0 where such a
-/// micro-batch would change what is computed (config::Model::sums_over_sequences).
+/// Tokens of a micro-batch of several sequences of one rank: at most --max-seqlen-per-dp-cp-rank and a
+/// sample, with pipeline parallelism few enough that each rank keeps about four micro-batches per stage; 0
+/// where such a micro-batch would change what is computed (config::Model::sums_over_sequences).
 std::int64_t shared_microbatch_tokens(const config::Run& run);
 
 /// Ranks that share a batch under --hybrid-context-parallel: data x context parallel size.

@@ -117,10 +117,12 @@ struct DocumentTilesFunction : torch::autograd::Function<DocumentTilesFunction> 
   }
 };
 
-/// [b, n, s, d] as [b s, n, d], and back.
-Tensor packed(const Tensor& x_bnsd) { return x_bnsd.transpose(1, 2).flatten(0, 1); }
-Tensor unpacked(const Tensor& x, std::int64_t rows) {
-  return x.unflatten(0, {rows, x.size(0) / rows}).transpose(1, 2);
+/// [b, n, s, d] as contiguous [b s, n, head_dim], and back to d channels.
+Tensor packed(const Tensor& x_bnsd, std::int64_t head_dim) {
+  return zero_padded(x_bnsd.transpose(1, 2).flatten(0, 1), head_dim).contiguous();
+}
+Tensor unpacked(const Tensor& x, std::int64_t rows, std::int64_t d) {
+  return x.narrow(-1, 0, d).unflatten(0, {rows, x.size(0) / rows}).transpose(1, 2);
 }
 /// [b s, n, d] as one row [1, n, b s, d], the layout of its log-sum-exp.
 Tensor one_row(const Tensor& x) { return x.transpose(0, 1).unsqueeze(0); }
@@ -132,38 +134,39 @@ struct VariableLengthFlashFunction : torch::autograd::Function<VariableLengthFla
 
   static Tensor forward(AutogradContext* ctx, const Tensor& q, const Tensor& k, const Tensor& v,
                         const MaybeTensor& /*sinks*/, const DocumentArgs& args) {
-    const std::int64_t longest = args.documents.longest();
+    const std::int64_t longest = args.documents.longest(), head_dim = std::max(q.size(3), v.size(3));
     const auto [y, lse, rng, unused, mask] = at::_flash_attention_forward_symint(
-        packed(q), packed(k), packed(v), args.cu_seqlens, args.cu_seqlens, longest, longest, 0.0,
-        /*is_causal=*/true, /*return_debug_mask=*/false, args.scores.scale, window_of(args),
-        args.window > 0 ? std::optional<c10::SymInt>(0) : std::nullopt);
+        packed(q, head_dim), packed(k, head_dim), packed(v, head_dim), args.cu_seqlens, args.cu_seqlens,
+        longest, longest, 0.0, /*is_causal=*/true, /*return_debug_mask=*/false, args.scores.scale,
+        window_of(args), args.window > 0 ? std::optional<c10::SymInt>(0) : std::nullopt);
     merge_sinks({one_row(y), lse.unsqueeze(0)}, args.sinks);
     ctx->save_for_backward({q, k, v, y, lse, rng, unused});
     save_value(ctx, args);
-    return y.unflatten(0, {q.size(0), q.size(2)}).transpose(0, 1).reshape({q.size(2), q.size(0), -1});
+    return unpacked(y, q.size(0), v.size(3)).permute({2, 0, 1, 3}).reshape({q.size(2), q.size(0), -1});
   }
 
   static variable_list backward(AutogradContext* ctx, const variable_list& grads) {
     const variable_list saved = ctx->get_saved_variables();
     const Tensor &q = saved[0], &k = saved[1], &v = saved[2], &y = saved[3], &lse = saved[4];
     const auto args = saved_value<DocumentArgs>(ctx);
-    const std::int64_t longest = args.documents.longest(), rows = q.size(0);
-    const Tensor grad_y = packed(heads_of(grads[0], q.size(1))).contiguous();
+    const std::int64_t longest = args.documents.longest(), rows = q.size(0), d = q.size(3), w = v.size(3);
+    const std::int64_t head_dim = std::max(d, w);
+    const Tensor grad_y = packed(heads_of(grads[0], q.size(1)), head_dim);
     merge_sinks_backward(one_row(grad_y), {one_row(y), lse.unsqueeze(0)}, args.sinks);
     const auto [grad_q, grad_k, grad_v] = at::_flash_attention_backward_symint(
-        grad_y, packed(q), packed(k), packed(v), y, lse, args.cu_seqlens, args.cu_seqlens, longest, longest,
-        0.0, /*is_causal=*/true, saved[5], saved[6], args.scores.scale, window_of(args),
-        args.window > 0 ? std::optional<c10::SymInt>(0) : std::nullopt);
-    return {unpacked(grad_q, rows), unpacked(grad_k, rows), unpacked(grad_v, rows), Tensor(), Tensor()};
+        grad_y, packed(q, head_dim), packed(k, head_dim), packed(v, head_dim), y, lse, args.cu_seqlens,
+        args.cu_seqlens, longest, longest, 0.0, /*is_causal=*/true, saved[5], saved[6], args.scores.scale,
+        window_of(args), args.window > 0 ? std::optional<c10::SymInt>(0) : std::nullopt);
+    return {unpacked(grad_q, rows, d), unpacked(grad_k, rows, d), unpacked(grad_v, rows, w), Tensor(),
+            Tensor()};
   }
 };
 
 bool has_variable_length_kernel(const Qkv& qkv, const DocumentArgs& args) {
   const auto type = qkv.q.scalar_type();
-  const std::int64_t d = qkv.q.size(3);
+  const std::int64_t d = std::max(qkv.q.size(3), qkv.v.size(3));
   return qkv.q.is_cuda() && (type == at::kBFloat16 || type == at::kHalf) && d % 8 == 0 && d <= 256 &&
-         qkv.v.size(3) == d && args.cu_seqlens.defined() && args.scores.softcap == 0 &&
-         args.scores.dropout == 0;
+         args.cu_seqlens.defined() && args.scores.softcap == 0 && args.scores.dropout == 0;
 }
 
 }  // namespace

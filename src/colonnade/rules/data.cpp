@@ -120,6 +120,18 @@ Broken fim_data(const Run& r) {
                  "remove the flag"};
 }
 
+/// Permuted texts have other lengths than the sequences they were made of.
+Broken fim_documents(const Run& r) {
+  if (!r.data.fim.enabled || !r.data.inter_document_masking) return std::nullopt;
+  return Finding{"--dataloader-inter-document-masking",
+                 "is not supported with --fim-data",
+                 "both",
+                 {{"dataloader_inter_document_masking", "false"},
+                  {"reset_attention_mask", "true"},
+                  {"reset_position_ids", "true"}},
+                 "write --reset-attention-mask --reset-position-ids"};
+}
+
 /// Samples of chats, BERT and T5 mask padding out of the loss by position.
 Broken ambiguous_pads(const Run& r) {
   const config::Data& d = r.data;
@@ -302,6 +314,10 @@ constexpr Rule kData[] = {
     {"fim-tokenizer", false, fim_tokenizer, "fim_data=true; mock_data=false; data_path=a",
      "Fill-in-the-middle splits text between characters, so ids must be decoded to text and back.",
      "fim_data"},
+    {"fim-documents", false, fim_documents,
+     "fim_data=true; dataloader_inter_document_masking=true; mock_data=false; data_path=a; "
+     "tokenizer_type=HuggingFaceTokenizer; tokenizer_model=starcoder",
+     "Fill-in-the-middle changes the lengths of texts; ends of documents remain.", "fim_data"},
     {"fim-rates", false, fim_rates,
      "fim_data=true; fim_rate=0; mock_data=false; data_path=a; tokenizer_type=HuggingFaceTokenizer; "
      "tokenizer_model=starcoder",

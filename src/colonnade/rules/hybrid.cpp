@@ -124,7 +124,8 @@ constexpr Rule kHybrid[] = {
      "Samples are split into documents that are computed separately; their losses must be weighted by "
      "tokens.",
      "reset_position_ids calculate_per_token_loss"},
-    {"hybrid-micro-batch", true, micro_batch, "micro_batch_size=2", "Every sequence is its own micro-batch."},
+    {"hybrid-micro-batch", true, micro_batch, "micro_batch_size=2",
+     "A micro-batch is one row: a sequence, or several short ones with their bounds."},
     {"hybrid-ranks", true, ranks, "world_size=12; global_batch_size=24",
      "Group sizes are powers of two, so that every group lies within a larger one.",
      "context_parallel_size tensor_model_parallel_size pipeline_model_parallel_size"},

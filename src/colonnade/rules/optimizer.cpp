@@ -168,6 +168,43 @@ Broken qk_clip_threshold(const Run& r) {
                  ""};
 }
 
+/// Scores of normed heads do not depend on the scale of their rows, which would shrink at every step.
+Broken qk_clip_norm(const Run& r) {
+  const config::Model& m = r.model;
+  if (!r.optimizer.qk_clip || m.latent.enabled || !(m.qk_layernorm || m.qk_l2_norm)) return std::nullopt;
+  return Finding{"--qk-clip",
+                 "is not supported with --qk-layernorm or --qk-l2-norm",
+                 m.qk_layernorm ? "--qk-layernorm" : "--qk-l2-norm",
+                 {{"qk_clip", "false"}},
+                 "remove the flag; the norms bound the scores"};
+}
+
+/// Factors of muP that would remove embeddings, logits or scores.
+Broken mup_factors(const Run& r) {
+  const config::Model& m = r.model;
+  if (!m.use_mup) return std::nullopt;
+  Finding found{"muP", "must have factors above 0", "", {}, ""};
+  const auto add = [&](const char* key, double value) {
+    if (value <= 0) found.add(config::setting(key), text(value), "1");
+  };
+  add("mup_embedding_mult", m.mup_embedding_mult);
+  add("mup_output_mult", m.mup_output_mult);
+  add("mup_base_head_dim", m.mup_base_head_dim.value_or(1));
+  return found.edits.empty() ? Broken{} : found;
+}
+
+Broken mup_initialization(const Run& r) {
+  const config::Model& m = r.model;
+  if (!m.use_mup || !(m.init_method_xavier_uniform || m.output_layer_bias.value_or(false)))
+    return std::nullopt;
+  const bool xavier = m.init_method_xavier_uniform;
+  return Finding{xavier ? "--init-method-xavier-uniform" : "--output-layer-bias",
+                 "is not supported with --use-mup",
+                 "both",
+                 {{xavier ? "init_method_xavier_uniform" : "output_layer_bias", "false"}},
+                 "remove the flag"};
+}
+
 constexpr Rule kOptimizer[] = {
     {"adam-betas", true, adam_betas, "adam_beta2=1",
      "A moment with beta 1 ignores all gradients, and its bias correction divides by 0."},
@@ -198,6 +235,13 @@ constexpr Rule kOptimizer[] = {
      "The five cubic steps are optimized together; a prefix of them does not orthogonalize."},
     {"qk-clip-alpha", true, qk_clip_alpha, "qk_clip=true; qk_clip_alpha=1",
      "As in Megatron, queries and keys share the scale.", "qk_clip"},
+    {"qk-clip-norm", true, qk_clip_norm, "qk_clip=true; qk_layernorm=true",
+     "The scores of normed heads do not fall with their weights, which would shrink at every step.",
+     "multi_latent_attention qk_layernorm qk_l2_norm"},
+    {"mup-factors", true, mup_factors, "use_mup=true; mup_output_mult=0",
+     "A factor of 0 removes embeddings, logits or scores.", "use_mup"},
+    {"mup-initialization", true, mup_initialization, "use_mup=true; init_method_xavier_uniform=true",
+     "muP sets the initial variance by width, and scales all of the logits.", "use_mup output_layer_bias"},
     {"qk-clip-threshold", true, qk_clip_threshold, "qk_clip=true; qk_clip_threshold=0",
      "A threshold of 0 would set the weights to 0.", "qk_clip"},
     {"loss-scale", true, loss_scale, "loss_scale=0", "Gradients are divided by the loss scale."},

@@ -58,8 +58,9 @@ class BatchKey {
   std::string_view custom_;  ///< a literal
 };
 
-/// Part of a sample that a one-sequence batch holds when the number of ranks per sequence depends on its
-/// length (--hybrid-context-parallel).
+/// Part of a sample that a batch of one row holds when the number of ranks per sequence depends on its length
+/// (--hybrid-context-parallel): a sequence, or several short ones with their bounds (Batch::documents).
+/// Blocks that mix tokens must then stay within the documents.
 struct SequenceShare {
   int ranks = 0;            ///< ranks that share the sequence; 0: static context parallelism, full samples
   std::int64_t tokens = 0;  ///< tokens of the sequence; padding follows and is not counted

@@ -261,8 +261,8 @@ void add_masked_losses(const config::Run& a, std::vector<std::string>& lines) {
       "--sft without --calculate-per-token-loss gives micro-batches equal weights, and --micro-batch-size changes "
       "their answers");
   add(mtp && documents && !per_token,
-      "--mtp-num-layers with documents (--reset-attention-mask, --reset-position-ids) gives micro-batches equal weights, and "
-      "--micro-batch-size changes their MTP targets within documents");
+      "--mtp-num-layers with --reset-attention-mask, --reset-position-ids or --dataloader-inter-document-masking "
+      "gives micro-batches equal weights, and --micro-batch-size changes their MTP targets within documents");
   add(mtp && (documents || a.data.eod_mask_loss || a.data.sft) && per_token,
       "--mtp-num-layers with --calculate-per-token-loss weights the MTP loss of a micro-batch by its loss tokens, "
       "which --micro-batch-size changes");

@@ -26,6 +26,9 @@ using torch::profiler::impl::ActivityType;
 using torch::profiler::impl::ProfilerConfig;
 using torch::profiler::impl::ProfilerState;
 
+/// Larger traces are not merged: the ranks wait, and a viewer could hardly open the result.
+constexpr std::uintmax_t kMostMergedBytes = std::uintmax_t{256} << 20U;
+
 /// Runs `action`; a failure is a warning, since a profile must not end a run.
 template <typename Action>
 void warn_on_failure(const Action& action) {
@@ -148,6 +151,14 @@ void StepProfiler::write_all() {
       if (fs::exists(trace_file(rank)))
         traces.push_back({rank, rank_names_[static_cast<std::size_t>(rank)], trace_file(rank)});
     if (traces.empty()) return;
+    std::uintmax_t bytes = 0;
+    for (const record::RankTrace& trace : traces) bytes += fs::file_size(trace.file);
+    // The other ranks wait for this one meanwhile.
+    if (bytes > kMostMergedBytes) {
+      log::info("profile of {} ranks: {}; {} MB are too large to merge, open single files", traces.size(),
+                (folder_ / "torch_profile").string(), bytes >> 20U);
+      return;
+    }
     const fs::path merged = folder_ / "torch_profile" / "trace.json";
     const std::int64_t events = record::merge_traces(traces, merged);
     log::info("profile of {} ranks, {} events: {}; open it in ui.perfetto.dev", traces.size(), events,

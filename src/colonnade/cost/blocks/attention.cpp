@@ -163,7 +163,8 @@ std::int64_t AttentionCost::document_workspace(bool backward) const {
                                                    : z_.q + z_.kv + z_.v;
   const std::int64_t row = z_.n / z_.b, gradients = backward ? row * z_.e * channels : 0;
   const bool capped = z_.m.attn_logit_softcapping > 0;
-  if (!capped && (!backward || z_.m.attention_dropout == 0)) return gradients;
+  const bool has_kernel = !z_.on_cuda() || !z_.in_fp32();
+  if (!capped && has_kernel && (!backward || z_.m.attention_dropout == 0)) return gradients;
   const std::int64_t heads = z_.heads / layer_.context.heads;
   const std::int64_t scores = std::min(heads * z_.seq_length * z_.seq_length, layout::kMaxScoreElements);
   const std::int64_t tensors =
@@ -172,13 +173,21 @@ std::int64_t AttentionCost::document_workspace(bool backward) const {
   return gradients + tensors * scores * kFp32 + (z_.in_fp32() ? 0 : keys) + (backward ? keys : 0);
 }
 
+/// Whether one call of the variable-length kernel on CUDA covers all documents (ops/attention_documents.cpp).
+bool AttentionCost::has_variable_length_kernel() const {
+  return z_.on_cuda() && !z_.in_fp32() && z_.m.attn_logit_softcapping == 0 && z_.m.attention_dropout == 0;
+}
+
 /// Gradients of queries, keys and values alongside the output's. With padded heads: these and the padded
 /// values, and the output's gradient in its place. Unfused attention adds gradients of the scores, and
 /// documents those of the largest.
 std::int64_t AttentionCost::core_workspace() const {
   if (has_document_tiles(z_, layer_)) {
     const std::int64_t channels = z_.cp > 1 ? exchanged_qkv_channels() : z_.q + z_.kv + z_.v;
-    return z_.n * z_.e * channels + (z_.on_cuda() ? 0 : document_workspace(/*backward=*/true));
+    // The kernel reads copies of queries, keys, values and the output's gradient with tokens first.
+    const std::int64_t copies = z_.n * z_.e * (channels + z_.out);
+    return z_.n * z_.e * channels +
+           (has_variable_length_kernel() ? copies : document_workspace(/*backward=*/true));
   }
   const std::int64_t gradients = z_.cp > 1            ? exchanged_qkv_channels()
                                  : pads_value_heads() ? 5 * std::max(z_.q, z_.out) - z_.out

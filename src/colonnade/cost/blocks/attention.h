@@ -87,6 +87,7 @@ class AttentionCost : public MixerCost {
   [[nodiscard]] bool saves_scores() const;
   [[nodiscard]] std::int64_t core_workspace() const;
   [[nodiscard]] std::int64_t document_workspace(bool backward) const;
+  [[nodiscard]] bool has_variable_length_kernel() const;
   [[nodiscard]] std::int64_t ring_workspace() const;
   [[nodiscard]] std::int64_t extra_qkv_copies() const;
   [[nodiscard]] bool has_kv_block_kernel() const;

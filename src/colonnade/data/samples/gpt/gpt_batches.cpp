@@ -25,23 +25,24 @@ HostBatch GptBatches::make(std::span<const std::int64_t> chosen) const {
     const std::span<std::int64_t> text = std::span(batch.tokens).subspan(row * seq, seq + 1);
     samples().tokens(chosen[row], plan_.rules.pad, text);
     if (batch.loss_mask.empty() && has_masked_loss(text, plan_.rules)) batch.loss_mask.assign(total, 1.0F);
+    // Before pads become token 0, which may be an end of document.
+    if (plan_.documents == Documents::kEnds)
+      add_document_starts(text.first(seq), plan_.rules.eod, static_cast<std::int64_t>(row * seq),
+                          batch.cu_seqlens);
     const SampleView view{row_of(batch.tokens), row_of(batch.labels), row_of(batch.position_ids),
                           row_of(batch.loss_mask)};
     fill_sample(text, plan_.rules, view);
     check_vocabulary(view.tokens, plan_.vocab_size, chosen[row]);
     check_vocabulary(view.labels.last(1), plan_.vocab_size, chosen[row]);
-    if (plan_.documents != Documents::kNone) add_documents(chosen[row], view.tokens, row, batch);
+    if (plan_.documents == Documents::kSequences) add_sequences(chosen[row], row, batch);
   }
   if (plan_.documents != Documents::kNone) batch.cu_seqlens.push_back(static_cast<std::int64_t>(total));
   batch.tokens.resize(total);
   return batch;
 }
 
-void GptBatches::add_documents(std::int64_t sample, std::span<const std::int64_t> tokens, std::size_t row,
-                               HostBatch& batch) const {
+void GptBatches::add_sequences(std::int64_t sample, std::size_t row, HostBatch& batch) const {
   const std::int64_t seq = plan_.seq_length, first = static_cast<std::int64_t>(row) * seq;
-  if (plan_.documents == Documents::kEnds)
-    return add_document_starts(tokens, plan_.rules.eod, first, batch.cu_seqlens);
   // Padding at the end of the data belongs to the last document.
   std::int64_t at = 0, begin = 0;
   std::vector<SampleSpan> spans = samples().spans(sample);

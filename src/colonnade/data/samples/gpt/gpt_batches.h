@@ -44,10 +44,9 @@ class GptBatches final : public Batches {
 
  private:
   [[nodiscard]] HostBatch make(std::span<const std::int64_t> chosen) const override;
-  /// Appends the document starts of a sample's row of `tokens` to the batch, and writes positions from them
-  /// with kSequences. Source: Megatron's core/datasets/gpt_dataset.py (inter_document_masking).
-  void add_documents(std::int64_t sample, std::span<const std::int64_t> tokens, std::size_t row,
-                     HostBatch& batch) const;
+  /// Appends the starts of the data's sequences in a sample's row to the batch, and writes positions from
+  /// them. Source: Megatron's core/datasets/gpt_dataset.py (inter_document_masking).
+  void add_sequences(std::int64_t sample, std::size_t row, HostBatch& batch) const;
 
   Plan plan_;
 };
