@@ -86,6 +86,7 @@ const std::map<std::string, std::string> kOtherDefaults = {
     {"rotary_seq_len_interpolation_factor", "1"},
     {"moe_aux_loss_coeff", "0"},  // a list
     {"cp_comm_type", "p2p"},      // a list
+    {"profile_ranks", ""},        // an empty list
     {"distributed_backend", "unset"},
     {"yarn_original_max_position_embeddings", "4096"},  // as in its YarnRotaryEmbedding
     {"yarn_beta_fast", "32"},

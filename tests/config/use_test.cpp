@@ -39,11 +39,12 @@ TEST(Use, GenerateReadsModelLayoutWeightsAndSeed) {
                   "use_tokenizer_model_from_checkpoint_args", "logging_level"}));
   const Keys model = {"run",      "network size", "positions", "layers", "parallel sizes",
                       "pipeline", "tokenizer"};
-  EXPECT_EQ(keys_of(Use::kGenerate, model, false),
-            (Keys{"hidden_dropout", "attention_dropout", "sequence_parallel", "cp_comm_type",
-                  "hierarchical_context_parallel_sizes", "hybrid_context_parallel",
-                  "max_seqlen_per_dp_cp_rank", "pipeline_schedule", "delay_wgrad_compute",
-                  "microbatch_group_size_per_virtual_pipeline_stage", "chat_template"}));
+  EXPECT_EQ(
+      keys_of(Use::kGenerate, model, false),
+      (Keys{"hidden_dropout", "attention_dropout", "sequence_parallel", "cp_comm_type",
+            "hierarchical_context_parallel_sizes", "hybrid_context_parallel", "max_seqlen_per_dp_cp_rank",
+            "overlap_moe_expert_parallel_comm", "pipeline_schedule", "delay_wgrad_compute",
+            "microbatch_group_size_per_virtual_pipeline_stage", "chat_template"}));
 }
 
 TEST(Use, EvaluateAlsoReadsData) {

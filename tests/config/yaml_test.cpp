@@ -198,7 +198,7 @@ void set_non_default(config::Run& run, const Setting& s) {
   if (s.key == "moe_router_load_balancing_type") return set(run, s.key, "seq_aux_loss global_aux_loss");
   if (s.key == "recompute_modules") return set(run, s.key, "layernorm moe_act");
   if (s.kind == Kind::kChoice) return set(run, s.key, s.choices.back());
-  if (s.kind == Kind::kInteger) return set(run, s.key, "7");
+  if (s.kind == Kind::kInteger) return set(run, s.key, s.max && *s.max < 7 ? fmt::format("{}", *s.max) : "7");
   if (s.kind == Kind::kNumber) return set(run, s.key, s.max ? "0.30000000000000004" : "7.1");
   set(run, s.key, s.kind == Kind::kList ? "0.5 a\\b 0.5 \"c\"" : "a: 'b' \"c\" \\ # \t[x]");
 }

@@ -95,8 +95,9 @@ TEST(MoeRules, WithoutExpertsReportOnlyThat) {
     config::Run run = e.broken();
     run.model.moe.num_experts = 0;
     run.model.ffn_hidden_size = 256;
-    EXPECT_THAT(ids_of(run), ::testing::Each(::testing::AnyOf("experts-width", "experts-without",
-                                                              "experts-world", "experts-rank-order")))
+    EXPECT_THAT(ids_of(run),
+                ::testing::Each(::testing::AnyOf("experts-width", "experts-without", "experts-world",
+                                                 "experts-rank-order", "upcycling-routed", "latent-experts")))
         << words(e);
   }
   EXPECT_THAT(ids_of(example("experts-layers: num_layers=0; moe_layer_freq=[1]").broken()),

@@ -322,6 +322,7 @@ TEST(Rules, DataInspectReportsOnlySampleSettings) {
                                           "fim-data",
                                           "hidden-tokens",
                                           "fim-tokenizer",
+                                          "fim-documents",
                                           "fim-rates",
                                           "sft-data",
                                           "sft-model",

@@ -183,7 +183,7 @@ Broken qk_clip_norm(const Run& r) {
 Broken mup_factors(const Run& r) {
   const config::Model& m = r.model;
   if (!m.use_mup) return std::nullopt;
-  Finding found{"muP", "must have factors above 0", "", {}, ""};
+  Finding found{"", "must be above 0 with --use-mup", "", {}, ""};
   const auto add = [&](const char* key, double value) {
     if (value <= 0) found.add(config::setting(key), text(value), "1");
   };

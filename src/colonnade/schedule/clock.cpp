@@ -65,8 +65,17 @@ const CheckedSchedule& ScheduleCache::get(const config::Parallel& parallel, int 
   return known_.emplace(key, checked(make_schedule(parallel, chunks, microbatches))).first->second;
 }
 
+namespace {
+
+/// Micro-batches after which the steady state repeats: pairs of passes alternate with single ones.
+int period(const config::Parallel& parallel, int chunks) {
+  return group_size(parallel, chunks) * (parallel.pairs_passes() ? 2 : 1);
+}
+
+}  // namespace
+
 int steady_state_microbatches(const config::Parallel& parallel, int chunks, int microbatches) {
-  const int group = group_size(parallel, chunks);
+  const int group = period(parallel, chunks);
   const int fill = 4 * std::max(parallel.pipeline_model_parallel_size, group);
   if (microbatches <= fill + group) return microbatches;
   return fill + group + (microbatches - fill) % group;
@@ -77,7 +86,7 @@ PipelineTimes step_times(ScheduleCache& schedules, const config::Parallel& paral
   const int steady = steady_state_microbatches(parallel, chunks, microbatches);
   PipelineTimes times = pipeline_times(schedules.get(parallel, chunks, steady).schedule, costs, transfer);
   if (steady == microbatches) return times;
-  const int group = group_size(parallel, chunks);
+  const int group = period(parallel, chunks);
   const auto before =
       pipeline_times(schedules.get(parallel, chunks, steady - group).schedule, costs, transfer);
   const double more = static_cast<double>(microbatches - steady) / group;
