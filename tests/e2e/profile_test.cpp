@@ -20,7 +20,8 @@ using testing::IsSupersetOf;
 /// Names of the ranges of our own by process id.
 std::map<int, std::set<std::string>> ranges_of(const fs::path& trace) {
   std::map<int, std::set<std::string>> names;
-  for (const json& event : json::parse(read_text(trace)).at("traceEvents"))
+  const json parsed = json::parse(read_text(trace));
+  for (const json& event : parsed.at("traceEvents"))
     if (event.value("cat", "") == "user_annotation") names[event.at("pid")].insert(event.at("name"));
   return names;
 }
@@ -59,7 +60,8 @@ TEST(Profile, OneTracePerRankAndOneOfAll) {
   EXPECT_TRUE(merged.at(0).contains("send pipeline / send activation / stage 0 micro-batch 0 (pp)"));
   EXPECT_TRUE(merged.at(1).contains("wait recv pipeline / receive activation / stage 1 micro-batch 0 (pp)"));
   std::vector<std::string> processes;
-  for (const json& event : json::parse(read_text(traces / "trace.json")).at("traceEvents"))
+  const json parsed = json::parse(read_text(traces / "trace.json"));
+  for (const json& event : parsed.at("traceEvents"))
     if (event.at("name") == "process_name") processes.push_back(event.at("args").at("name"));
   EXPECT_THAT(processes, ElementsAre(HasSubstr("rank 0 (tp 0, pp 0"), HasSubstr("rank 1 (tp 0, pp 1")));
 }

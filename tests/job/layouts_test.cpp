@@ -15,7 +15,7 @@ using test::operator+;
 constexpr const char* kCommon =
     "--num-layers 4 --hidden-size 512 --ffn-hidden-size 256 --num-attention-heads 8 --kv-channels 16 "
     "--vocab-size 517 --seq-length 128 --max-position-embeddings 128 --micro-batch-size 1 "
-    "--global-batch-size 4 --clip-grad 1.0 ";
+    "--global-batch-size 8 --clip-grad 1.0 ";
 constexpr const char* kLlama =
     "--position-embedding-type rope --normalization RMSNorm --swiglu --disable-bias-linear "
     "--hidden-dropout 0 --attention-dropout 0 --group-query-attention --num-query-groups 2 ";

@@ -131,8 +131,12 @@ TEST(SequenceSteps, GiveTheBusiestRankFarLessAttentionThanOneContextSize) {
       const SequenceStep step = sequence_step(batches, run, rank, first, run.training.global_batch_size);
       for (const MicrobatchShard& one : step.microbatches) {
         const tensor::Batch batch = sequence_batch(one, 1);
-        pairs[static_cast<std::size_t>(rank)] +=
-            layout::attention_pairs(batch.at(Field::kTokens).size(1) * one.ranks) / one.ranks;
+        const std::vector<std::int64_t>& bounds = batch.documents().cu_seqlens;
+        double& own = pairs[static_cast<std::size_t>(rank)];
+        if (bounds.empty())
+          own += layout::attention_pairs(batch.at(Field::kTokens).size(1) * one.ranks) / one.ranks;
+        for (std::size_t i = 1; i < bounds.size(); ++i)
+          own += layout::attention_pairs(bounds[i] - bounds[i - 1]);
       }
       EXPECT_GE(step.longest_over_mean, 1);
       EXPECT_LT(step.longest_over_mean, 1.3);

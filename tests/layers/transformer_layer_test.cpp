@@ -211,8 +211,9 @@ TEST(Attention, OutputGate) {
   for (config::Model model : {gpt2(), llama(8, 4), llama(8, 2)}) {
     model.attention_output_gate = true;
     check_attention(model);
-    model.qk_layernorm = true;
-    check_attention(model);
+    // Without rotary embedding a bias of all keys changes no weight, and has no gradient to compare.
+    model.qk_layernorm = model.has_rotary();
+    if (model.qk_layernorm) check_attention(model);
   }
 }
 TEST(Attention, SlidingWindow) {

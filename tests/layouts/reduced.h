@@ -50,7 +50,7 @@ inline std::vector<Small> layouts_without_experts() {
       {std::string(kMtp) + "--use-mup --mup-base-hidden-size 8 --mup-embedding-mult 2 ", 2, kSp},
       {std::string(kUntied) + "--use-mup --mup-base-hidden-size 8 --optimizer sgd ", 2,
        "--pipeline-model-parallel-size 2"},
-      {std::string(kUntied) + "--qk-clip --qk-clip-threshold 0.1 ", 2, kTp2 + "--use-distributed-optimizer"},
+      {std::string(kUntied) + "--qk-clip --qk-clip-threshold 0.1 ", 2, "--use-distributed-optimizer"},
       {std::string(kUntied) + "--num-query-groups 1 --attention-output-gate ", 4, kTp2 + kCp2},
       {latent, 2, kTp2},
       {latent, 2, kSp},

@@ -104,7 +104,7 @@ TEST_F(WandbRuns, AreReadByTheRealPackage) {
   EXPECT_EQ(started["name"], facts.name);
   EXPECT_EQ(started["config"]["lr"], 3e-4);
   EXPECT_EQ(started["config"]["num_layers"], 12);
-  EXPECT_EQ(started["config"]["bf16"], true);
+  EXPECT_EQ(started["config"]["params_dtype"], "bf16");
   EXPECT_EQ(started["config"]["world_size"], 8);
   EXPECT_TRUE(started["config"]["train_iters"].is_null());
   for (const config::Setting& s : config::schema()) {

@@ -36,7 +36,8 @@ std::vector<std::string> profiled_steps(const config::Profiling& settings, const
   const fs::path merged = folder / "torch_profile/trace.json";
   std::vector<std::string> names;
   if (!fs::exists(merged)) return names;
-  for (const json& event : json::parse(read_file(merged))["traceEvents"])
+  const json trace = json::parse(read_file(merged));
+  for (const json& event : trace.at("traceEvents"))
     if (event.value("cat", "") == "user_annotation") names.push_back(event["name"]);
   return names;
 }

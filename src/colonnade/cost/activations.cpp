@@ -50,6 +50,9 @@ std::int64_t stage_evaluation(const ModelCost& model, const layout::StageBlocks&
       has_end = true;
     }
   }
+  // A normed state that is sent is converted to the dtype of messages.
+  const bool sends_normed = stage.has(BlockKind::kFinalNorm) && !stage.has(BlockKind::kHead);
+  if (sends_normed && model.sequences().tokens().converted > 0) end += model.hidden();
   const auto largest = [&](std::ptrdiff_t first, std::ptrdiff_t last) {
     std::int64_t bytes = 0;
     for (; first < last; ++first) bytes = std::max(bytes, units[static_cast<std::size_t>(first)].forward);

@@ -55,7 +55,7 @@ class StageBackward {
     while (layer > first_saved) {
       start_unit();
       model_.block({BlockKind::kLayer, --layer}).backward(tracker_);
-      waits_ += model_.layer(layer).backward_waits();
+      if (!model_.is_custom()) waits_ += model_.layer(layer).backward_waits();
       reduce_unit();
     }
     for (auto length = spans.rbegin(); length != spans.rend(); ++length) {
