@@ -153,7 +153,7 @@ TEST(BlockRecorder, FormulasEqualWhatEveryKindOfBlockNeeds) {
       "--parallel-residual --bf16 " + std::string(kFewExperts),
       "--parallel-residual " + shared,
       "--parallel-residual --moe-shared-expert-gate " + shared,
-      "--parallel-residual --moe-shared-expert-gate --bf16 " + shared,
+      "--moe-shared-expert-gate --bf16 " + shared,
       "--moe-shared-expert-gate --bf16 --moe-token-dispatcher-type alltoall " + shared,
       kSmallLatent,
       kFewExperts,
