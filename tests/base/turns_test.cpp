@@ -43,8 +43,9 @@ TEST_F(TurnsTest, AlternateUntilOneEnds) {
 
 TEST_F(TurnsTest, HandOverOutsideOfARunDoesNothing) {
   turns.hand_over();
-  turns.run([] {}, [] {});
+  turns.run(parts('a', 1), parts('b', 1));
   turns.hand_over();
+  EXPECT_THAT(events, ElementsAre("a0", "b0", "a ends", "b ends"));
 }
 
 // As a thread of the autograd engine, on a GPU.

@@ -45,7 +45,7 @@ inline data::GptBatches long_tailed(const config::Run& run, double middle) {
   return {std::make_shared<LongTailed>(middle, eod),
           {.seq_length = run.training.seq_length,
            .rules = {.eod = eod, .reset_position_ids = true},
-           .documents = data::Documents::kEnds,
+           .documents = data::DocumentSeparators::kEnds,
            .vocab_size = run.model.vocab_size}};
 }
 

@@ -29,9 +29,8 @@ void resume_upcycled_run(config::Run& run);
 /// (expert), granularity G = F / f and k experts per token:
 ///
 ///     expert e       columns and rows e % G of G equal parts of the dense MLP (gate and up separately),
-///     times
-///                    s^(1/3) if gated or with --squared-relu, else s^(1/2); the second bias unscaled and
-///                    full
+///                    times s^(1/3) if gated or with --squared-relu, else s^(1/2); the second bias is
+///                    unscaled and full
 ///     s              G, or with --moe-router-pre-softmax E G / k
 ///     router         its initial values from the seed; G > 1: row e is the initial row e / G, so that tokens
 ///                    select the parts of one MLP together

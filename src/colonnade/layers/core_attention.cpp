@@ -1,7 +1,6 @@
 // See core_attention.h.
 #include "colonnade/layers/core_attention.h"
 
-#include <ATen/ops/arange.h>
 #include <ATen/ops/constant_pad_nd.h>
 #include <ATen/ops/full.h>
 

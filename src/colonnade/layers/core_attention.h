@@ -23,11 +23,10 @@ struct RelativeBias {
 };
 
 /// softmax(scale * q k^T + mask) v over this rank's heads, within the documents of the batch, with the
-/// layer's sliding window, logit soft cap and sinks: q [b, n / tp, s, d], k [b, max(1, g / tp), s, d], v [b,
-/// max(1, g / tp), s, w]
-/// -> [s, b, n / tp * w]. During generation the pass's KV cache holds keys and values of earlier tokens.
-/// With context parallelism s counts this rank's tokens. --cp-comm-type of the layer selects all-to-all
-/// (Ulysses, context_parallel/ulysses.h), blockwise attention over gathered or circulating keys
+/// layer's sliding window, logit soft cap and sinks: q [b, n / tp, s, d], k [b, G, s, d], v [b, G, s, w] ->
+/// [s, b, n / tp * w] with G = max(1, g / tp). During generation the pass's KV cache holds keys and values of
+/// earlier tokens. With context parallelism s counts this rank's tokens. --cp-comm-type of the layer selects
+/// all-to-all (Ulysses, context_parallel/ulysses.h), blockwise attention over gathered or circulating keys
 /// (context_parallel/blockwise_attention.h), or both, over the ranks that share the batch.
 ///
 /// With --apply-query-key-layer-scaling queries are divided by their 1-based layer number N (layer_scaled())

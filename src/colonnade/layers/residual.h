@@ -18,8 +18,7 @@ ops::DropoutKey dropout_key(std::uint64_t stream, const LocalRows& rows, const a
                             const tensor::Pass& pass);
 
 /// Dtype of the residual stream of layers with parameters of `type` (config::Dtypes::residual): theirs, or
-/// with
-/// --fp32-residual-connection fp32 (float64 for float64).
+/// fp32 (float64 for float64) with --fp32-residual-connection.
 at::ScalarType residual_type(const config::Model& model, at::ScalarType type);
 
 /// y = residual + dropout(x + bias), in the dtype of the residual. The dropout mask depends on (seed, layer

@@ -37,7 +37,7 @@ struct AttentionTile {
   [[nodiscard]] std::int64_t num_keys() const;
 };
 
-/// What limits attention besides causality.
+/// Documents and sliding window, which limit attention besides causality.
 struct AttentionBounds {
   std::int64_t rows = 1, length = 0;  ///< rows of full sequences of this many tokens
   Documents documents;

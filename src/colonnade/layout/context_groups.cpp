@@ -16,6 +16,9 @@
 namespace colonnade::layout {
 namespace {
 
+/// Micro-batches of a rank per pipeline stage that sharing leaves on average, so that the pipeline fills.
+constexpr std::int64_t kMicrobatchesPerStage = 4;
+
 /// Smallest power of two of ranks that hold `length` tokens.
 int min_ranks(std::int64_t length, std::int64_t tokens_per_rank) {
   int ranks = 1;
@@ -43,9 +46,6 @@ void assign(ContextGroups& groups, const SequenceAssignment& share, double pairs
 }
 
 }  // namespace
-
-/// Micro-batches of a rank per pipeline stage that sharing leaves on average, so that the pipeline fills.
-constexpr std::int64_t kMicrobatchesPerStage = 4;
 
 double ContextGroups::longest() const { return work.empty() ? 0 : *std::ranges::max_element(work); }
 

@@ -57,7 +57,7 @@ struct BlockArgs {
 /// Mask of a key block, and positions of queries and keys in their sequence.
 struct BlockMask {
   bool causal = false;     ///< query i attends to keys 0 .. i; needs equal numbers of queries and keys
-  at::Tensor masked = {};  ///< bool [1, 1, s, t], true = masked out, in addition to causal; or undefined
+  at::Tensor masked = {};  ///< bool [b or 1, 1, s, t], true = masked out, in addition to causal; or undefined
   std::vector<layout::TokenSpan> queries = {}, keys = {};  ///< concatenated chunks; used if dropout > 0
 };
 
@@ -72,6 +72,8 @@ BlockOutput attention_block_by_scores(const Qkv& qkv, const BlockArgs& args, con
 
 /// Queries, keys and values of a tile, as views.
 Qkv tile_heads(const Qkv& qkv, const layout::AttentionTile& tile);
+/// Rows and queries of a tile of x [b, n, s, ...], as a view.
+at::Tensor tile_queries(const at::Tensor& x, const layout::AttentionTile& tile);
 /// Mask of a tile; a sliding window of `window` earlier positions costs a mask of its size.
 BlockMask tile_mask(const layout::AttentionTile& tile, std::int64_t window, at::Device device);
 /// Parameters of the rows of a tile.

@@ -11,13 +11,15 @@
 
 namespace colonnade::ops {
 
+Tensor tile_queries(const Tensor& x, const layout::AttentionTile& tile) {
+  return x.narrow(0, tile.first_row, tile.rows).narrow(2, tile.first_query, tile.num_queries());
+}
+
 Qkv tile_heads(const Qkv& qkv, const layout::AttentionTile& tile) {
-  const auto part = [&](const Tensor& x, std::int64_t first, std::int64_t count) {
-    return x.narrow(0, tile.first_row, tile.rows).narrow(2, first, count);
+  const auto keys = [&](const Tensor& x) {
+    return x.narrow(0, tile.first_row, tile.rows).narrow(2, tile.first_key, tile.num_keys());
   };
-  const std::int64_t keys = tile.num_keys();
-  return {part(qkv.q, tile.first_query, tile.num_queries()), part(qkv.k, tile.first_key, keys),
-          part(qkv.v, tile.first_key, keys)};
+  return {tile_queries(qkv.q, tile), keys(qkv.k), keys(qkv.v)};
 }
 
 BlockMask tile_mask(const layout::AttentionTile& tile, std::int64_t window, at::Device device) {
@@ -63,11 +65,6 @@ Tensor heads_of(const Tensor& x_sbh, std::int64_t heads) {
   return x_sbh.unflatten(-1, {heads, x_sbh.size(-1) / heads}).permute({1, 2, 0, 3});
 }
 
-/// Rows and queries of a tile of x [b, n, s, ...].
-Tensor queries_of(const Tensor& x, const layout::AttentionTile& tile) {
-  return x.narrow(0, tile.first_row, tile.rows).narrow(2, tile.first_query, tile.num_queries());
-}
-
 struct DocumentTilesFunction : torch::autograd::Function<DocumentTilesFunction> {
   static Tensor forward(AutogradContext* ctx, const Tensor& q, const Tensor& k, const Tensor& v,
                         const MaybeTensor& /*sinks*/, const DocumentArgs& args) {
@@ -80,8 +77,8 @@ struct DocumentTilesFunction : torch::autograd::Function<DocumentTilesFunction> 
       const Qkv heads = padded_heads(tile_heads({q, k, v}, tile), head_dim);
       const BlockOutput out =
           attention_block(heads, tile_args(args.scores, tile), tile_mask(tile, args.window, q.device()));
-      queries_of(all.y, tile).copy_(out.y.narrow(3, 0, w));
-      queries_of(all.lse, tile).copy_(out.lse);
+      tile_queries(all.y, tile).copy_(out.y.narrow(3, 0, w));
+      tile_queries(all.lse, tile).copy_(out.lse);
     }
     merge_sinks(all, args.sinks);
     ctx->save_for_backward({q, k, v, result, all.lse});
@@ -104,9 +101,9 @@ struct DocumentTilesFunction : torch::autograd::Function<DocumentTilesFunction> 
     const Tensor grad_v = at::zeros(v.sizes(), v.options().dtype(type));
     for (const layout::AttentionTile& tile : document_tiles(q, args)) {
       const Qkv heads = padded_heads(tile_heads({q, k, v}, tile), head_dim);
-      const BlockOutput out{zero_padded(queries_of(all.y, tile), head_dim), queries_of(all.lse, tile)};
+      const BlockOutput out{zero_padded(tile_queries(all.y, tile), head_dim), tile_queries(all.lse, tile)};
       const Qkv grad =
-          attention_block_backward(zero_padded(queries_of(grad_y, tile), head_dim), heads, out,
+          attention_block_backward(zero_padded(tile_queries(grad_y, tile), head_dim), heads, out,
                                    tile_args(args.scores, tile), tile_mask(tile, args.window, q.device()));
       const Qkv into = tile_heads({grad_q, grad_k, grad_v}, tile);
       into.q.copy_(grad.q.narrow(3, 0, d));

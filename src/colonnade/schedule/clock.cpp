@@ -16,7 +16,7 @@ int group_size(const config::Parallel& parallel, int chunks) {
   return given > 0 ? given : parallel.pipeline_model_parallel_size;
 }
 
-/// What pairs hide of the passes of a chunk.
+/// Seconds of the passes of a chunk that pairs hide.
 double hidden_seconds(const Schedule& schedule, const std::vector<StageCost>& costs, int rank, int chunk) {
   const Program& program = schedule.programs[static_cast<std::size_t>(rank)];
   const StageCost& cost = costs[static_cast<std::size_t>(schedule.placement.stage(rank, chunk))];

@@ -17,12 +17,12 @@ namespace colonnade::cost {
 ///             cap the scores once more than the path without dropout, which then saves them once; so do
 ///             sinks on CUDA, with one more column. Within documents neither masks nor scores are saved, and
 ///             on the CPU the attention output once. Recomputed core_attn saves nothing between q, k, v and
-///             the attention output as [s, b, h]
-///             with an output gate 2 n e q more: the gate and the gated output
+///             the attention output as [s, b, h].
+///             With an output gate 2 n e q more: the gate and the gated output
 ///   delayed   2 n h e + n e (2 q + 2 kv); with a gate n e q more
 ///   compute   qkv [n, h] x [h, q + 2 kv] (with a gate 2 q + 2 kv), rotary embedding, q/k norms, core
-///   attention, proj [n, q] x [q, h] FLOPs     tokens 2 (h (q + 2 kv) + q h), and 2 q per token and unmasked
-///   key
+///             attention, proj [n, q] x [q, h]
+///   FLOPs     tokens 2 (h (q + 2 kv) + q h), and 2 q per token and unmasked key
 /// Context ranks exchange heads and sequence shards by all-to-all and back, or pass keys and values around a
 /// ring (k - 1 hops, again in backward, with k hops of their fp32 gradients), or all-gather them (twice) and
 /// reduce-scatter their gradients.

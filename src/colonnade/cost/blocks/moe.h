@@ -12,11 +12,10 @@ namespace colonnade::cost {
 /// u ep / E for each of its E / ep experts. u is the assumed load of the most loaded rank relative to the
 /// mean, 1 unless --expert-imbalance is given; the other ranks wait for it.
 ///   saved     R e (2 l + f (c + 1)/etp), with projections r l e, shared experts as an MLP of n tokens,
-///   router scores and top-k
-///             indices r (4 E + 8 k), and the permutation indices: 16 R + 12 r k etp, over several ranks
-///             16 R more for all-to-all, or 16 R + 12 r k ep etp for all-gather, and 8 per expert for token
-///             counts; with jitter and shared experts or projections r h e. Recomputed moe and shared_experts
-///             save nothing; moe_act saves no activation output
+///             router scores and top-k indices r (4 E + 8 k), and the permutation indices: 16 R + 12 r k
+///             etp, over several ranks 16 R more for all-to-all, or 16 R + 12 r k ep etp for all-gather,
+///             and 8 per expert for token counts; with jitter and shared experts or projections r h e.
+///             Recomputed moe and shared_experts save nothing; moe_act saves no activation output
 ///   delayed   4 r E (gradients of the router's logits) + 4 r h (its input, fp32)
 ///             + R e (2 l + f (c + 1)/etp), with projections r e (2 l + 2 h), and for shared experts the
 ///             terms of an MLP; tensors of several terms count once

@@ -86,12 +86,8 @@ std::vector<layout::AttentionTile> tiles_of(const AttentionBlock& block, const T
                                  {q.size(0), q.size(2) * args.group.size(), args.documents, args.window});
 }
 
-/// Rows and queries of a tile of x [b, n, s, ...].
-Tensor tile_queries(const Tensor& x, const layout::AttentionTile& tile) {
-  return x.narrow(0, tile.first_row, tile.rows).narrow(2, tile.first_query, tile.num_queries());
-}
 ops::BlockOutput tile_output(const ops::BlockOutput& total, const layout::AttentionTile& tile) {
-  return {tile_queries(total.y, tile), tile_queries(total.lse, tile)};
+  return {ops::tile_queries(total.y, tile), ops::tile_queries(total.lse, tile)};
 }
 
 /// Accumulates output and log-sum-exp over tiles.
@@ -170,8 +166,9 @@ class Backward {
   void add_block(const AttentionBlock& m, const Tensor& kv, const Tensor& grad_kv) {
     for (const layout::AttentionTile& tile : tiles_of(m, q_, args_)) {
       const ops::Qkv grads = ops::attention_block_backward(
-          tile_queries(grad_y_, tile), ops::tile_heads({q_, kv[0], kv[1]}, tile), tile_output(total_, tile),
-          ops::tile_args(args_.scores, tile), ops::tile_mask(tile, args_.window, q_.device()));
+          ops::tile_queries(grad_y_, tile), ops::tile_heads({q_, kv[0], kv[1]}, tile),
+          tile_output(total_, tile), ops::tile_args(args_.scores, tile),
+          ops::tile_mask(tile, args_.window, q_.device()));
       const ops::Qkv into = ops::tile_heads({grad_q_, grad_kv[0], grad_kv[1]}, tile);
       into.q.add_(grads.q);
       into.k.add_(grads.k);

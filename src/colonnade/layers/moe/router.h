@@ -53,9 +53,9 @@ namespace colonnade::layers {
 ///                      this step's micro-batches so far
 ///     z_loss           mean over tokens of log(sum_e exp(logit))^2
 ///
-/// With hybrid context parallelism (tensor::SequenceShare) a micro-batch is one sequence, and each loss is
-/// weighted by the sequence's share of its sample's tokens: the z-loss is that of samples, aux_loss and
-/// seq_aux_loss are those of sequences, without padding. Padding rows go to no expert.
+/// With hybrid context parallelism (tensor::SequenceShare) a micro-batch of a model with aux losses is one
+/// sequence, and each loss is weighted by the sequence's share of its sample's tokens: the z-loss is that of
+/// samples, aux_loss and seq_aux_loss are those of sequences, without padding. Padding rows go to no expert.
 ///
 /// Scores in losses are normalized over all experts: the softmax, or other score functions over their sum.
 /// Each loss, times its coefficient, is attached to the weights; without the coefficient it is reported as

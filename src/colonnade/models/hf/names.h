@@ -44,9 +44,9 @@ enum class Family {
 ///              in any layers, soft caps on attention scores and logits
 ///   Gemma 3    (text) Gemma 2 with QK norms instead of the attention soft cap and a separate rotary base for
 ///              sliding-window layers
-///   DeepSeek-V3  low-rank attention with norms and --norm-epsilon 1e-6, dense layers before MoE layers
-///              with shared experts, sigmoid router with a bias for selection only, expert groups ranked by
-///              their top two scores; multi-token prediction
+///   DeepSeek-V3  multi-latent attention with latent norms and --norm-epsilon 1e-6, dense layers before MoE
+///              layers with shared experts, sigmoid router with a bias for selection only, expert groups
+///              ranked by their top two scores; multi-token prediction
 ///   GPT-2      learned positions, LayerNorm, GELU, biases, multi-head attention
 ///   T5         (1.1) encoder and decoder, relative positions, RMSNorm, gated GELU, no biases, unscaled
 ///   scores,

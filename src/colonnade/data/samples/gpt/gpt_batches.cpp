@@ -15,7 +15,7 @@ HostBatch GptBatches::make(std::span<const std::int64_t> chosen) const {
   batch.seq = plan_.seq_length;
   batch.tokens.resize(total + 1);
   batch.labels.resize(total);
-  if (plan_.rules.reset_position_ids || plan_.documents == Documents::kSequences)
+  if (plan_.rules.reset_position_ids || plan_.documents == DocumentSeparators::kSequences)
     batch.position_ids.resize(total);
   for (std::size_t row = 0; row < chosen.size(); ++row) {
     const auto row_of = [&](auto& values) {
@@ -26,7 +26,7 @@ HostBatch GptBatches::make(std::span<const std::int64_t> chosen) const {
     samples().tokens(chosen[row], plan_.rules.pad, text);
     if (batch.loss_mask.empty() && has_masked_loss(text, plan_.rules)) batch.loss_mask.assign(total, 1.0F);
     // Before pads become token 0, which may be an end of document.
-    if (plan_.documents == Documents::kEnds)
+    if (plan_.documents == DocumentSeparators::kEnds)
       add_document_starts(text.first(seq), plan_.rules.eod, static_cast<std::int64_t>(row * seq),
                           batch.cu_seqlens);
     const SampleView view{row_of(batch.tokens), row_of(batch.labels), row_of(batch.position_ids),
@@ -34,9 +34,10 @@ HostBatch GptBatches::make(std::span<const std::int64_t> chosen) const {
     fill_sample(text, plan_.rules, view);
     check_vocabulary(view.tokens, plan_.vocab_size, chosen[row]);
     check_vocabulary(view.labels.last(1), plan_.vocab_size, chosen[row]);
-    if (plan_.documents == Documents::kSequences) add_sequences(chosen[row], row, batch);
+    if (plan_.documents == DocumentSeparators::kSequences) add_sequences(chosen[row], row, batch);
   }
-  if (plan_.documents != Documents::kNone) batch.cu_seqlens.push_back(static_cast<std::int64_t>(total));
+  if (plan_.documents != DocumentSeparators::kNone)
+    batch.cu_seqlens.push_back(static_cast<std::int64_t>(total));
   batch.tokens.resize(total);
   return batch;
 }

@@ -20,8 +20,8 @@ struct TokenIds {
   std::shared_ptr<const tokenizers::Tokenizer> tokenizer = nullptr;  ///< required by --fim-data
 };
 
-/// What separates the documents of a sample.
-enum class Documents {
+/// Separators of the documents of a sample.
+enum class DocumentSeparators {
   kNone,       ///< nothing: tokens attend to all earlier ones
   kEnds,       ///< end-of-document tokens (--reset-attention-mask)
   kSequences,  ///< starts of the data's sequences, where positions restart
@@ -34,7 +34,7 @@ class GptBatches final : public Batches {
   struct Plan {
     std::int64_t seq_length = 0;
     SampleRules rules;
-    Documents documents = Documents::kNone;
+    DocumentSeparators documents = DocumentSeparators::kNone;
     std::int64_t vocab_size = 0;   ///< see TokenIds
     std::int64_t cyclic_step = 0;  ///< see Batches
   };

@@ -70,9 +70,9 @@ Splits open_gpt_batches(const config::Data& data, const config::Training& traini
                                   .pad = ids.pad,
                                   .reset_position_ids = data.reset_position_ids,
                                   .eod_mask_loss = data.eod_mask_loss},
-                        .documents = data.inter_document_masking ? Documents::kSequences
-                                     : data.reset_attention_mask ? Documents::kEnds
-                                                                 : Documents::kNone,
+                        .documents = data.inter_document_masking ? DocumentSeparators::kSequences
+                                     : data.reset_attention_mask ? DocumentSeparators::kEnds
+                                                                 : DocumentSeparators::kNone,
                         .vocab_size = ids.vocab_size};
   return to_batches(sources, data, training, wanted.done, [&plan](auto samples, std::int64_t cyclic_step) {
     plan.cyclic_step = cyclic_step;

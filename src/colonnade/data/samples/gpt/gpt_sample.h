@@ -30,9 +30,8 @@ void fill_sample(std::span<const std::int64_t> text, const SampleRules& rules, S
 bool has_masked_loss(std::span<const std::int64_t> text, const SampleRules& rules);
 
 /// Appends the starts of a row's documents, `first` being the row's: the row's, and after each end of
-/// document
-/// (--reset-attention-mask). `tokens` are those of the text: pads equal to the end of document count, as in
-/// Megatron.
+/// document (with --reset-attention-mask). `tokens` are those of the text: pads equal to the end of document
+/// count, as in Megatron.
 void add_document_starts(std::span<const std::int64_t> tokens, std::int64_t eod, std::int64_t first,
                          std::vector<std::int64_t>& starts);
 
