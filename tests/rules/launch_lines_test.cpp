@@ -73,7 +73,7 @@ TEST(LaunchLines, RejectedLinesNeedAMissingFeature) {
       EXPECT_EQ(missing, known->second) << line.name;
     }
   }
-  EXPECT_GE(accepted * 143, 95 * lines.size()) << seen;
+  EXPECT_GE(accepted * 143, 115 * lines.size()) << seen;
   if (std::getenv("COLONNADE_VECTORS") == nullptr) {
     EXPECT_THAT(expected, SizeIs(lines.size() - accepted)) << seen;
   }
