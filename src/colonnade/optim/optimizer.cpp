@@ -95,7 +95,8 @@ void Optimizer::require_matches(std::size_t num_patterns) {
     if (counts[i] == 0) unmatched.push_back(groups_[i].names);
   if (!unmatched.empty())
     throw ConfigError(fmt::format(
-        "pattern of optimizer group {} must match a parameter of the model; got no match; correct or remove it",
+        "pattern of optimizer group {} must match a parameter of the model; got no match; correct or remove it "
+        "(`*` stands for any text, as in '*.router.weight')",
         fmt::join(unmatched, ", ")));
   if (counts.back() == 0)
     throw ConfigError(
