@@ -12,7 +12,6 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
 #include "colonnade/base/progress.h"
-#include "colonnade/checkpoint/folders.h"
 #include "colonnade/comm/trace_range.h"
 #include "colonnade/config/batch_schedule.h"
 #include "colonnade/config/parse.h"
@@ -62,7 +61,6 @@ class Loop {
 
  private:
   void resume(const StartPoint& start);
-  bool is_own(const checkpoint::CheckpointReader& source);
   void open_data();
   void require_enough_data() const;
   job::StepReport next_report(const optim::StepOptions& options);
@@ -234,16 +232,9 @@ void Loop::resume(const StartPoint& start) {
     if (c.override_ckpt_iteration && job_.run.schedule.override_opt_param_scheduler)
       lr_samples_ = job_.counters.consumed_samples;
   }
-  if (!c.finetune && is_own(source)) saved_iteration_ = attempted_iteration_ = iteration();
+  if (!c.finetune && is_own_checkpoint(source, folder_, iteration(), job_.ranks.world()))
+    saved_iteration_ = attempted_iteration_ = iteration();
   if (job_.ranks.rank() == 0) changed_tokens_ = log_loaded(job_, source, data_);
-}
-
-/// Rank 0 decides for all: a save is collective, and file systems of two machines may differ.
-bool Loop::is_own(const checkpoint::CheckpointReader& source) {
-  const auto own = folder_.checkpoints() / checkpoint::step_folder_name(iteration());
-  std::error_code absent;
-  const bool mine = std::filesystem::equivalent(source.folder(), own, absent);
-  return job_.ranks.world().all_gather_text(mine ? "own" : "", "whose checkpoint it is")[0] == "own";
 }
 
 /// Whether a signal or --exit-duration-in-mins requests a stop on this rank.
@@ -255,9 +246,10 @@ bool Loop::is_stop_requested() const {
 
 /// Trains the next step, or skips it (--iterations-to-skip).
 job::StepReport Loop::next_report(const optim::StepOptions& options) {
-  if (std::ranges::count(job_.run.training.iterations_to_skip, iteration() + 1) > 0)
-    return stream_->skip(), job_.skip_step();
-  return job_.train_step(stream_->next(), options);
+  if (std::ranges::count(job_.run.training.iterations_to_skip, iteration() + 1) == 0)
+    return job_.train_step(stream_->next(), options);
+  stream_->skip();
+  return job_.skip_step();
 }
 
 void Loop::one_step() {
@@ -476,16 +468,17 @@ int Loop::train() {
   // Without it, a rank could start a step and lose a peer that still ends at once on a signal.
   job_.ranks.world().barrier("before the first step");
   stop_.defer();
-  while (iteration() < last_iteration()) {
+  Stop stop = Stop::kNo;
+  while (stop == Stop::kNo && iteration() < last_iteration()) {
     profiler_->before_step(iteration() + 1);
     one_step();
     profiler_->after_step(iteration());
     if (validation_is_due()) validate();
     if (save_interval && iteration() % *save_interval == 0) save();
-    const Stop stop = stop_reason(stop_requested_);
-    if (stop != Stop::kNo) return profiler_->finish(), end_early(stop);
+    stop = stop_reason(stop_requested_);
   }
-  return profiler_->finish(), end();
+  profiler_->finish();
+  return stop == Stop::kNo ? end() : end_early(stop);
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include "colonnade/audit/changed_data.h"
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
+#include "colonnade/checkpoint/folders.h"
 #include "colonnade/convert/hugging_face.h"
 #include "colonnade/data/out_of_vocabulary.h"
 #include "colonnade/job/checkpoint.h"
@@ -66,6 +67,14 @@ std::optional<StartPoint> find_start_point(const config::Run& run, const comm::G
   if (c.pretrained_checkpoint.empty()) return std::nullopt;
   const auto step = c.load.empty() ? c.ckpt_step : std::nullopt;
   return weights_of(convert::open_weights(c.pretrained_checkpoint, step, world));
+}
+
+bool is_own_checkpoint(const checkpoint::CheckpointReader& source, const record::RunFolder& folder,
+                       std::int64_t iteration, const comm::Group& world) {
+  const auto own = folder.checkpoints() / checkpoint::step_folder_name(iteration);
+  std::error_code absent;
+  const bool same = std::filesystem::equivalent(source.folder(), own, absent);
+  return world.all_gather_text(same ? "own" : "", "whose checkpoint it is")[0] == "own";
 }
 
 std::vector<job::ChangedTokens> log_loaded(const job::Job& job, const checkpoint::CheckpointReader& source,

@@ -46,6 +46,11 @@ struct StartPoint {
 /// checkpoint::find_checkpoint.
 std::optional<StartPoint> find_start_point(const config::Run& run, const comm::Group& world);
 
+/// Whether `source` is the checkpoint that the run folder has of this iteration. Rank 0 decides for all: a
+/// save is collective, and file systems of two machines may differ. Collective over `world`.
+bool is_own_checkpoint(const checkpoint::CheckpointReader& source, const record::RunFolder& folder,
+                       std::int64_t iteration, const comm::Group& world);
+
 /// Logs the loaded checkpoint and every changed setting, for rank 0. Returns the changed tokens of the data.
 std::vector<job::ChangedTokens> log_loaded(const job::Job& job, const checkpoint::CheckpointReader& source,
                                            const data::Splits& splits);
