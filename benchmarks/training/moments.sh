@@ -11,9 +11,9 @@ command -v bible >/dev/null || { echo "moments.sh: the text comes with the packa
 python=$PWD/.venv/bin/python steps=${STEPS:-1000}
 export OMP_NUM_THREADS=${THREADS:-1} OMP_WAIT_POLICY=passive
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+trap 'kill $(jobs -p) 2>/dev/null || true; rm -rf "$work"' EXIT
 
-# The last lines of the log of a command that fails.
+# Runs a command and prints the last lines of its output if it fails.
 quietly() {
   local log
   log=$(mktemp "$work/log.XXXXXX")

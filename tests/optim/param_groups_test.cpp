@@ -11,6 +11,7 @@ namespace {
 
 using namespace toys;
 using layout::OptimizerGroup;
+using testing::AllOf;
 using testing::HasSubstr;
 
 /// Overlapping patterns: the second and the fourth match parameters of earlier ones too.
@@ -138,7 +139,8 @@ TEST(ParamGroups, UnmatchedPatternIsAnErrorOnAllRanks) {
       ADD_FAILURE() << "no error";
     } catch (const ConfigError& e) {
       EXPECT_THAT(std::string(e.what()),
-                  HasSubstr("pattern of optimizer group vision.* must match a parameter of the model"));
+                  AllOf(HasSubstr("pattern of optimizer group vision.* must match a parameter of the model"),
+                        HasSubstr("`*` stands for any text")));
     }
   });
 }

@@ -13,9 +13,9 @@
 
 namespace colonnade::record {
 
-/// RUN/config.yaml        all settings; used unchanged it starts the run, or resumes from its newest
-/// checkpoint RUN/metrics.jsonl      one line per step; metrics.jsonl.1, ...: of earlier runs that saved
-/// nothing here RUN/validation.jsonl   one line per evaluation; validation.jsonl.1, ... as above
+/// RUN/config.yaml        all settings; used unchanged it starts or resumes the run
+/// RUN/metrics.jsonl      one line per step; metrics.jsonl.1, ...: of runs that saved nothing here
+/// RUN/validation.jsonl   one line per evaluation; validation.jsonl.1, ... as above
 /// RUN/ledger.jsonl       one line per training session: the facts that decide its samples
 /// RUN/sessions.json      layout, times and memory of each session
 /// RUN/tensorboard/       event files
