@@ -118,19 +118,28 @@ TEST(HuggingFace, ShardsMatchTheIndex) {
   EXPECT_EQ(source.unlisted_files(), std::vector<std::string>{"model-3.safetensors"});
 }
 
-TEST(HuggingFace, ViewsOfStoredTensorsAreReadAsTensors) {
+TEST(HuggingFace, ComposedTensorsAreReadFromTheirParts) {
   const TempFolder folder;
   write_raw(folder.path() / "config.json", "{}");
   const at::Tensor fused = at::arange(2 * 6 * 4, at::kFloat).reshape({2, 6, 4});
   write_safetensors(folder.path() / "model.safetensors", {{"fused", fused}, {"other", at::ones({3})}});
-  const CheckpointReader source =
-      CheckpointReader::open(folder).with_views({{"up", {"fused", 1, 3, 3}}, {"b", {"other", {}, 0, {}}}});
-  EXPECT_EQ(source.names(), (std::vector<std::string>{"b", "up"}));
-  EXPECT_EQ(source.info("up").shape, (Sizes{3, 4}));
-  EXPECT_TRUE(at::equal(source.read("up"), fused[1].narrow(0, 3, 3)));
-  const at::Tensor box = at::zeros({2, 2});
-  source.read_into({"up", {3, 4}, {1, 2}, box});
-  EXPECT_TRUE(at::equal(box, fused[1].slice(0, 4, 6).slice(1, 2, 4)));
+  const CheckpointReader stored = CheckpointReader::open(folder);
+  const at::Tensor rows = stored.view("fused").select(0, 1);
+  ComposedTensor up{.dtype = at::kFloat, .shape = {6, 4}, .parts = {}, .compute = {}};
+  up.parts.push_back({{{0, 0}, {2, 4}}, rows.narrow(0, 4, 2)});
+  up.parts.push_back({{{2, 0}, {4, 4}}, rows.narrow(0, 0, 4)});
+  ComposedTensor twice{.dtype = at::kFloat, .shape = {3}, .parts = {}, .compute = {}};
+  twice.compute = [&stored](const Box& box) {
+    return stored.view("other").narrow(0, box.offset[0], box.shape[0]) * 2;
+  };
+  const CheckpointReader source = stored.with_tensors({{"up", up}, {"twice", twice}});
+  EXPECT_EQ(source.names(), (std::vector<std::string>{"twice", "up"}));
+  EXPECT_EQ(source.info("up").shape, (Sizes{6, 4}));
+  EXPECT_TRUE(at::equal(source.read("up"), fused[1].roll(2, 0)));
+  const at::Tensor box = at::zeros({3, 2});
+  source.read_into({"up", {6, 4}, {1, 2}, box});
+  EXPECT_TRUE(at::equal(box, fused[1].roll(2, 0).slice(0, 1, 4).slice(1, 2, 4)));
+  EXPECT_TRUE(at::equal(source.read("twice"), at::full({3}, 2)));
   EXPECT_THAT(message_of([&] { (void)source.read("fused"); }), HasSubstr("must hold the tensor 'fused'"));
 }
 

@@ -1,8 +1,6 @@
 // See load.h.
 #include "colonnade/checkpoint/load.h"
 
-#include <sys/mman.h>
-
 #include <ATen/ATen.h>
 #include <fmt/format.h>
 #include <fmt/ranges.h>
@@ -20,21 +18,6 @@ namespace colonnade::checkpoint {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-namespace {
-
-at::Tensor viewed(const View& view, at::Tensor stored) {
-  if (view.index) stored = stored.select(0, *view.index);
-  return view.rows ? stored.narrow(0, view.first_row, *view.rows) : stored;
-}
-
-Sizes shape_of(const View& view, Sizes stored) {
-  if (view.index) stored.erase(stored.begin());
-  if (view.rows) stored[0] = *view.rows;
-  return stored;
-}
-
-}  // namespace
-
 struct CheckpointReader::State {
   fs::path folder;
   std::int64_t step = -1;
@@ -44,7 +27,7 @@ struct CheckpointReader::State {
   json hf_config;
   std::mutex mutex;
   std::map<std::string, std::shared_ptr<const SafetensorsFile>> files;
-  std::map<std::string, View> views;  ///< tensors that are views of stored ones
+  std::map<std::string, ComposedTensor> composed;  ///< in place of `tensors`
   std::vector<std::string> unlisted;
 
   std::shared_ptr<const SafetensorsFile> file(const std::string& name) {
@@ -64,16 +47,23 @@ struct CheckpointReader::State {
 
   [[nodiscard]] const GlobalTensor& tensor(const std::string& name) const {
     const auto found = tensors.find(name);
-    if (found == tensors.end())
-      throw DataError(fmt::format("{} must hold the tensor '{}'; got {} others; see `checkpoint inspect`",
-                                  folder.string(), name, tensors.size()));
+    if (found == tensors.end()) fail_missing(name);
     return found->second;
   }
 
-  at::Tensor view(const std::string& name, const GlobalTensor& tensor, const Chunk& chunk) {
+  [[noreturn]] void fail_missing(const std::string& name) const {
+    throw DataError(fmt::format("{} must hold the tensor '{}'; got {} others; see `checkpoint inspect`",
+                                folder.string(), name, tensors.size() + composed.size()));
+  }
+
+  /// Null for a stored tensor.
+  [[nodiscard]] const ComposedTensor* composed_tensor(const std::string& name) const {
+    const auto found = composed.find(name);
+    return found == composed.end() ? nullptr : &found->second;
+  }
+
+  at::Tensor view(const GlobalTensor& tensor, const Chunk& chunk) {
     const auto open = file(chunk.file);
-    if (const auto found = views.find(name); found != views.end())
-      return viewed(found->second, open->view(chunk.key));
     const TensorInfo& info = open->info(chunk.key);
     if (info.dtype != tensor.dtype || info.shape != chunk.box.shape)
       throw DataError(fmt::format("{}: '{}' must be {} of [{}]; got {} of [{}]; see `checkpoint verify`",
@@ -86,37 +76,24 @@ struct CheckpointReader::State {
 
 namespace {
 
-/// Asks the kernel to load the pages of `view` at once instead of by single page faults.
-void prefetch(const at::Tensor& view) {
-  constexpr std::uintptr_t kPage = 4096;
-  if (!view.is_contiguous() || view.nbytes() < 64 * kPage) return;
-  const auto begin = reinterpret_cast<std::uintptr_t>(view.const_data_ptr()) / kPage * kPage;
-  const auto end = reinterpret_cast<std::uintptr_t>(view.const_data_ptr()) + view.nbytes();
-#ifdef MADV_POPULATE_READ
-  ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_POPULATE_READ);
-#else
-  ::madvise(reinterpret_cast<void*>(begin), end - begin, MADV_WILLNEED);
-#endif
-}
-
-void check_slice(const Slice& slice, const GlobalTensor& tensor, const fs::path& folder) {
-  if (slice.global_shape != tensor.shape)
+void check_slice(const Slice& slice, at::ScalarType stored, const Sizes& shape, const fs::path& folder) {
+  if (slice.global_shape != shape)
     throw DataError(fmt::format(
         "{}: '{}' must have the shape of this model, [{}]; got [{}]; check the model settings",
-        folder.string(), slice.name, fmt::join(slice.global_shape, ", "), fmt::join(tensor.shape, ", ")));
-  COL_CHECK(slice.data.dim() == static_cast<std::int64_t>(tensor.shape.size()) &&
-                slice.offset.size() == tensor.shape.size(),
+        folder.string(), slice.name, fmt::join(slice.global_shape, ", "), fmt::join(shape, ", ")));
+  COL_CHECK(slice.data.dim() == static_cast<std::int64_t>(shape.size()) &&
+                slice.offset.size() == shape.size(),
             "read_into: a slice of '{}' must have {} dimensions; got {} and {} offsets", slice.name,
-            tensor.shape.size(), slice.data.dim(), slice.offset.size());
-  for (std::size_t d = 0; d < tensor.shape.size(); ++d)
+            shape.size(), slice.data.dim(), slice.offset.size());
+  for (std::size_t d = 0; d < shape.size(); ++d)
     COL_CHECK(slice.offset[d] >= 0 &&
-                  slice.offset[d] + slice.data.size(static_cast<std::int64_t>(d)) <= tensor.shape[d],
+                  slice.offset[d] + slice.data.size(static_cast<std::int64_t>(d)) <= shape[d],
               "read_into: a slice of '{}' must lie in [{}]; got {}", slice.name,
-              fmt::join(tensor.shape, ", "), to_text(slice.box()));
+              fmt::join(shape, ", "), to_text(slice.box()));
   const at::ScalarType wanted = slice.data.scalar_type();
-  if (wanted != tensor.dtype && !(at::isFloatingType(wanted) && at::isFloatingType(tensor.dtype)))
+  if (wanted != stored && !(at::isFloatingType(wanted) && at::isFloatingType(stored)))
     throw DataError(fmt::format("{}: '{}' must be {} or convertible to it; got {}", folder.string(),
-                                slice.name, dtype_name(wanted), dtype_name(tensor.dtype)));
+                                slice.name, dtype_name(wanted), dtype_name(stored)));
 }
 
 }  // namespace
@@ -161,27 +138,20 @@ CheckpointReader CheckpointReader::open_hugging_face(const fs::path& folder) {
   return CheckpointReader(std::move(state));
 }
 
-CheckpointReader CheckpointReader::with_views(const std::map<std::string, View>& views) const {
+CheckpointReader CheckpointReader::of(ComposedSource source) {
   auto state = std::make_shared<State>();
-  state->folder = state_->folder;
-  state->hf_config = state_->hf_config;
-  state->unlisted = state_->unlisted;
-  {
-    const std::lock_guard lock(state_->mutex);
-    state->files = state_->files;
-  }
-  for (const auto& [name, view] : views) {
-    const GlobalTensor& stored = state_->tensor(view.stored);
-    COL_CHECK(stored.chunks.size() == 1 && stored.chunks[0].box.shape == stored.shape,
-              "with_views: '{}' must be stored in one chunk; got {} chunks", view.stored,
-              stored.chunks.size());
-    const Sizes shape = shape_of(view, stored.shape);
-    GlobalTensor& tensor = state->tensors[name] = stored;
-    tensor.shape = shape;
-    tensor.chunks[0].box = {Sizes(shape.size(), 0), shape};
-    state->views[name] = view;
-  }
+  state->folder = std::move(source.folder);
+  state->step = source.step;
+  state->composed = std::move(source.tensors);
+  state->state = std::move(source.state);
+  state->hf_config = std::move(source.hf_config);
   return CheckpointReader(std::move(state));
+}
+
+CheckpointReader CheckpointReader::with_tensors(std::map<std::string, ComposedTensor> tensors) const {
+  CheckpointReader other = of({state_->folder, state_->step, std::move(tensors), state_->state, state_->hf_config});
+  other.state_->unlisted = state_->unlisted;
+  return other;
 }
 
 CheckpointReader CheckpointReader::open_config(const fs::path& folder) {
@@ -208,35 +178,43 @@ CheckpointReader CheckpointReader::open(const fs::path& path, std::optional<std:
 std::vector<std::string> CheckpointReader::names() const {
   std::vector<std::string> names;
   for (const auto& [name, tensor] : state_->tensors) names.push_back(name);
+  for (const auto& [name, tensor] : state_->composed) names.push_back(name);
   return names;
 }
 
-bool CheckpointReader::has(const std::string& name) const { return state_->tensors.contains(name); }
+bool CheckpointReader::has(const std::string& name) const {
+  return state_->tensors.contains(name) || state_->composed.contains(name);
+}
 
 TensorInfo CheckpointReader::info(const std::string& name) const {
+  if (const ComposedTensor* composed = state_->composed_tensor(name))
+    return {.dtype = composed->dtype, .shape = composed->shape};
   const GlobalTensor& tensor = state_->tensor(name);
-  const bool is_one_chunk = tensor.chunks.size() == 1 && tensor.chunks[0].box.shape == tensor.shape;
-  if (is_one_chunk && !state_->views.contains(name))
+  if (tensor.chunks.size() == 1 && tensor.chunks[0].box.shape == tensor.shape)
     return state_->file(tensor.chunks[0].file)->info(tensor.chunks[0].key);
   return {.dtype = tensor.dtype, .shape = tensor.shape};
 }
 
 void CheckpointReader::read_into(const Slice& slice) const {
-  const GlobalTensor& tensor = state_->tensor(slice.name);
-  check_slice(slice, tensor, state_->folder);
-  const Box wanted = slice.box();
-  for (const Chunk& chunk : tensor.chunks) {  // they cover the tensor exactly once, as open_native checks
-    const std::optional<Box> common = overlap(chunk.box, wanted);
-    if (!common) continue;
-    const Slice stored{slice.name, tensor.shape, chunk.box.offset, state_->view(slice.name, tensor, chunk)};
-    const at::Tensor stored_part = subview(stored, *common);
-    prefetch(stored_part);
-    subview(slice, *common).copy_(stored_part);
+  if (const ComposedTensor* tensor = state_->composed_tensor(slice.name)) {
+    check_slice(slice, tensor->dtype, tensor->shape, state_->folder);
+    return read_box(*tensor, slice);
   }
+  const GlobalTensor& tensor = state_->tensor(slice.name);
+  check_slice(slice, tensor.dtype, tensor.shape, state_->folder);
+  for (const Chunk& chunk : tensor.chunks)  // they cover the tensor exactly once, as open_native checks
+    if (overlap(chunk.box, slice.box())) read_part(slice, {chunk.box, state_->view(tensor, chunk)});
+}
+
+at::Tensor CheckpointReader::view(const std::string& name) const {
+  const GlobalTensor& tensor = state_->tensor(name);
+  COL_CHECK(tensor.chunks.size() == 1 && tensor.chunks[0].box.shape == tensor.shape,
+            "view: '{}' must be stored in one chunk; got {}", name, tensor.chunks.size());
+  return state_->view(tensor, tensor.chunks[0]);
 }
 
 at::Tensor CheckpointReader::read(const std::string& name) const {
-  const GlobalTensor& tensor = state_->tensor(name);
+  const TensorInfo tensor = info(name);
   Slice full{name, tensor.shape, Sizes(tensor.shape.size(), 0),
              at::empty(tensor.shape, at::TensorOptions().dtype(tensor.dtype))};
   read_into(full);

@@ -1,5 +1,5 @@
 // Loading: reads any box of any tensor of a native checkpoint or a Hugging Face folder, whatever layout wrote
-// it.
+// it, and of tensors composed of the parts of another format.
 #pragma once
 
 #include <cstdint>
@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "colonnade/checkpoint/parts.h"
 #include "colonnade/checkpoint/safetensors.h"
 #include "colonnade/checkpoint/slice.h"
 #include "colonnade/comm/group.h"
@@ -20,12 +21,13 @@ namespace colonnade::checkpoint {
 /// How thoroughly a checkpoint is checked for damage.
 enum class Check { kSizes, kChecksums };
 
-/// A part of a stored tensor, read as a tensor of its own.
-struct View {
-  std::string stored;
-  std::optional<std::int64_t> index;  ///< index in dimension 0, which the view lacks
-  std::int64_t first_row = 0;         ///< in the view's dimension 0
-  std::optional<std::int64_t> rows;   ///< in the view's dimension 0; nothing: all
+/// What a reader of composed tensors presents besides them.
+struct ComposedSource {
+  std::filesystem::path folder;
+  std::int64_t step = -1;
+  std::map<std::string, ComposedTensor> tensors;
+  nlohmann::json state;      ///< Snapshot::state; null for weights alone
+  nlohmann::json hf_config;  ///< null when there is none
 };
 
 /// Reader of a checkpoint's tensors. A value: copies share the open files. Thread-safe.
@@ -45,8 +47,10 @@ class CheckpointReader {
                                std::optional<std::int64_t> step = std::nullopt, const comm::Group& world = {},
                                Check check = Check::kChecksums);
 
-  /// The same files under other names: each tensor is a view of a stored tensor, which must be in one chunk.
-  [[nodiscard]] CheckpointReader with_views(const std::map<std::string, View>& views) const;
+  /// Presents tensors of another format as a checkpoint.
+  static CheckpointReader of(ComposedSource source);
+  /// The same folder with other tensors.
+  [[nodiscard]] CheckpointReader with_tensors(std::map<std::string, ComposedTensor> tensors) const;
 
   [[nodiscard]] std::vector<std::string> names() const;  ///< ascending
   [[nodiscard]] bool has(const std::string& name) const;
@@ -58,6 +62,8 @@ class CheckpointReader {
   /// into each other; any other dtype difference is an error. Throws DataError when the tensor is missing,
   /// has another global shape or its file is damaged; slice.data is then undefined.
   void read_into(const Slice& slice) const;
+  /// The stored tensor without a copy: a view of its file, of a tensor in one chunk.
+  [[nodiscard]] at::Tensor view(const std::string& name) const;
   /// The full tensor in its own dtype, in new memory.
   [[nodiscard]] at::Tensor read(const std::string& name) const;
 

@@ -15,13 +15,18 @@ namespace colonnade::convert {
 namespace {
 
 using checkpoint::CheckpointReader;
-using Views = std::map<std::string, checkpoint::View>;
+using Tensors = std::map<std::string, at::Tensor>;  // tensors of stored tensors
+
+at::Tensor part_of(at::Tensor stored, const models::hf::SpelledTensor& spelled) {
+  if (spelled.index) stored = stored.select(0, *spelled.index);
+  return spelled.rows ? stored.narrow(0, spelled.first_row, *spelled.rows) : stored;
+}
 
 /// Whether config.json ties the output layer to the embeddings; false if it is invalid, which job::prepare
 /// reports.
-bool is_tied(const nlohmann::json& config, const Views& views) {
+bool is_tied(const nlohmann::json& config, const Tensors& tensors) {
   std::vector<std::string> names;
-  for (const auto& [name, view] : views) names.push_back(name);
+  for (const auto& [name, tensor] : tensors) names.push_back(name);
   try {
     const auto settings = models::hf::settings_of(config, "config.json", names);
     const auto untied = settings.find("untie_embeddings_and_output_weights");
@@ -32,26 +37,26 @@ bool is_tied(const nlohmann::json& config, const Views& views) {
 }
 
 /// Adds the embeddings under their own name if only a tied table is stored.
-void name_embeddings(Views& views, const models::hf::TiedTables& tied, const nlohmann::json& config) {
-  if (views.contains(tied.embedding)) return;
+void name_embeddings(Tensors& tensors, const models::hf::TiedTables& tied, const nlohmann::json& config) {
+  if (tensors.contains(tied.embedding)) return;
   std::vector<std::string> tables = tied.copies;
-  if (views.contains(tied.output) && is_tied(config, views)) tables.push_back(tied.output);
-  const auto stored = std::ranges::find_if(tables, [&](const auto& name) { return views.contains(name); });
-  if (stored != tables.end()) views[tied.embedding] = checkpoint::View(views.at(*stored));
+  if (tensors.contains(tied.output) && is_tied(config, tensors)) tables.push_back(tied.output);
+  const auto stored = std::ranges::find_if(tables, [&](const auto& name) { return tensors.contains(name); });
+  if (stored != tables.end()) tensors[tied.embedding] = at::Tensor(tensors.at(*stored));
 }
 
 /// A BERT may store two output biases; Transformers uses the decoder's.
-void name_output_bias(Views& views) {
-  const auto decoder_bias = views.find("cls.predictions.decoder.bias");
-  if (decoder_bias == views.end()) return;
-  checkpoint::View bias = decoder_bias->second;
-  const auto other = views.find("cls.predictions.bias");
-  if (other == views.end()) {
-    views.erase(decoder_bias);
+void name_output_bias(Tensors& tensors) {
+  const auto decoder_bias = tensors.find("cls.predictions.decoder.bias");
+  if (decoder_bias == tensors.end()) return;
+  at::Tensor bias = decoder_bias->second;
+  const auto other = tensors.find("cls.predictions.bias");
+  if (other == tensors.end()) {
+    tensors.erase(decoder_bias);
   } else {
     decoder_bias->second = other->second;
   }
-  views["cls.predictions.bias"] = std::move(bias);
+  tensors["cls.predictions.bias"] = std::move(bias);
 }
 
 }  // namespace
@@ -61,18 +66,14 @@ CheckpointReader open_hugging_face(const std::filesystem::path& folder) {
   const std::string type = models::hf::model_type_of(stored.hf_config());
   models::hf::StoredShapes shapes;
   for (const std::string& name : stored.names()) shapes[name] = stored.info(name).shape;
-  Views views;
-  for (auto& [name, tensor] : models::hf::spelled_tensors(type, shapes, folder.string()))
-    views[name] = {tensor.stored, tensor.index, tensor.first_row, tensor.rows};
-  if (const auto tied = models::hf::tied_tables(type)) name_embeddings(views, *tied, stored.hf_config());
-  if (type == "bert") name_output_bias(views);
-  return stored.with_views(views);
-}
-
-CheckpointReader open_weights(const std::filesystem::path& path, std::optional<std::int64_t> step,
-                              const comm::Group& world, checkpoint::Check check) {
-  return checkpoint::is_hugging_face_folder(path) ? open_hugging_face(path)
-                                                  : CheckpointReader::open(path, step, world, check);
+  Tensors tensors;
+  for (const auto& [name, spelled] : models::hf::spelled_tensors(type, shapes, folder.string()))
+    tensors[name] = part_of(stored.view(spelled.stored), spelled);
+  if (const auto tied = models::hf::tied_tables(type)) name_embeddings(tensors, *tied, stored.hf_config());
+  if (type == "bert") name_output_bias(tensors);
+  std::map<std::string, checkpoint::ComposedTensor> composed;
+  for (auto& [name, tensor] : tensors) composed[name] = checkpoint::composed(std::move(tensor));
+  return stored.with_tensors(std::move(composed));
 }
 
 bool equal_tensors(const CheckpointReader& source, const std::string& a, const std::string& b) {

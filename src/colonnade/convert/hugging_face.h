@@ -2,7 +2,6 @@
 #pragma once
 
 #include <filesystem>
-#include <optional>
 #include <string>
 
 #include "colonnade/checkpoint/load.h"
@@ -13,12 +12,6 @@ namespace colonnade::convert {
 /// stored only under the name of a tied table are added under their own name, and a BERT's output bias is its
 /// decoder's, as in Transformers. Throws DataError.
 checkpoint::CheckpointReader open_hugging_face(const std::filesystem::path& folder);
-
-/// open_hugging_face() for a Hugging Face folder, else CheckpointReader::open. Collective over `world`.
-checkpoint::CheckpointReader open_weights(const std::filesystem::path& path,
-                                          std::optional<std::int64_t> step = std::nullopt,
-                                          const comm::Group& world = {},
-                                          checkpoint::Check check = checkpoint::Check::kChecksums);
 
 /// Whether two tensors of a source have equal shapes and values. Reads both in chunks of a few megabytes.
 bool equal_tensors(const checkpoint::CheckpointReader& source, const std::string& a, const std::string& b);

@@ -9,7 +9,7 @@
 #include "colonnade/config/data_flags.h"
 #include "colonnade/config/parse.h"
 #include "colonnade/config/schema.h"
-#include "colonnade/convert/hugging_face.h"
+#include "colonnade/convert/open.h"
 #include "colonnade/job/folder_checks.h"
 #include "colonnade/job/resume_policy.h"
 #include "colonnade/job/tokenizer_source.h"
@@ -133,8 +133,7 @@ checkpoint::CheckpointReader open_weights(const config::Run& run, const comm::Gr
   if (c.load.empty() && c.pretrained_checkpoint.empty())
     throw ConfigError("--load or --pretrained-checkpoint must name the weights; got neither; use --load DIR");
   if (c.load.empty()) return convert::open_weights(c.pretrained_checkpoint, c.ckpt_step, world, check);
-  const auto found = checkpoint::find_checkpoint(c.load, c.ckpt_step, world, check);
-  if (found) return checkpoint::CheckpointReader::open_native(found->folder);
+  if (auto found = convert::find_run(c.load, c.ckpt_step, world, check)) return *found;
   if (!c.pretrained_checkpoint.empty())
     return convert::open_weights(c.pretrained_checkpoint, std::nullopt, world, check);
   const std::string fault = checkpoint::unsupported_weights_fault(c.load);

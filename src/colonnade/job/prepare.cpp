@@ -16,6 +16,7 @@
 #include "colonnade/config/stacks.h"
 #include "colonnade/config/use.h"
 #include "colonnade/convert/hugging_face.h"
+#include "colonnade/convert/open.h"
 #include "colonnade/data/data_args.h"
 #include "colonnade/data/samples/bert/bert_batches.h"
 #include "colonnade/data/samples/gpt/fill_in_the_middle.h"
@@ -157,18 +158,17 @@ void adopt_run_settings(config::Run& run, const checkpoint::CheckpointReader& so
 constexpr auto kSizes = checkpoint::Check::kSizes;  // checksums are verified when tensors are loaded
 
 /// Finds the checkpoint of --load and adopts its settings; returns nothing without one, and may add a fault.
-std::optional<checkpoint::FoundCheckpoint> adopt_loaded(config::Run& run, rules::Purpose purpose,
+std::optional<checkpoint::CheckpointReader> adopt_loaded(config::Run& run, rules::Purpose purpose,
                                                         std::vector<std::string>& faults) {
   const config::Checkpoint& c = run.checkpoint;
   if (c.load.empty()) return std::nullopt;
   std::string fault = unreadable_load_fault(run);
   if (fault.empty()) {
-    if (auto found = checkpoint::find_checkpoint(c.load, c.ckpt_step, {}, kSizes)) {
-      const auto source = checkpoint::CheckpointReader::open_native(found->folder);
-      if (purpose == rules::Purpose::kPlan) require_same_builder(source, /*from_settings=*/true);
-      fill_from(run, source, purpose, faults);
-      adopt_run_settings(run, source, purpose, faults);
-      return found;
+    if (auto source = convert::find_run(c.load, c.ckpt_step, {}, kSizes)) {
+      if (purpose == rules::Purpose::kPlan) require_same_builder(*source, /*from_settings=*/true);
+      fill_from(run, *source, purpose, faults);
+      adopt_run_settings(run, *source, purpose, faults);
+      return source;
     }
     // A command line that gives every model setting does not need --load.
     const bool trains = purpose == rules::Purpose::kTrain;
@@ -212,7 +212,7 @@ std::string moved_run_fault(const config::Run& run) {
 
 /// Rejects a --save folder with checkpoints that this run does not resume: it would truncate their metrics
 /// and mix its checkpoints with theirs. Folders of Megatron are rejected too.
-void check_save_folder(const config::Run& run, const std::optional<checkpoint::FoundCheckpoint>& loaded,
+void check_save_folder(const config::Run& run, const std::optional<checkpoint::CheckpointReader>& loaded,
                        std::vector<std::string>& faults) {
   const config::Checkpoint& c = run.checkpoint;
   if (c.save.empty()) return;
@@ -221,14 +221,14 @@ void check_save_folder(const config::Run& run, const std::optional<checkpoint::F
   const auto steps = checkpoint::step_folders(checkpoints);
   std::error_code absent;
   if (loaded && run.model.moe.use_upcycling &&
-      upcycles(run, checkpoint::CheckpointReader::open_native(loaded->folder)) &&
-      std::filesystem::equivalent(loaded->folder.parent_path(), checkpoints, absent))
+      upcycles(run, *loaded) &&
+      std::filesystem::equivalent(loaded->folder().parent_path(), checkpoints, absent))
     return faults.push_back(fmt::format(
         "--save must not be the folder of the dense run with --moe-use-upcycling; got {} for --save and --load; "
         "choose another folder for --save [upcycling-save]",
         c.save));
   const bool resumes =
-      loaded && !c.finetune && std::filesystem::equivalent(loaded->folder.parent_path(), checkpoints, absent);
+      loaded && !c.finetune && std::filesystem::equivalent(loaded->folder().parent_path(), checkpoints, absent);
   if (resumes) return;
   if (steps.empty()) {
     std::string fault = save_fault(run);

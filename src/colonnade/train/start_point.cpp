@@ -5,7 +5,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/log.h"
 #include "colonnade/checkpoint/folders.h"
-#include "colonnade/convert/hugging_face.h"
+#include "colonnade/convert/open.h"
 #include "colonnade/data/out_of_vocabulary.h"
 #include "colonnade/job/checkpoint.h"
 #include "colonnade/job/upcycling.h"
@@ -52,10 +52,9 @@ std::optional<StartPoint> find_start_point(const config::Run& run, const comm::G
         .source = std::move(source), .is_run = false, .upcycles = upcycles, .counters = {}, .saved = {}};
   };
   if (!c.load.empty()) {
-    if (const auto found = checkpoint::find_checkpoint(c.load, c.ckpt_step, world)) {
-      auto source = checkpoint::CheckpointReader::open_native(found->folder);
-      if (job::upcycles(run, source)) return weights_of(std::move(source));
-      StartPoint start{.source = std::move(source), .counters = {}, .saved = {}};
+    if (auto found = convert::find_run(c.load, c.ckpt_step, world)) {
+      if (job::upcycles(run, *found)) return weights_of(std::move(*found));
+      StartPoint start{.source = std::move(*found), .counters = {}, .saved = {}};
       if (c.finetune) return start;
       start.counters = job::resumed_counters(start.source.state(), run);
       const job::Counters was = job::counters_of(start.source.state());

@@ -1,0 +1,110 @@
+// convert/megatron: every recorded checkpoint of Megatron's formats holds the recorded tensors, bit for bit.
+#include <ATen/ATen.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <regex>
+#include <string>
+
+#include "colonnade/base/error.h"
+#include "colonnade/base/files.h"
+#include "colonnade/checkpoint/safetensors.h"
+#include "colonnade/convert/megatron/legacy.h"
+#include "colonnade/convert/megatron/reader.h"
+#include "colonnade/convert/megatron/torch_dist.h"
+#include "support/sha256.h"
+#include "support/vectors.h"
+
+namespace colonnade::convert::megatron {
+namespace {
+
+namespace fs = std::filesystem;
+using checkpoint::ComposedTensor;
+using checkpoint::Sizes;
+using nlohmann::json;
+
+fs::path vectors_te() { return fs::path(test::vectors()) / "megatron_ckpt_te"; }
+
+at::Tensor whole(const ComposedTensor& tensor) {
+  at::Tensor data = at::zeros(tensor.shape, at::TensorOptions().dtype(tensor.dtype));
+  checkpoint::read_box(tensor, {"", tensor.shape, Sizes(tensor.shape.size(), 0), data});
+  return data;
+}
+
+/// [dtype, shape, sha256] as in NAME.expected.json.
+json digest(const at::Tensor& tensor) {
+  const std::string dtype = tensor.scalar_type() == at::kBFloat16 ? "bfloat16" : "float32";
+  const std::string bytes(static_cast<const char*>(tensor.const_data_ptr()), tensor.nbytes());
+  return {dtype, tensor.sizes().vec(), test::sha256(bytes)};
+}
+
+/// Adds the tensors under the names of the vectors, where each expert has tensors of its own.
+void add_digests(json& digests, const std::string& prefix, const Tensors& tensors) {
+  for (const auto& [name, tensor] : tensors) {
+    if (name.find("_extra_state") != std::string::npos) continue;
+    const at::Tensor all = whole(tensor);
+    const std::string stack = ".experts.experts.";
+    const auto at = name.find(stack);
+    if (at == std::string::npos) {
+      digests[prefix + name] = digest(all);
+      continue;
+    }
+    for (std::int64_t e = 0; e < all.size(0); ++e)
+      digests[prefix + name.substr(0, at) + ".experts." + std::to_string(e) + "." + name.substr(at + stack.size())] =
+          digest(all[e].contiguous());
+  }
+}
+
+json digests_of(const Source& source) {
+  json digests = json::object();
+  add_digests(digests, "", source.model);
+  for (const auto& [state, tensors] : source.optimizer) add_digests(digests, state + ".", tensors);
+  return digests;
+}
+
+Source open_source(const fs::path& path) {
+  const auto found = find_folder(path, std::nullopt);
+  EXPECT_TRUE(found.has_value()) << path;
+  return found->format == Format::kTorchDist ? open_torch_dist(found->folder) : open_legacy(found->folder);
+}
+
+TEST(Megatron, EveryRecordedCheckpointHoldsTheRecordedTensors) {
+  const json manifest = json::parse(read_file(vectors_te() / "manifest.json"));
+  int compared = 0;
+  for (const auto& [name, entry] : manifest.at("checkpoints").items()) {
+    if (!entry.contains("expected")) continue;
+    SCOPED_TRACE(name);
+    const json expected = json::parse(read_file(vectors_te() / entry.at("expected").get<std::string>()));
+    const json got = digests_of(open_source(vectors_te() / entry.at("folder").get<std::string>()));
+    std::size_t differ = 0;
+    for (const auto& [key, value] : got.items()) {
+      if (expected.contains(key) && expected.at(key) == value) continue;
+      if (++differ < 4) ADD_FAILURE() << key << ": " << value << " instead of " << (expected.contains(key) ? expected.at(key) : json());
+    }
+    // A checkpoint of weights alone shares the file of expected tensors with those that have states.
+    for (const auto& [key, value] : expected.items()) {
+      const bool is_state = key.starts_with("param.") || key.starts_with("exp_avg");
+      if (!got.contains(key) && !(is_state && entry.at("what").get<std::string>().find("no optimizer") != std::string::npos))
+        if (++differ < 8) ADD_FAILURE() << "missing " << key;
+    }
+    EXPECT_EQ(differ, 0U);
+    ++compared;
+  }
+  EXPECT_GE(compared, 15);
+}
+
+TEST(Megatron, WrongStatesAreRecognizedAndDropped) {
+  const Source source = open_source(vectors_te() / "megatron_ckpt_more" / "buckets_dp2_fully_wrong");
+  EXPECT_TRUE(source.optimizer.empty());
+  EXPECT_THAT(source.dropped, ::testing::HasSubstr("a known fault of megatron-core 0.15 to 0.19.2"));
+  const json expected = json::parse(read_file(vectors_te() / "megatron_ckpt" / "buckets.expected.json"));
+  const json got = digests_of(source);
+  EXPECT_FALSE(got.empty());
+  for (const auto& [key, value] : got.items()) EXPECT_EQ(value, expected.at(key)) << key;
+}
+
+}  // namespace
+}  // namespace colonnade::convert::megatron
