@@ -12,6 +12,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
 #include "colonnade/checkpoint/safetensors.h"
+#include "colonnade/convert/hugging_face.h"
 #include "colonnade/convert/megatron/legacy.h"
 #include "colonnade/convert/megatron/reader.h"
 #include "colonnade/convert/megatron/torch_dist.h"
@@ -104,6 +105,46 @@ TEST(Megatron, WrongStatesAreRecognizedAndDropped) {
   const json got = digests_of(source);
   EXPECT_FALSE(got.empty());
   for (const auto& [key, value] : got.items()) EXPECT_EQ(value, expected.at(key)) << key;
+}
+
+fs::path vectors_plain() { return fs::path(test::vectors()) / "megatron_ckpt"; }
+
+/// Whether every tensor of the model equals the one in the Hugging Face folder from which the run started.
+void expect_weights_of(const std::string& checkpoint, const std::string& folder) {
+  SCOPED_TRACE(checkpoint);
+  const auto found = find_folder(vectors_plain() / checkpoint, std::nullopt);
+  ASSERT_TRUE(found.has_value());
+  const auto source = open(*found);
+  const auto expected = open_hugging_face(fs::path(test::vectors()) / folder);
+  std::vector<std::string> names = source.names();
+  std::erase_if(names, [](const std::string& name) { return name.starts_with("optimizer."); });
+  EXPECT_EQ(names, expected.names());
+  for (const std::string& name : names) EXPECT_TRUE(at::equal(source.read(name), expected.read(name))) << name;
+}
+
+TEST(Megatron, WeightsAreThoseOfTheHuggingFaceFolder) {
+  for (const char* run : {"llama_tp1pp1", "llama_tp2pp2", "llama_dp2_fully_reshardable", "llama_tp1_plain_adam",
+                          "llama_legacy_tp2"})
+    expect_weights_of(run, "hf/llama");
+  expect_weights_of("moe_ep2", "trajectory/moe");
+}
+
+/// Moments under Hugging Face names, as the run's optimizer had them in memory: rows of our parameter.
+TEST(Megatron, MomentsAreThoseOfTheRun) {
+  const checkpoint::SafetensorsFile expected(vectors_plain() / "llama.expected.safetensors");
+  for (const char* run : {"llama_tp1pp1", "llama_tp2pp2", "llama_dp2_fully_reshardable", "llama_tp1_plain_adam"}) {
+    SCOPED_TRACE(run);
+    const auto source = open(*find_folder(vectors_plain() / run, std::nullopt));
+    for (const std::string state : {"exp_avg", "exp_avg_sq"}) {
+      const at::Tensor fused = source.read("optimizer." + state + ".decoder.layers.1.self_attention.linear_qkv.weight");
+      std::vector<at::Tensor> parts;
+      for (const char* part : {"q_proj", "k_proj", "v_proj"})
+        parts.push_back(expected.view(state + ".model.layers.1.self_attn." + part + ".weight"));
+      EXPECT_TRUE(at::allclose(fused, at::cat(parts), 1e-4, 1e-12)) << state;
+      const at::Tensor down = source.read("optimizer." + state + ".decoder.layers.0.mlp.linear_fc2.weight");
+      EXPECT_TRUE(at::allclose(down, expected.view(state + ".model.layers.0.mlp.down_proj.weight"), 1e-4, 1e-12));
+    }
+  }
 }
 
 }  // namespace

@@ -9,6 +9,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/checkpoint/slice.h"
 #include "colonnade/pickle/read.h"
+#include "colonnade/pickle/write.h"
 
 namespace colonnade::checkpoint {
 namespace {
@@ -225,6 +226,63 @@ at::Tensor TorchFile::tensor(const Value& value) const {
   if (last >= elements) fail("a tensor outside its storage");
   return at::from_blob(
       const_cast<std::byte*>(bytes.data()) + offset * item, sizes, strides, [map = map_](void*) {}, options);
+}
+
+const char* torch_dtype_name(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kDouble: return "float64";
+    case at::kFloat: return "float32";
+    case at::kHalf: return "float16";
+    case at::kBFloat16: return "bfloat16";
+    case at::kLong: return "int64";
+    case at::kInt: return "int32";
+    case at::kShort: return "int16";
+    case at::kChar: return "int8";
+    case at::kByte: return "uint8";
+    case at::kBool: return "bool";
+    default: throw Error(fmt::format("a torch file must have a dtype of checkpoints; got {}; convert the tensor",
+                                     c10::toString(dtype)));
+  }
+}
+
+namespace {
+
+const char* storage_name(at::ScalarType dtype) {
+  switch (dtype) {
+    case at::kDouble: return "DoubleStorage";
+    case at::kFloat: return "FloatStorage";
+    case at::kHalf: return "HalfStorage";
+    case at::kBFloat16: return "BFloat16Storage";
+    case at::kLong: return "LongStorage";
+    case at::kInt: return "IntStorage";
+    case at::kShort: return "ShortStorage";
+    case at::kChar: return "CharStorage";
+    case at::kByte: return "ByteStorage";
+    default: return "BoolStorage";
+  }
+}
+
+}  // namespace
+
+std::string tensor_pickle(const at::Tensor& tensor) {
+  (void)torch_dtype_name(tensor.scalar_type());
+  pickle::Writer w;
+  w.global("torch._utils", "_rebuild_tensor_v2");
+  w.begin_tuple();
+  w.begin_tuple();
+  w.text("storage"), w.global("torch", storage_name(tensor.scalar_type())), w.text("0"), w.text("cpu");
+  w.integer(tensor.numel());
+  w.end_tuple();
+  w.persistent();
+  w.integer(0);  // offset
+  w.integers(tensor.sizes().vec());
+  w.integers(tensor.strides().vec());
+  w.boolean(false);  // requires_grad
+  w.global("collections", "OrderedDict");
+  w.begin_tuple(), w.end_tuple(), w.reduce();  // hooks
+  w.end_tuple();
+  w.reduce();
+  return std::move(w).finish();
 }
 
 }  // namespace colonnade::checkpoint

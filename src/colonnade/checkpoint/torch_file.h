@@ -52,9 +52,10 @@ class TorchFile {
 /// dtype of a value such as torch.float32 or torch.FloatStorage; nothing for other values.
 std::optional<at::ScalarType> torch_dtype(const pickle::Value* value);
 
-/// Appends torch.save(tensor) to `bytes`. The tensor is on the CPU and contiguous.
-void append_torch_file(std::string& bytes, const at::Tensor& tensor);
-/// Appends torch.save of an object: `pickle` is its data.pkl, without tensors.
-void append_torch_file(std::string& bytes, const std::string& pickle);
+/// Name in torch of a dtype: "float32". Throws Error for a dtype that checkpoints do not have.
+const char* torch_dtype_name(at::ScalarType dtype);
+
+/// data.pkl of torch.save(tensor) for a contiguous tensor whose data is storage 0.
+std::string tensor_pickle(const at::Tensor& tensor);
 
 }  // namespace colonnade::checkpoint

@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "colonnade/base/error.h"
+#include "colonnade/base/log.h"
 #include "colonnade/base/progress.h"
 #include "colonnade/config/batch_schedule.h"
 #include "colonnade/config/dump.h"
@@ -104,6 +105,11 @@ json state_of(Job& job) {
             {"hysteresis", scale.hysteresis},
             {"dynamic", scale.dynamic}}},
           {"settings", config::values(with_absolute_paths(job.run))}};
+}
+
+/// Why the optimizer states of a checkpoint are not used; "" where they are.
+std::string dropped_states(const json& state) {
+  return state.is_object() ? state.value(json::json_pointer("/optimizer/dropped"), "") : "";
 }
 
 /// Rejects optimizer states of another optimizer: they have another meaning.
@@ -216,7 +222,10 @@ checkpoint::SaveResult save(Job& job, const std::filesystem::path& run_folder, c
 
 void restore(Job& job, const checkpoint::CheckpointReader& source, Restore what) {
   const at::NoGradGuard no_grad;
-  const bool with_optimizer = what == Restore::kResume && !job.run.checkpoint.no_load_optim;
+  const std::string dropped = dropped_states(source.state());
+  const bool with_optimizer = what == Restore::kResume && !job.run.checkpoint.no_load_optim && dropped.empty();
+  if (what == Restore::kResume && !dropped.empty() && job.ranks.world().rank() == 0)
+    log::warning("{}: {}", source.folder().string(), dropped);
   require_same_builder(source, job.model.from_settings);
   require_model_tensors(source, job.run.model, /*logs_unread=*/job.ranks.world().rank() == 0);
   if (with_optimizer) require_same_kind(job, source);

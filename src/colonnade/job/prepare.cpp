@@ -104,6 +104,17 @@ void adopt_parallel_sizes(config::Run& run, const checkpoint::CheckpointReader& 
   }
 }
 
+/// A checkpoint of Megatron has a padded vocabulary: a given --vocab-size without the padding is no conflict.
+void adopt_padded_vocabulary(config::Run& run, const checkpoint::CheckpointReader& source,
+                             const std::map<std::string, std::string>& settings) {
+  const auto unpadded =
+      source.state().is_object()
+          ? source.state().value(nlohmann::json::json_pointer("/model/unpadded_vocab_size"), std::int64_t{0})
+          : 0;
+  if (unpadded > 0 && run.given.contains("vocab_size") && run.model.vocab_size == unpadded)
+    config::override_from_checkpoint(run, "vocab_size", settings.at("vocab_size"), source.folder().string());
+}
+
 void fill_from(config::Run& run, const checkpoint::CheckpointReader& source, rules::Purpose purpose,
                std::vector<std::string>& faults) {
   std::map<std::string, std::string> settings;
@@ -129,6 +140,7 @@ void fill_from(config::Run& run, const checkpoint::CheckpointReader& source, rul
     if (!ours && head != settings.end() && config::is_from_command_line(run, head->first) &&
         !run.model.bert_binary_head)
       head->second = "false";  // the folder's head is not read
+    adopt_padded_vocabulary(run, source, settings);
     config::fill(run, settings, ours ? source.folder().string() : file);
     if (std::string note = ours ? "" : unnamed_head_note(run, source); !note.empty())
       run.notes.push_back(std::move(note));

@@ -1,6 +1,8 @@
 // See write.h.
 #include "colonnade/pickle/write.h"
 
+#include <fmt/format.h>
+
 #include <bit>
 #include <cstring>
 #include <limits>
@@ -51,8 +53,14 @@ void Writer::text(std::string_view value) {
 }
 
 void Writer::global(std::string_view module, std::string_view name) {
-  byte(kGlobal);
-  bytes_.append(module).append("\n").append(name).append("\n");
+  const auto number = static_cast<std::uint32_t>(globals_.size());
+  const auto [known, is_new] = globals_.try_emplace(fmt::format("{}.{}", module, name), number);
+  if (is_new) {
+    byte(kGlobal);
+    bytes_.append(module).append("\n").append(name).append("\n");
+  }
+  byte(is_new ? kLongBinPut : kLongBinGet);
+  append_little_endian(bytes_, known->second);
 }
 
 void Writer::begin_dict() {

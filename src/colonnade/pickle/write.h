@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <map>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -27,7 +28,7 @@ class Writer {
   void integer(std::int64_t value);
   void real(double value);
   void text(std::string_view value);
-  /// A class or function.
+  /// A class or function; its name is written once.
   void global(std::string_view module, std::string_view name);
 
   void begin_dict();
@@ -53,6 +54,7 @@ class Writer {
  private:
   void byte(unsigned char value) { bytes_.push_back(static_cast<char>(value)); }
   std::string bytes_;
+  std::map<std::string, std::uint32_t> globals_;  ///< numbers in the memo
 };
 
 }  // namespace colonnade::pickle

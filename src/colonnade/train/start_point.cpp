@@ -52,7 +52,7 @@ std::optional<StartPoint> find_start_point(const config::Run& run, const comm::G
         .source = std::move(source), .is_run = false, .upcycles = upcycles, .counters = {}, .saved = {}};
   };
   if (!c.load.empty()) {
-    if (auto found = convert::find_run(c.load, c.ckpt_step, world)) {
+    if (auto found = convert::find_run(c.load, c.ckpt_step, world, checkpoint::Check::kChecksums, &run.model)) {
       if (job::upcycles(run, *found)) return weights_of(std::move(*found));
       StartPoint start{.source = std::move(*found), .counters = {}, .saved = {}};
       if (c.finetune) return start;
@@ -65,7 +65,7 @@ std::optional<StartPoint> find_start_point(const config::Run& run, const comm::G
   }
   if (c.pretrained_checkpoint.empty()) return std::nullopt;
   const auto step = c.load.empty() ? c.ckpt_step : std::nullopt;
-  return weights_of(convert::open_weights(c.pretrained_checkpoint, step, world));
+  return weights_of(convert::open_weights(c.pretrained_checkpoint, step, world, checkpoint::Check::kChecksums, &run.model));
 }
 
 bool is_own_checkpoint(const checkpoint::CheckpointReader& source, const record::RunFolder& folder,

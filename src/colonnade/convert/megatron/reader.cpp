@@ -64,26 +64,75 @@ class Presenter {
  public:
   Presenter(const FoundFolder& found, Source source) : found_(found), source_(std::move(source)) {}
 
-  CheckpointReader present() {
+  CheckpointReader present(const OpenOptions& options) {
     if (!found_.description.empty()) source_.args.update(args_of_yaml(found_.description));
     settings_ = settings_of(source_.args, source_.folder.string());
     settings_["model"] = model_type_of(source_.model);
-    add_vocabulary();
-    model_ = model_of(settings_);
+    // On by default, and set for models without an encoder too.
+    if (settings_["model"] != "bert") settings_.erase("bert_binary_head");
+    if (settings_["model"] != "t5") settings_.erase("encoder_num_layers");
+    const bool is_described = describe_model(source_.args);
+    if (!is_described && options.model == nullptr)
+      return CheckpointReader::of({source_.folder, found_.iteration, {}, state(), nullptr});
+    if (is_described) {
+      set_vocabulary(options.cuts_vocabulary);
+      add_sizes_of_tensors();
+    }
+    model_ = is_described ? model_of(settings_) : *options.model;
     naming_ = models::hf::naming_of(model_);
     for (const layout::ParamSpec& spec : layout::model_params(model_, {})) add_param(spec);
     require_all_used();
     require_covered();
+    for (const std::string& note : source_.notes) log::info("{}: {}", source_.folder.string(), note);
     return CheckpointReader::of({source_.folder, found_.iteration, std::move(tensors_), state(),
                                  models::hf::config_of(model_)});
   }
 
  private:
-  void add_vocabulary() {
-    const auto table = source_.model.find("embedding.word_embeddings.weight");
-    if (table == source_.model.end() || table->second.shape.size() != 2) return;
-    std::string& size = settings_["vocab_size"];
-    if (size.empty() || size == "0") size = std::to_string(table->second.shape[0]);
+  /// The vocabulary has the rows of the stored table, or without `cuts` those of the args.
+  void set_vocabulary(bool cuts) {
+    const Sizes* table = shape_of("embedding.word_embeddings.weight");
+    if (table == nullptr) return;
+    const std::int64_t real = integer_arg(source_.args, "vocab_size", 0);
+    if (real > 0 && real < (*table)[0]) unpadded_vocabulary_ = real;
+    settings_["vocab_size"] = std::to_string(cuts && unpadded_vocabulary_ ? *unpadded_vocabulary_ : (*table)[0]);
+  }
+
+  /// Sets a model setting to what the tensors show, with a note where the args say something else.
+  void set_by_tensors(const std::string& key, const std::string& value) {
+    std::string& was = settings_[key];
+    if (was == value) return;
+    if (!was.empty())
+      source_.notes.push_back(fmt::format("{} is {} by the shapes of the tensors, and {} in the args; {} is used", key,
+                                          value, was, value));
+    was = value;
+  }
+  [[nodiscard]] const Sizes* shape_of(const std::string& name) const {
+    const auto found = source_.model.find(name);
+    return found == source_.model.end() || found->second.shape.empty() ? nullptr : &found->second.shape;
+  }
+
+  /// Kind and sizes of latent attention, and the number of MTP layers. Args of runs that were started by another
+  /// program than pretrain_gpt.py may keep their defaults.
+  void add_sizes_of_tensors() {
+    std::int64_t mtp = 0;
+    while (shape_of(fmt::format("mtp.layers.{}.eh_proj.weight", mtp)) != nullptr) ++mtp;
+    if (mtp > 0) set_by_tensors("mtp_num_layers", std::to_string(mtp));
+    const std::string attention = "decoder.layers.0.self_attention.";
+    const std::int64_t heads = integer_arg(source_.args, "num_attention_heads", 1);
+    const Sizes* down = shape_of(attention + "linear_kv_down_proj.weight");
+    const Sizes* up = shape_of(attention + "linear_kv_up_proj.weight");
+    const Sizes* query = shape_of(attention + "linear_q_up_proj.weight");
+    if (query == nullptr) query = shape_of(attention + "linear_q_proj.weight");
+    if (down == nullptr || up == nullptr || query == nullptr || up->size() != 2 || heads < 1) return;
+    const std::int64_t latent = (*up)[1], rotary = (*down)[0] - latent, head = (*query)[0] / heads - rotary;
+    set_by_tensors("multi_latent_attention", "true");
+    set_by_tensors("kv_lora_rank", std::to_string(latent));
+    set_by_tensors("qk_pos_emb_head_dim", std::to_string(rotary));
+    set_by_tensors("qk_head_dim", std::to_string(head));
+    set_by_tensors("v_head_dim", std::to_string((*up)[0] / heads - head));
+    if (const Sizes* compressed = shape_of(attention + "linear_q_down_proj.weight"))
+      set_by_tensors("q_lora_rank", std::to_string((*compressed)[0]));
   }
 
   [[noreturn]] void fail(std::string_view text) const {
@@ -215,6 +264,7 @@ class Presenter {
         {"model", {{"of_settings", true}}},
         {"format", found_.format == Format::kTorchDist ? "torch_dist" : "torch"}};
     if (!source_.dropped.empty()) state["optimizer"]["dropped"] = source_.dropped;
+    if (unpadded_vocabulary_) state["model"]["unpadded_vocab_size"] = *unpadded_vocabulary_;
     const json schedule = source_.common.value("opt_param_scheduler", json());
     if (schedule.is_object()) state["lr_schedule"] = schedule;
     return state;
@@ -225,16 +275,16 @@ class Presenter {
   std::map<std::string, std::string> settings_;
   config::Model model_;
   std::optional<models::hf::Naming> naming_;
+  std::optional<std::int64_t> unpadded_vocabulary_;  ///< where the stored table has more rows
   std::map<std::string, ComposedTensor> tensors_;
   std::set<std::string> used_;
 };
 
 }  // namespace
 
-CheckpointReader open(const FoundFolder& found) {
+CheckpointReader open(const FoundFolder& found, const OpenOptions& options) {
   Source source = found.format == Format::kTorchDist ? open_torch_dist(found.folder) : open_legacy(found.folder);
-  for (const std::string& note : source.notes) log::info("{}: {}", found.folder.string(), note);
-  return Presenter(found, std::move(source)).present();
+  return Presenter(found, std::move(source)).present(options);
 }
 
 }  // namespace colonnade::convert::megatron

@@ -29,7 +29,9 @@ constexpr OtherName kOtherNames[] = {
 /// Args that describe no model and no run of ours, or that the model's sizes replace.
 bool is_left_out(const config::Setting& setting) {
   constexpr const char* kLeftOut[] = {"load", "save", "pretrained_checkpoint", "ckpt_step", "config", "yaml_cfg",
-                                      "use_checkpoint_args", "exit_interval", "iteration"};
+                                      "use_checkpoint_args", "exit_interval", "iteration",
+                                      "params_dtype",  // bf16 and fp16 say the same
+                                      "data_cache_path", "tensorboard_dir", "data_args_path", "yaml_cfg"};
   return std::ranges::find(kLeftOut, setting.key) != std::end(kLeftOut);
 }
 
@@ -39,9 +41,9 @@ std::string text_of_scalar(const json& value) {
   return value.dump();
 }
 
-/// A value as the text of a setting: list elements separated by spaces.
-std::string text_of(const json& value) {
-  if (!value.is_array()) return text_of_scalar(value);
+/// A value as the text of a setting: elements of a list setting separated by spaces; other lists as in Python.
+std::string text_of(const config::Setting& setting, const json& value) {
+  if (!value.is_array() || setting.kind != config::Kind::kList) return text_of_scalar(value);
   std::vector<std::string> words;
   for (const json& element : value) words.push_back(text_of_scalar(element));
   return fmt::format("{}", fmt::join(words, " "));
@@ -59,11 +61,8 @@ bool equals_default(const config::Setting& setting, const std::string& text) {
   return text == setting.megatron_default || text == setting.default_text() || text == "false" || text.empty();
 }
 
-/// Values that are not in the args as such: the vocabulary without padding where the args lack it.
+/// Values that are not in the args as such.
 void complete(std::map<std::string, std::string>& settings, const json& args) {
-  if (!settings.contains("vocab_size") || settings["vocab_size"] == "0")
-    if (const std::int64_t padded = integer_arg(args, "padded_vocab_size", 0); padded > 0)
-      settings["vocab_size"] = std::to_string(padded);
   if (!flag_arg(args, "group_query_attention", false) && args.contains("group_query_attention"))
     settings["num_query_groups"] = settings["num_attention_heads"];
 }
@@ -110,6 +109,11 @@ json args_of_provider(json provider) {
 
 }  // namespace
 
+bool describe_model(const json& args) {
+  return integer_arg(args, "num_layers", 0) > 0 && integer_arg(args, "hidden_size", 0) > 0 &&
+         integer_arg(args, "num_attention_heads", 0) > 0;
+}
+
 json args_of_yaml(const std::filesystem::path& file) {
   try {
     const json root = json_of(YAML::Load(read_file(file)));
@@ -127,10 +131,10 @@ std::map<std::string, std::string> settings_of(const json& args, const std::stri
   for (const config::Setting& setting : config::schema()) {
     const json* value = find_arg(args, setting.key);
     if (value == nullptr || value->is_null() || value->is_object() || is_left_out(setting)) continue;
-    const std::string text = text_of(*value);
+    const std::string text = text_of(setting, *value);
     if (!setting.shorthand_key.empty()) {
       if (text == "true") settings[setting.shorthand_key] = setting.shorthand_word;
-    } else if (setting.cls == config::Class::kImplemented && setting.get != nullptr) {
+    } else if (setting.cls == config::Class::kImplemented && setting.get != nullptr && setting.set != nullptr) {
       settings.try_emplace(setting.key, text);
     } else if (setting.cls == config::Class::kUnsupported && setting.defines_model && !equals_default(setting, text)) {
       faults.push_back(fmt::format("{}: its args must describe a model that Colonnade supports; got {} = {} ({}); "

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "colonnade/base/error.h"
+#include "colonnade/layout/layer_kind.h"
 
 namespace colonnade::models::megatron {
 namespace {
@@ -108,6 +109,35 @@ std::vector<Rows> row_order(const layout::ParamSpec& spec, const config::Model& 
       ends_with_any(spec.name, {"linear_fc1.weight", "linear_fc1.bias"}))
     return alternating(size);
   return {{0, 0, size}};
+}
+
+bool has_stacked_layers(const config::Model& model) {
+  const std::vector<layout::LayerKind> kinds = layout::layer_kinds(model);
+  return std::ranges::all_of(kinds, [&](const layout::LayerKind& kind) {
+    return kind.is_moe() == kinds.front().is_moe() && kind.mixer == kinds.front().mixer;
+  });
+}
+
+std::string written_name(const layout::ParamSpec& spec, const config::Model& model, bool stacked) {
+  const std::vector<std::string> names = names_of(spec);
+  std::string name = names.front();
+  // Norms that Transformer Engine fuses into the next linear layer have that layer's name; others keep their own.
+  const bool latent_norm = spec.name.find(".self_attention.q_layernorm.") != std::string::npos ||
+                           spec.name.find(".self_attention.kv_layernorm.") != std::string::npos;
+  const bool input_norm = spec.name.find(".input_layernorm.") != std::string::npos;
+  const bool mlp_norm = spec.name.find(".pre_mlp_layernorm.") != std::string::npos;
+  const bool is_moe = [&] {
+    if (!mlp_norm || model.moe.num_experts == 0) return false;
+    if (spec.name.starts_with("mtp.")) return true;
+    const auto begin = spec.name.find(".layers.") + std::string_view(".layers.").size();
+    return layout::layer_kind(model, std::stoll(spec.name.substr(begin))).is_moe();
+  }();
+  if ((latent_norm && !model.latent.enabled) || (input_norm && model.latent.enabled) || (mlp_norm && is_moe))
+    name = names.at(1);
+  if (!stacked) return name;
+  for (const std::string_view stack : {"decoder.layers.", "encoder.layers."})
+    if (name.starts_with(stack)) return name.erase(stack.size(), name.find('.', stack.size()) + 1 - stack.size());
+  return name;
 }
 
 Split split_of(const std::string& name, bool gated) {

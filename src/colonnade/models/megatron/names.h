@@ -29,6 +29,13 @@ std::vector<Rows> row_order(const layout::ParamSpec& spec, const config::Model& 
 /// Dimension of row_order: 1 for experts, else 0.
 int row_dim(const layout::ParamSpec& spec);
 
+/// The name in a distributed checkpoint of a model of Transformer Engine modules. With `stacked`, layers of the decoder
+/// and the encoder share one tensor, whose first dimension is the layer: the number is left out.
+std::string written_name(const layout::ParamSpec& spec, const config::Model& model, bool stacked);
+
+/// Whether Megatron stores one tensor for all layers: they are of one kind, and moe_layer_freq is 1.
+bool has_stacked_layers(const config::Model& model);
+
 /// How tensor parallelism divides a tensor of Megatron, in Megatron's row order.
 enum class Split : std::uint8_t {
   kNone,       ///< each rank holds all of it
