@@ -19,6 +19,8 @@ constexpr Entry kVerbs[] = {
     {"data", "inspect, audit and merge datasets: data inspect | audit | merge | images", data, data_offers},
     {"checkpoint", "inspect, verify and compare checkpoints: checkpoint inspect | verify | diff", checkpoint,
      checkpoint_offers},
+    {"convert", "convert checkpoints: convert --from hf:DIR --to megatron:DIR; also native:DIR", convert,
+     convert_offers},
     {"evaluate", "compute loss and perplexity of a checkpoint on data, or logits of given tokens", evaluate,
      evaluate_offers},
     {"generate", "continue a prompt: generate --load DIR --prompt TEXT", generate, generate_offers},

@@ -33,6 +33,7 @@ struct Entry {
 std::span<const Entry> verbs();
 
 int checkpoint(const Arguments& arguments);
+int convert(const Arguments& arguments);
 int completion(const Arguments& arguments);
 int data(const Arguments& arguments);
 int evaluate(const Arguments& arguments);
@@ -46,6 +47,7 @@ int tokenizer(const Arguments& arguments);
 int verify_layout(const Arguments& arguments);
 
 Offers checkpoint_offers();
+Offers convert_offers();
 Offers completion_offers();
 Offers data_offers();
 Offers evaluate_offers();
