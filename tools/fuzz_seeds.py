@@ -81,3 +81,49 @@ for style in (tarfile.USTAR_FORMAT, tarfile.GNU_FORMAT, tarfile.PAX_FORMAT):
 for path in sorted((vectors / "images").glob("*.[jp][pn]g")):
     if path.stat().st_size < 16384:
         put("image_file", path.name, path.read_bytes())
+
+for path in sorted((vectors / "megatron_ckpt").rglob(".metadata")):
+    metadata = path.read_bytes()
+    put("pickle", path.parent.parent.name + path.parent.name, metadata)
+    if len(metadata) < 16384:
+        put("distributed_folder", path.parent.parent.name + path.parent.name, len(metadata).to_bytes(2, "little") + metadata)
+for path in sorted(vectors.rglob("config.json")):
+    put("config_json", path.parent.name, path.read_bytes())
+
+
+def torch_file(pickle, storage):
+    """A zip as torch.save writes it: uncompressed entries."""
+    import zipfile
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w", zipfile.ZIP_STORED) as z:
+        z.writestr("archive/data.pkl", pickle)
+        z.writestr("archive/byteorder", "little")
+        z.writestr("archive/data/0", storage)
+    return out.getvalue()
+
+
+C = b"ctorch.distributed.checkpoint.metadata\n"
+tensor = b"\x80\x02ctorch._utils\n_rebuild_tensor_v2\n((X\x07\0\0\0storagectorch\nFloatStorage\nX\x01\0\0\x000X\x03\0\0\0cpuK\x04tQK\0(K\x04t(K\x01t\x89NtR."
+segment = torch_file(tensor, b"\0" * 16)
+
+
+def text(word):
+    return b"X" + len(word).to_bytes(4, "little") + word.encode()
+
+
+def size(n):
+    return b"ctorch\nSize\n(K" + bytes([n]) + b"t\x85R"
+
+
+def made(name, *pairs, module=C):
+    return module + name.encode() + b"\n)\x81}(" + b"".join(text(k) + v for k, v in pairs) + b"ub"
+
+
+whole = b"\x80\x02" + made("Metadata",
+    ("state_dict_metadata", b"}(" + text("w") + made("TensorStorageMetadata",
+        ("properties", C + b"TensorProperties\n)\x81(ctorch\nfloat32\nNNNNtb"), ("size", size(4)),
+        ("chunks", b"]")) + b"u"),
+    ("storage_data", b"}(" + made("MetadataIndex", ("fqn", text("w")), ("offset", size(0)), ("index", b"K\0"))
+        + made("_StorageInfo", ("relative_path", text("__0_0.distcp")), ("offset", b"K\0"), ("length", b"M" + len(segment).to_bytes(2, "little")),
+               module=b"ctorch.distributed.checkpoint.filesystem\n") + b"u")) + b"."
+put("distributed_folder", "whole", len(whole).to_bytes(2, "little") + whole + segment)

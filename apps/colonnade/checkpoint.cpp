@@ -7,6 +7,7 @@
 #include "colonnade/base/files.h"
 #include "colonnade/base/printable.h"
 #include "colonnade/checkpoint/verify.h"
+#include "colonnade/convert/open.h"
 #include "flags.h"
 #include "verbs.h"
 
@@ -21,7 +22,7 @@ struct Paths {
 
 void add_command(CLI::App& app, const std::string& name, const std::string& help, Paths& paths, bool two) {
   CLI::App* command = app.add_subcommand(name, help);
-  command->add_option("PATH", paths.first, "run folder, step folder or Hugging Face folder")->required();
+  command->add_option("PATH", paths.first, "run folder, step folder, Hugging Face folder or checkpoint of Megatron")->required();
   if (two) command->add_option("OTHER", paths.second, "the checkpoint to compare with")->required();
   command->add_option("--json", paths.json_file, "also write the result to this file as JSON");
 }
@@ -33,6 +34,13 @@ void add_commands(CLI::App& app, Paths& paths) {
               paths, false);
   add_command(app, "diff", "lists tensors that differ in dtype, shape or values; exit code 1 if any do",
               paths, true);
+}
+
+/// A checkpoint of any format. Names are those of Hugging Face where the model's family has them, so that formats
+/// can be compared.
+checkpoint::CheckpointReader opened(const std::string& path,
+                                    checkpoint::Check check = checkpoint::Check::kChecksums) {
+  return convert::open_weights(path, std::nullopt, {}, check);
 }
 
 /// Prints `text`, and writes `result` to the file of --json.
@@ -57,7 +65,7 @@ int checkpoint(const Arguments& arguments) {
   if (!read_flags(app, arguments)) return kExitDone;
   require_writable("--json", paths.json_file);
   if (app.got_subcommand("inspect")) {
-    const nlohmann::json result = checkpoint::inspect(paths.first);
+    const nlohmann::json result = checkpoint::inspect(opened(paths.first, checkpoint::Check::kSizes));
     print_result(checkpoint::inspect_text(result), result, paths);
     return kExitDone;
   }
@@ -66,7 +74,8 @@ int checkpoint(const Arguments& arguments) {
     print_result(checkpoint::verify_text(result), result, paths);
     return result.at("ok").get<bool>() ? kExitDone : kExitData;
   }
-  const nlohmann::json result = checkpoint::diff(paths.first, paths.second);
+  const nlohmann::json result = 
+      checkpoint::diff(opened(paths.first), opened(paths.second));
   print_result(checkpoint::diff_text(result), result, paths);
   return result.at("equal").get<bool>() ? kExitDone : kExitFailed;
 }

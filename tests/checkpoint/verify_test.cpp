@@ -138,7 +138,7 @@ TEST(Verify, NotesReportHarmlessFindings) {
 
 TEST(Inspect, ListsTensorsSizesAndState) {
   const Saved saved(layouts()[3]);
-  const auto result = inspect(saved.run);
+  const auto result = inspect(CheckpointReader::open(saved.run));
   EXPECT_EQ(result["step"], 5);
   EXPECT_EQ(result["parameters"], 60 + 96 + 72 + 14 + 1);
   EXPECT_EQ(result["tensors"].size(), 10);
@@ -147,13 +147,13 @@ TEST(Inspect, ListsTensorsSizesAndState) {
   for (const char* part :
        {"model.layers.0.proj.weight", "BF16", "[8,12]", "optimizer-00003.safetensors", "\"lr\": 0.1"})
     EXPECT_THAT(text, HasSubstr(part));
-  EXPECT_EQ(inspect(fs::path(colonnade::test::vectors()) / "hf/gpt2")["tensors"].size(), 28);
+  EXPECT_EQ(inspect(CheckpointReader::open(fs::path(colonnade::test::vectors()) / "hf/gpt2"))["tensors"].size(), 28);
 }
 
 TEST(Diff, FindsEqualAndDifferentTensors) {
   const Saved one(layouts()[0]);
   const Saved grid(layouts()[3]);
-  EXPECT_TRUE(diff(one.folder, grid.folder).at("equal"));
+  EXPECT_TRUE(diff(CheckpointReader::open(one.folder), CheckpointReader::open(grid.folder)).at("equal"));
   const TempFolder a;
   const TempFolder b;
   for (const TempFolder* folder : {&a, &b}) write_raw(folder->path() / "config.json", "{}");
@@ -167,7 +167,7 @@ TEST(Diff, FindsEqualAndDifferentTensors) {
                     {{"w", x}, {"s", at::ones({2})}, {"t", at::ones({2})}, {"a", x}});
   write_safetensors(b.path() / "model.safetensors",
                     {{"w", y}, {"s", at::ones({3})}, {"t", at::ones({2}, at::kHalf)}, {"b", x}});
-  const auto result = diff(a.path(), b.path());
+  const auto result = diff(CheckpointReader::open(a.path()), CheckpointReader::open(b.path()));
   EXPECT_FALSE(result["equal"]);
   EXPECT_EQ(result["only_a"], (nlohmann::json{"a"}));
   EXPECT_EQ(result["only_b"], (nlohmann::json{"b"}));

@@ -129,6 +129,11 @@ TEST(Megatron, WeightsAreThoseOfTheHuggingFaceFolder) {
   expect_weights_of("moe_ep2", "trajectory/moe");
 }
 
+/// Relative to the largest value, as runs in other layouts sum in another order.
+void expect_close(const at::Tensor& got, const at::Tensor& expected, const std::string& name) {
+  EXPECT_LE((got - expected).abs().max().item<double>(), 1e-4 * expected.abs().max().item<double>()) << name;
+}
+
 /// Moments under Hugging Face names, as the run's optimizer had them in memory: rows of our parameter.
 TEST(Megatron, MomentsAreThoseOfTheRun) {
   const checkpoint::SafetensorsFile expected(vectors_plain() / "llama.expected.safetensors");
@@ -140,9 +145,9 @@ TEST(Megatron, MomentsAreThoseOfTheRun) {
       std::vector<at::Tensor> parts;
       for (const char* part : {"q_proj", "k_proj", "v_proj"})
         parts.push_back(expected.view(state + ".model.layers.1.self_attn." + part + ".weight"));
-      EXPECT_TRUE(at::allclose(fused, at::cat(parts), 1e-4, 1e-12)) << state;
+      expect_close(fused, at::cat(parts), state);
       const at::Tensor down = source.read("optimizer." + state + ".decoder.layers.0.mlp.linear_fc2.weight");
-      EXPECT_TRUE(at::allclose(down, expected.view(state + ".model.layers.0.mlp.down_proj.weight"), 1e-4, 1e-12));
+      expect_close(down, expected.view(state + ".model.layers.0.mlp.down_proj.weight"), state);
     }
   }
 }

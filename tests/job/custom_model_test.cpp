@@ -111,7 +111,7 @@ TEST(CustomModel, KeepsItsNamesAndHasNoHuggingFaceClass) {
   EXPECT_EQ(names, (std::set<std::string>{"own.0.w", "own.0.scale", "own.1.w", "own.1.scale", "own.2.w",
                                           "own.2.scale", "own.3.w", "own.3.scale"}));
   EXPECT_FALSE(std::filesystem::exists(saved / "config.json"));
-  const auto seen = checkpoint::inspect(saved);
+  const auto seen = checkpoint::inspect(checkpoint::CheckpointReader::open(saved));
   EXPECT_EQ(seen.at("state").at("model"),
             (nlohmann::json{{"of_settings", false}, {"hugging_face_class", nullptr}}));
   EXPECT_EQ(seen.at("parameters"), 4 * (16 * 16 + 16));
@@ -162,7 +162,7 @@ TEST(CustomModel, IsNotInterchangeableWithTheModelOfTheSettings) {
     gpt_step = save(job, gpt.path()).folder;
   });
   EXPECT_THAT(load_error(run, build_custom, gpt_step), HasSubstr("got a model built from settings"));
-  EXPECT_EQ(checkpoint::inspect(gpt_step).at("state").at("model").at("hugging_face_class"),
+  EXPECT_EQ(checkpoint::inspect(checkpoint::CheckpointReader::open(gpt_step)).at("state").at("model").at("hugging_face_class"),
             "GPT2LMHeadModel");
 }
 

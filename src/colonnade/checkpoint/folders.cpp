@@ -48,6 +48,18 @@ std::optional<std::int64_t> step_of_name(const std::string& name) {
   return step;
 }
 
+std::string iteration_folder_name(std::int64_t iteration) { return fmt::format("iter_{:07}", iteration); }
+
+std::optional<std::int64_t> iteration_of_name(const std::string& name) {
+  constexpr std::string_view kPrefix = "iter_";
+  if (!name.starts_with(kPrefix)) return std::nullopt;
+  std::int64_t iteration = 0;
+  const auto [end, error] = std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), iteration);
+  if (error != std::errc() || end != name.data() + name.size() || iteration_folder_name(iteration) != name)
+    return std::nullopt;
+  return iteration;
+}
+
 std::map<std::int64_t, fs::path> step_folders(const fs::path& checkpoints) {
   std::map<std::int64_t, fs::path> found;
   std::error_code missing;
@@ -68,8 +80,9 @@ std::vector<fs::path> leftovers(const fs::path& checkpoints) {
   std::error_code missing;
   for (const auto& entry : fs::directory_iterator(checkpoints, missing)) {
     const fs::path name = entry.path().filename();
+    const std::string stem = name.stem().string();
     if ((name.extension() == kStagingSuffix || name.extension() == kRemovedSuffix) &&
-        step_of_name(name.stem().string()))
+        (step_of_name(stem) || iteration_of_name(stem)))
       found.push_back(entry.path());
   }
   return found;
@@ -87,12 +100,12 @@ void set_latest(const fs::path& checkpoints, std::int64_t step) {
   write_file_atomically(checkpoints / "latest", step_folder_name(step) + "\n");
 }
 
-fs::path make_staging(const fs::path& checkpoints, std::int64_t step) {
-  create_folders(checkpoints);
-  for (const fs::path& leftover : leftovers(checkpoints)) fs::remove_all(leftover);
-  fs::path staging = with_suffix(checkpoints / step_folder_name(step), kStagingSuffix);
+void make_staging(const fs::path& staging) {
+  const fs::path parent = staging.parent_path();
+  create_folders(parent);
+  for (const fs::path& leftover : leftovers(parent)) fs::remove_all(leftover);
+  fs::remove_all(staging);
   fs::create_directory(staging);
-  return staging;
 }
 
 void remove_step(const fs::path& step_folder) {

@@ -23,6 +23,11 @@ std::string step_folder_name(std::int64_t step);
 /// Inverse of step_folder_name; nothing for another name.
 std::optional<std::int64_t> step_of_name(const std::string& name);
 
+/// Megatron's name of a step folder: "iter_0000100".
+std::string iteration_folder_name(std::int64_t iteration);
+/// Inverse of iteration_folder_name; nothing for another name.
+std::optional<std::int64_t> iteration_of_name(const std::string& name);
+
 /// Step folders in a `checkpoints` folder, intact or not, by step; empty when there is no such folder.
 std::map<std::int64_t, std::filesystem::path> step_folders(const std::filesystem::path& checkpoints);
 /// Steps of step_folders, ascending.
@@ -35,8 +40,8 @@ std::optional<std::int64_t> latest_step(const std::filesystem::path& checkpoints
 /// Points `latest` to `step`, in one atomic rename. Throws Error.
 void set_latest(const std::filesystem::path& checkpoints, std::int64_t step);
 
-/// Creates the empty staging folder of a step, and removes leftovers first. Throws Error.
-std::filesystem::path make_staging(const std::filesystem::path& checkpoints, std::int64_t step);
+/// Creates an empty staging folder, and removes leftovers of other saves beside it first. Throws Error.
+void make_staging(const std::filesystem::path& staging);
 
 /// Removes a step folder so that no partial one remains under its name. Throws Error.
 void remove_step(const std::filesystem::path& step_folder);

@@ -67,12 +67,11 @@ json tensor_difference(const CheckpointReader& a, const CheckpointReader& b, con
 
 }  // namespace
 
-json inspect(const fs::path& path) {
-  const CheckpointReader source = CheckpointReader::open(path, std::nullopt, {}, Check::kSizes);
+json inspect(const CheckpointReader& source) {
   std::map<std::string, std::size_t> chunks;
   json files = json::object();
   std::map<std::string, std::string> kinds;
-  if (source.step() >= 0) {
+  if (std::error_code absent; fs::exists(source.folder() / kManifestName, absent)) {
     const Manifest manifest = read_manifest(source.folder());
     for (const auto& [name, tensor] : manifest.tensors) {
       chunks[name] = tensor.chunks.size();
@@ -87,7 +86,8 @@ json inspect(const fs::path& path) {
   for (const std::string& name : source.names()) {
     const TensorInfo info = source.info(name);
     const std::int64_t numel = Box{{}, info.shape}.numel();
-    const std::string kind = kinds.contains(name) ? kinds[name] : "model";
+    const bool is_state = name.starts_with("optimizer.");
+    const std::string kind = kinds.contains(name) ? kinds[name] : is_state ? "optimizer" : "model";
     const std::int64_t size = numel * static_cast<std::int64_t>(c10::elementSize(info.dtype));
     bytes += size;
     if (kind == "model") parameters += numel;
@@ -108,9 +108,7 @@ json inspect(const fs::path& path) {
           {"hf_config", source.hf_config()}};
 }
 
-json diff(const fs::path& a, const fs::path& b) {
-  const CheckpointReader first = CheckpointReader::open(a);
-  const CheckpointReader second = CheckpointReader::open(b);
+json diff(const CheckpointReader& first, const CheckpointReader& second) {
   json result{{"a", first.folder().string()},
               {"b", second.folder().string()},
               {"only_a", json::array()},

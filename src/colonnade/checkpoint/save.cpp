@@ -20,32 +20,6 @@ namespace {
 namespace fs = std::filesystem;
 using nlohmann::json;
 
-/// A rank's report to the others: its problem, or the files it has written.
-std::string report(const Problem& problem, const FileChecksums& files) {
-  json list = json::object();
-  for (const auto& [name, sum] : files) list[name] = {sum.bytes, sum.xxh3_128};
-  return json{{"problem", problem.text}, {"code", problem.code}, {"files", list}}.dump(
-      -1, ' ', false, json::error_handler_t::replace);
-}
-
-/// Joins all ranks' reports; `problem` becomes the first one's, with its rank.
-FileChecksums agree(const comm::Group& world, Problem& problem, const FileChecksums& files,
-                    std::string_view what) {
-  const std::vector<std::string> reports = world.all_gather_text(report(problem, files), what);
-  FileChecksums all;
-  problem = {};
-  for (std::size_t rank = 0; rank < reports.size(); ++rank) {
-    const json one = json::parse(reports[rank]);
-    for (const auto& [name, sum] : one.at("files").items())
-      all[name] = {sum[0].get<std::uint64_t>(), sum[1].get<std::string>()};
-    const auto text = one.at("problem").get<std::string>();
-    if (!text.empty() && problem.empty())
-      problem = {reports.size() > 1 ? fmt::format("rank {}: {}", rank, text) : text,
-                 one.at("code").get<int>()};
-  }
-  return all;
-}
-
 GlobalTensor in_manifest(const PlannedTensor& tensor) {
   return {.dtype = tensor.dtype, .shape = tensor.shape};
 }
@@ -92,8 +66,8 @@ class SaveProcess {
   SaveProcess(const fs::path& run_folder, std::int64_t step, const comm::Group& world,
               const SaveOptions& options)
       : checkpoints_(run_folder / "checkpoints"), step_(step), world_(world), options_(options) {
-    result_.folder = checkpoints_ / step_folder_name(step);
-    staging_ = result_.folder.string() + ".staging";
+    result_.folder = is_export() ? options.export_folder : checkpoints_ / step_folder_name(step);
+    staging_ = with_suffix(result_.folder, kStagingSuffix);
   }
 
   SaveResult run(const Snapshot& snapshot) {
@@ -111,12 +85,13 @@ class SaveProcess {
     if (options_.on_point) options_.on_point(point);
   }
   [[nodiscard]] bool is_leader() const { return world_.rank() == 0; }
+  [[nodiscard]] bool is_export() const { return !options_.export_folder.empty(); }
 
   void stage() {
     Problem problem;
     attempt(problem, [&] {
       reach("begin");
-      if (is_leader()) make_staging(checkpoints_, step_);
+      if (is_leader()) make_staging(staging_);
     });
     share_result(problem, {}, "checkpoint: staging folder");
   }
@@ -143,7 +118,7 @@ class SaveProcess {
         reach("rename");
         publish(staging_, result_.folder);
       });
-      if (problem.empty()) update_latest(problem);
+      if (problem.empty() && !is_export()) update_latest(problem);
     }
     share_result(problem, {}, "checkpoint: published");
   }
@@ -167,6 +142,7 @@ class SaveProcess {
                 "save: other files must have unique plain names; got '{}'", name);
       write_text(staging_, name, bytes, files_);
     }
+    if (is_export()) return;
     write_file_atomically(staging_ / kManifestName,
                           to_text(manifest_of(plan, step_, files_, snapshot.state)));
   }

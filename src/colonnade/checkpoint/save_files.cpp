@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <nlohmann/json.hpp>
 #include <optional>
 #include <system_error>
 #include <utility>
@@ -16,6 +17,9 @@
 #include "colonnade/checkpoint/safetensors.h"
 
 namespace colonnade::checkpoint {
+
+using nlohmann::json;
+
 namespace {
 
 constexpr std::int64_t kMaxInFlight = std::int64_t{256} << 20;
@@ -107,7 +111,32 @@ void send_slices(const PlannedTensor& tensor, int tag, const std::vector<Slice>&
   outbox.add(message.bytes, world.send(message.bytes, tensor.writer, tag, "checkpoint: " + tensor.name));
 }
 
+/// A rank's report to the others: its problem, or the files it has written.
+std::string report(const Problem& problem, const FileChecksums& files) {
+  json list = json::object();
+  for (const auto& [name, sum] : files) list[name] = {sum.bytes, sum.xxh3_128};
+  return json{{"problem", problem.text}, {"code", problem.code}, {"files", list}}.dump(
+      -1, ' ', false, json::error_handler_t::replace);
+}
+
 }  // namespace
+
+FileChecksums agree(const comm::Group& world, Problem& problem, const FileChecksums& files,
+                    std::string_view what) {
+  const std::vector<std::string> reports = world.all_gather_text(report(problem, files), what);
+  FileChecksums all;
+  problem = {};
+  for (std::size_t rank = 0; rank < reports.size(); ++rank) {
+    const json one = json::parse(reports[rank]);
+    for (const auto& [name, sum] : one.at("files").items())
+      all[name] = {sum[0].get<std::uint64_t>(), sum[1].get<std::string>()};
+    const auto text = one.at("problem").get<std::string>();
+    if (!text.empty() && problem.empty())
+      problem = {reports.size() > 1 ? fmt::format("rank {}: {}", rank, text) : text,
+                 one.at("code").get<int>()};
+  }
+  return all;
+}
 
 Problem problem_of(const std::exception& error) {
   const std::string text = *error.what() != '\0' ? error.what() : "an error without a message";

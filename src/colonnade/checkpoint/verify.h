@@ -36,12 +36,12 @@ nlohmann::json verify(const std::filesystem::path& path);
 
 /// {"folder", "step", "bytes", "parameters", "tensors": [{name, dtype, shape, bytes, chunks}], "files",
 ///  "state", "hf_config"} of a native checkpoint or a Hugging Face folder.
-nlohmann::json inspect(const std::filesystem::path& path);
+nlohmann::json inspect(const CheckpointReader& source);
 
 /// {"a", "b", "equal", "only_a", "only_b", "tensors": [{name, ...}]}: one entry per tensor that differs
 /// in dtype, shape or values, with "max_abs_difference", "differing" elements and "first" index; NaN
 /// equals NaN.
-nlohmann::json diff(const std::filesystem::path& a, const std::filesystem::path& b);
+nlohmann::json diff(const CheckpointReader& a, const CheckpointReader& b);
 
 /// The three results as text for the terminal.
 std::string verify_text(const nlohmann::json& result);

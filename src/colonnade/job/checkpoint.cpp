@@ -9,6 +9,7 @@
 #include "colonnade/config/batch_schedule.h"
 #include "colonnade/config/dump.h"
 #include "colonnade/config/optimizers.h"
+#include "colonnade/convert/megatron/writer.h"
 #include "colonnade/convert/slices.h"
 #include "colonnade/fault/inject.h"
 #include "colonnade/job/folder_tensors.h"
@@ -208,6 +209,52 @@ checkpoint::Snapshot snapshot(Job& job, const json& more, const StepFiles& files
   return shot;
 }
 
+checkpoint::DistributedSnapshot distributed_snapshot(Job& job, const json& more) {
+  if (!job.model.from_settings)
+    throw ConfigError(
+        "--ckpt-format torch_dist must have a model built from settings; got one of a program's own builder, whose "
+        "tensors have no names in Megatron; remove --ckpt-format [ckpt-format]");
+  namespace mt = convert::megatron;
+  const config::Model& model = job.run.model;
+  checkpoint::DistributedSnapshot shot;
+  const auto add = [&](const tensor::Parameter& parameter, std::int64_t begin, const at::Tensor& values, bool owner,
+                       const std::string& prefix) {
+    for (const Slice& ours : convert::state_slices(parameter.spec.name, parameter, begin, values, owner))
+      append(shot.slices, mt::megatron_slices(parameter.spec, ours, model, prefix));
+  };
+  for (const tensor::Parameter* parameter : job.parameters()) {
+    const data_parallel::LocalSlice here = job.buffers().local_slice(*parameter);
+    add(*parameter, here.begin, here.values, here.is_saver, "");
+  }
+  const bool with_optimizer = !job.run.checkpoint.no_save_optim;
+  if (with_optimizer)
+    for (const optim::Segment& s : job.optimizer().segments()) {
+      const bool owner = job.buffers().is_primary_replica(s.parameter->spec.param_group);
+      for (std::size_t i = 0; i < s.states.size(); ++i)
+        add(*s.parameter, s.begin, optim::unscaled(s.states[i], s.scales[i]).to(at::kFloat), owner,
+            fmt::format("optimizer.state.{}.", mt::state_name(std::string(s.rule->states()[i]))));
+      add(*s.parameter, s.begin, optim::unscaled(s.main, s.main_scale).to(at::kFloat), owner,
+          "optimizer.state.param.");
+    }
+  shot.object_keys = mt::extra_state_keys(model);
+  shot.object = mt::extra_state_pickle();
+  json state = state_of(job);
+  state.update(more);
+  state["model"] = {{"of_settings", true}};
+  shot.write_common = [run = job.run, state, with_optimizer,
+                       steps = job.optimizer().steps()](const std::filesystem::path& folder) {
+    mt::write_common_file(folder / "common.pt", run,
+                          {.iteration = state.at("iteration"),
+                           .consumed_samples = state.at("consumed_samples"),
+                           .optimizer_steps = steps,
+                           .has_optimizer = with_optimizer,
+                           .lr_schedule = with_optimizer ? state.value("lr_schedule", json()) : json(),
+                           .state = state});
+  };
+  shot.metadata = mt::kMetadataFile;
+  return shot;
+}
+
 checkpoint::SaveResult save(Job& job, const std::filesystem::path& run_folder, const json& more,
                             const checkpoint::SaveOptions& options, const StepFiles& files) {
   progress().set_phase("checkpoint");
@@ -216,8 +263,19 @@ checkpoint::SaveResult save(Job& job, const std::filesystem::path& run_folder, c
     with.retain_interval = *job.run.checkpoint.save_retain_interval;
   if (!with.on_point)
     with.on_point = [](std::string_view point) { fault::point(fmt::format("save-{}", point)); };
+  if (job.run.checkpoint.saves_torch_dist())
+    return checkpoint::save_distributed(run_folder, job.counters.iteration, distributed_snapshot(job, more),
+                                        job.ranks.world(), with);
   return checkpoint::save(run_folder, job.counters.iteration, snapshot(job, more, files), job.ranks.world(),
                           with);
+}
+
+checkpoint::SaveResult export_hugging_face(Job& job, const std::filesystem::path& folder, const StepFiles& files) {
+  checkpoint::Snapshot shot = snapshot(job, json::object(), files);
+  shot.optimizer.clear();
+  checkpoint::SaveOptions options;
+  options.export_folder = folder;
+  return checkpoint::save(folder.parent_path(), job.counters.iteration, shot, job.ranks.world(), options);
 }
 
 void restore(Job& job, const checkpoint::CheckpointReader& source, Restore what) {

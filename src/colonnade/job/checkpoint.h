@@ -7,6 +7,7 @@
 
 #include "colonnade/checkpoint/load.h"
 #include "colonnade/checkpoint/save.h"
+#include "colonnade/checkpoint/save_distributed.h"
 #include "colonnade/job/job.h"
 #include "colonnade/job/step_files.h"
 
@@ -24,7 +25,16 @@ namespace colonnade::job {
 checkpoint::Snapshot snapshot(Job& job, const nlohmann::json& more = nlohmann::json::object(),
                               const StepFiles& files = {});
 
-/// checkpoint::save of the snapshot, with --save-retain-interval. Collective.
+/// This rank's share of a checkpoint in Megatron's torch_dist, with `more` as in snapshot(). Throws ConfigError for a
+/// model of a program's own builder.
+checkpoint::DistributedSnapshot distributed_snapshot(Job& job,
+                                                     const nlohmann::json& more = nlohmann::json::object());
+
+/// Writes the model as the Hugging Face folder `folder`. Collective.
+checkpoint::SaveResult export_hugging_face(Job& job, const std::filesystem::path& folder,
+                                           const StepFiles& files = {});
+
+/// Saves the snapshot in the format of --ckpt-format, with --save-retain-interval. Collective.
 checkpoint::SaveResult save(Job& job, const std::filesystem::path& run_folder,
                             const nlohmann::json& more = nlohmann::json::object(),
                             const checkpoint::SaveOptions& options = {}, const StepFiles& files = {});

@@ -21,18 +21,10 @@
 #include "colonnade/checkpoint/hugging_face.h"
 #include "colonnade/checkpoint/manifest.h"
 #include "colonnade/checkpoint/safetensors.h"
-#include "colonnade/config/derive.h"
 #include "colonnade/config/dump.h"
-#include "colonnade/config/parse.h"
-#include "colonnade/convert/hugging_face.h"
-#include "colonnade/convert/megatron/reader.h"
 #include "colonnade/convert/megatron/writer.h"
-#include "colonnade/convert/open.h"
-#include "colonnade/convert/slices.h"
-#include "colonnade/job/folder_tensors.h"
-#include "colonnade/job/model_settings.h"
+#include "colonnade/job/conversion_source.h"
 #include "colonnade/job/step_files.h"
-#include "colonnade/layout/params/gpt.h"
 #include "colonnade/models/hf/config.h"
 #include "colonnade/models/hf/export_class.h"
 #include "colonnade/models/hf/names.h"
@@ -52,17 +44,6 @@ using nlohmann::json;
 constexpr const char* kSuffix = ".converting";
 constexpr const char* kProgressName = "conversion.json";  ///< in the staging folder
 
-/// What is written as one piece: a tensor of a safetensors file, or chunks of a *.distcp file.
-struct Item {
-  std::string name;
-  at::ScalarType dtype = at::kFloat;
-  Sizes shape;  ///< of the values that are read
-  std::function<std::vector<Slice>()> read;
-  [[nodiscard]] std::uint64_t bytes() const {
-    return static_cast<std::uint64_t>(Box{{}, shape}.numel()) * c10::elementSize(dtype);
-  }
-};
-
 struct TargetFile {
   std::string name;
   std::vector<Item> items;
@@ -79,61 +60,20 @@ struct WrittenFile {
   std::string segments;
 };
 
-Slice whole_slice(const std::string& name, const at::Tensor& data) {
-  const Sizes shape = data.sizes().vec();
-  return {.name = name, .global_shape = shape, .offset = Sizes(shape.size(), 0), .data = data};
-}
-
-CheckpointReader open_source(const ConversionOptions& o) {
-  switch (o.from) {
-    case CheckpointFormat::kHuggingFace:
-      return convert::open_hugging_face(o.source);
-    case CheckpointFormat::kNative:
-      if (const auto found = checkpoint::find_checkpoint(o.source, o.step))
-        return CheckpointReader::open_native(found->folder);
-      break;
-    case CheckpointFormat::kMegatron:
-      if (const auto found = convert::megatron::find_folder(o.source, o.step))
-        return convert::megatron::open(*found,
-                                       {.cuts_vocabulary = o.to == CheckpointFormat::kHuggingFace});
-  }
-  throw DataError(fmt::format("--from: {} must hold a checkpoint of {}; got none; check the path", o.source.string(),
-                              o.from == CheckpointFormat::kNative ? "Colonnade" : "Megatron"));
-}
-
-/// The settings of the source: its model's, and those of its run.
-config::Run settings_of(const CheckpointReader& source) {
-  config::Run run;
-  std::map<std::string, std::string> settings = model_settings(run, source);
-  if (source.state().is_object() && source.state().contains("settings")) {
-    for (const auto& [key, value] : source.state().at("settings").items())
-      settings.try_emplace(key, value.get<std::string>());
-  } else {
-    (void)untie_stored_output(settings, source);
-  }
-  settings.erase("config");
-  config::set(run, "model", settings.contains("model") ? settings["model"] : "gpt");
-  for (const auto& [key, value] : settings)
-    if (key != "model") config::set(run, key, value);
-  run.parallel = {};
-  config::derive(run);
-  return run;
-}
-
 /// Plans, writes and publishes one conversion.
 class Conversion {
  public:
   explicit Conversion(const ConversionOptions& options)
       : options_(options),
-        source_(open_source(options)),
-        run_(settings_of(source_)),
-        naming_(models::hf::naming_of(run_.model)),
+        opened_(options),
+        source_(opened_.reader()),
+        run_(opened_.run()),
         staging_(checkpoint::strip_trailing_slash(options.target).string() + kSuffix) {}
 
   ConversionReport run() {
     const auto begin = std::chrono::steady_clock::now();
     require_target();
-    require_source_tensors();
+    opened_.require_tensors(report_);
     plan();
     open_staging();
     write_files();
@@ -152,136 +92,10 @@ class Conversion {
         (!fs::is_directory(options_.target, absent) || !fs::is_empty(options_.target, absent)))
       throw ConfigError(fmt::format("--to must name a new or empty folder; got {}; choose another, or remove it",
                                     options_.target.string()));
-    if (to(CheckpointFormat::kHuggingFace) && !naming_)
+    if (to(CheckpointFormat::kHuggingFace) && !opened_.naming())
       throw ConfigError(fmt::format("--to hf: a Hugging Face class must express the model; got none: {}; convert to "
                                     "native: or megatron:",
                                     models::hf::export_text(run_.model)));
-  }
-
-  // ---- tensors
-
-  /// Names of the model's tensors in the source.
-  std::vector<std::string> model_names() const {
-    std::vector<std::string> names;
-    for (const layout::ParamSpec& spec : layout::model_params(run_.model, {}))
-      for (const auto& tensor : models::hf::tensors_of(spec, naming_)) names.push_back(tensor.name);
-    for (const models::hf::Copy& copy : models::hf::copies_to_save(run_.model)) names.push_back(copy.name);
-    std::ranges::sort(names);
-    names.erase(std::unique(names.begin(), names.end()), names.end());
-    return names;
-  }
-
-  /// Every tensor of the source is one of the model, and the other way round.
-  void require_source_tensors() {
-    require_model_tensors(source_, run_.model, /*logs_unread=*/true);
-    const std::vector<std::string> wanted = model_names();
-    std::vector<std::string> held;
-    std::size_t states = 0;
-    for (const std::string& name : source_.names())
-      if (name.starts_with("optimizer.")) ++states;
-      else held.push_back(name);
-    report_.source_tensors = held.size() + states;
-    std::vector<std::string> missing, unused;
-    std::ranges::set_difference(wanted, held, std::back_inserter(missing));
-    std::ranges::set_difference(held, wanted, std::back_inserter(unused));
-    std::erase_if(missing, [this](const std::string& name) { return is_copy(name); });
-    if (!missing.empty())
-      throw DataError(fmt::format("{}: every tensor of the model must be there; got {} missing: {}; copy it again",
-                                  source_.folder().string(), missing.size(), checkpoint::first_names(missing)));
-    report_.used_tensors = held.size() - unused.size();
-    if (!unused.empty())
-      report_.notes.push_back(fmt::format("{} tensors that no model uses were left out: {}", unused.size(),
-                                          checkpoint::first_names(unused)));
-    carries_optimizer_ = states > 0 && options_.with_optimizer && !to(CheckpointFormat::kHuggingFace);
-    if (states > 0 && !carries_optimizer_)
-      report_.notes.push_back(fmt::format("{} tensors of the optimizer were left out", states));
-    if (carries_optimizer_) report_.used_tensors += states;
-  }
-
-  [[nodiscard]] bool is_copy(const std::string& name) const {
-    return std::ranges::any_of(models::hf::copies_to_save(run_.model),
-                               [&](const models::hf::Copy& copy) { return copy.name == name; });
-  }
-
-  [[nodiscard]] at::ScalarType target_dtype(at::ScalarType stored) const {
-    return options_.dtype && at::isFloatingType(stored) ? *options_.dtype : stored;
-  }
-
-  /// A tensor of the source under its own name.
-  Item same(const std::string& name, bool of_model) const {
-    const std::string stored = source_.has(name) ? name : original_of(name);
-    const auto info = source_.info(stored);
-    const at::ScalarType dtype = of_model ? target_dtype(info.dtype) : info.dtype;
-    return {.name = name, .dtype = dtype, .shape = info.shape, .read = [this, name, stored, info, dtype] {
-              const at::Tensor data = at::empty(info.shape, at::TensorOptions().dtype(dtype));
-              source_.read_into({stored, info.shape, Sizes(info.shape.size(), 0), data});
-              return std::vector<Slice>{whole_slice(name, data)};
-            }};
-  }
-
-  [[nodiscard]] std::string original_of(const std::string& copy) const {
-    for (const models::hf::Copy& each : models::hf::copies_to_save(run_.model))
-      if (each.name == copy) return each.original;
-    return copy;
-  }
-
-  /// A box of our parameter from the source's tensors of the model.
-  at::Tensor read_parameter(const layout::ParamSpec& spec, const Box& box, at::ScalarType dtype) const {
-    const at::Tensor data = at::empty(box.shape, at::TensorOptions().dtype(dtype));
-    const Slice ours{.name = spec.name, .global_shape = spec.shape, .offset = box.offset, .data = data};
-    for (const Slice& theirs : convert::box_slices(spec, ours, naming_)) source_.read_into(theirs);
-    return data;
-  }
-
-  /// Boxes in which a parameter is converted: each expert, or the whole.
-  static std::vector<Box> boxes_of(const layout::ParamSpec& spec) {
-    const bool experts = spec.param_group == layout::ParamGroup::kExpert && spec.shape.size() > 1;
-    std::vector<Box> boxes;
-    for (std::int64_t e = 0; e < (experts ? spec.shape[0] : 1); ++e) {
-      Box box{Sizes(spec.shape.size(), 0), spec.shape};
-      if (experts) box.offset[0] = e, box.shape[0] = 1;
-      boxes.push_back(std::move(box));
-    }
-    return boxes;
-  }
-
-  void add_megatron_items(std::vector<Item>& items) const {
-    for (const layout::ParamSpec& spec : layout::model_params(run_.model, {})) {
-      const at::ScalarType stored = source_.info(models::hf::tensors_of(spec, naming_).front().name).dtype;
-      for (const Box& box : boxes_of(spec)) {
-        const at::ScalarType dtype = spec.trained ? target_dtype(stored) : stored;
-        items.push_back({spec.name, dtype, box.shape, [this, spec, box, dtype] {
-                           const at::Tensor data = read_parameter(spec, box, dtype);
-                           return convert::megatron::megatron_slices(
-                               spec, {spec.name, spec.shape, box.offset, data}, run_.model);
-                         }});
-        if (carries_optimizer_ && spec.trained) add_megatron_states(items, spec, box);
-      }
-    }
-  }
-
-  /// Optimizer states of a box; masters that are the weights themselves are read from these.
-  void add_megatron_states(std::vector<Item>& items, const layout::ParamSpec& spec, const Box& box) const {
-    for (const char* state : {"exp_avg", "exp_avg_sq", "fp32_param"}) {
-      const std::string ours = fmt::format("optimizer.{}.{}", state, spec.name);
-      const bool is_master = std::string_view(state) == "fp32_param";
-      if (!is_master && !source_.has(ours))
-        throw DataError(fmt::format("{}: the optimizer must have the states of Adam for Megatron; got no {}; add "
-                                    "--no-optimizer",
-                                    source_.folder().string(), ours));
-      items.push_back({ours, at::kFloat, box.shape, [this, spec, box, state, ours] {
-                         at::Tensor data;
-                         if (source_.has(ours)) {
-                           data = at::empty(box.shape, at::kFloat);
-                           source_.read_into({ours, spec.shape, box.offset, data});
-                         } else {
-                           data = read_parameter(spec, box, at::kFloat);
-                         }
-                         return convert::megatron::megatron_slices(
-                             spec, {spec.name, spec.shape, box.offset, data}, run_.model,
-                             fmt::format("optimizer.state.{}.", convert::megatron::state_name(state)));
-                       }});
-    }
   }
 
   // ---- files
@@ -305,21 +119,15 @@ class Conversion {
   void plan() {
     step_ = source_.state().is_object() ? source_.state().at("iteration").get<std::int64_t>() : 0;
     if (to(CheckpointFormat::kMegatron)) {
-      std::vector<Item> items;
-      add_megatron_items(items);
-      folder_ = step_ == 0 && !carries_optimizer_ ? "release" : fmt::format("iter_{:07}", step_);
-      add_files(std::move(items), [](std::size_t i, std::size_t) { return fmt::format("__0_{}.distcp", i); });
+      folder_ = step_ == 0 && !opened_.carries_optimizer() ? "release" : fmt::format("iter_{:07}", step_);
+      add_files(opened_.megatron_items(), [](std::size_t i, std::size_t) { return fmt::format("__0_{}.distcp", i); });
     } else {
-      std::vector<Item> model, optimizer;
-      for (const std::string& name : model_names()) model.push_back(same(name, true));
-      for (const std::string& name : source_.names())
-        if (carries_optimizer_ && name.starts_with("optimizer.")) optimizer.push_back(same(name, false));
       if (to(CheckpointFormat::kNative)) folder_ = fs::path("checkpoints") / checkpoint::step_folder_name(step_);
-      add_files(std::move(model), [](std::size_t i, std::size_t n) {
+      add_files(opened_.model_items(), [](std::size_t i, std::size_t n) {
         return n == 1 ? "model.safetensors" : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, n);
       });
       model_files_ = files_.size();
-      add_files(std::move(optimizer), [](std::size_t i, std::size_t) { return fmt::format("optimizer-{:05}.safetensors", i); });
+      add_files(opened_.optimizer_items(), [](std::size_t i, std::size_t) { return fmt::format("optimizer-{:05}.safetensors", i); });
     }
     for (const TargetFile& file : files_) progress_.total_bytes += file.bytes();
     report_.files = files_.size();
@@ -530,8 +338,8 @@ class Conversion {
         .iteration = step_,
         .consumed_samples = state.value("consumed_samples", std::int64_t{0}),
         .optimizer_steps = state.value(json::json_pointer("/optimizer/steps"), std::int64_t{0}),
-        .has_optimizer = carries_optimizer_,
-        .lr_schedule = carries_optimizer_ ? state.value("lr_schedule", json()) : json()};
+        .has_optimizer = opened_.carries_optimizer(),
+        .lr_schedule = opened_.carries_optimizer() ? state.value("lr_schedule", json()) : json()};
     convert::megatron::write_common_file(staging_ / folder_ / "common.pt", run_, common);
     write_file_atomically(staging_ / folder_ / ".metadata", checkpoint::distributed_metadata(segments));
     write_file_atomically(staging_ / folder_ / "metadata.json", convert::megatron::kMetadataFile);
@@ -565,12 +373,11 @@ class Conversion {
   }
 
   const ConversionOptions& options_;
-  CheckpointReader source_;
-  config::Run run_;
-  std::optional<models::hf::Naming> naming_;
+  ConversionSource opened_;
+  const CheckpointReader& source_;
+  const config::Run& run_;
   fs::path staging_, folder_;  ///< folder_: of the tensors, in the staging folder
   std::int64_t step_ = 0;
-  bool carries_optimizer_ = false;
   std::vector<TargetFile> files_;
   std::size_t model_files_ = 0;
   std::map<std::string, WrittenFile> written_;

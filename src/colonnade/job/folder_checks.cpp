@@ -155,8 +155,8 @@ std::string load_fault(const config::Run& run) {
         load, load);
   if (const std::string file = megatron_file(path); !file.empty())
     return fmt::format(
-        "--load must name a run folder of Colonnade; got {} with Megatron's {}, which cannot be read yet; convert it "
-        "to a Hugging Face folder with Megatron's tools and use --pretrained-checkpoint",
+        "--load must name a checkpoint of Megatron with its tensors (torch_dist or torch); got {} with {} alone; copy "
+        "the folder again, or name its iter_ folder",
         load, file);
   const auto others = unrelated_names(path, run);
   if (others.empty()) return "";
@@ -173,8 +173,9 @@ std::string save_fault(const config::Run& run) {
   const std::string file = save.empty() ? "" : megatron_file(save);
   if (file.empty()) return "";
   return fmt::format(
-      "--save must not name a folder of Megatron's checkpoints; got {} with {}; choose another folder", save,
-      file);
+      "--save must not name a folder of Megatron's checkpoints that --load does not continue; got {} with {}; choose "
+      "another folder, or add --load {}",
+      save, file, save);
 }
 
 }  // namespace colonnade::job

@@ -30,6 +30,8 @@
 #include "colonnade/job/resume_policy.h"
 #include "colonnade/job/tokenizer_source.h"
 #include "colonnade/job/upcycling.h"
+#include "colonnade/models/hf/export_class.h"
+#include "colonnade/models/hf/names.h"
 
 namespace colonnade::job {
 namespace {
@@ -239,9 +241,11 @@ void check_save_folder(const config::Run& run, const std::optional<checkpoint::C
         "--save must not be the folder of the dense run with --moe-use-upcycling; got {} for --save and --load; "
         "choose another folder for --save [upcycling-save]",
         c.save));
-  const bool resumes =
-      loaded && !c.finetune && std::filesystem::equivalent(loaded->folder().parent_path(), checkpoints, absent);
-  if (resumes) return;
+  const auto is_loaded_from = [&](const std::filesystem::path& folder) {
+    return loaded && std::filesystem::equivalent(loaded->folder().parent_path(), folder, absent);
+  };
+  // A run may continue in a folder of Megatron's checkpoints, whose files stay.
+  if (!c.finetune && (is_loaded_from(checkpoints) || is_loaded_from(c.save))) return;
   if (steps.empty()) {
     std::string fault = save_fault(run);
     if (!fault.empty()) faults.push_back(std::move(fault));
@@ -426,6 +430,10 @@ void adopt_pretrained(config::Run& run, rules::Purpose purpose, std::vector<std:
 
 void prepare(config::Run& run, rules::Purpose purpose, std::vector<std::string> faults) {
   const config::Checkpoint& c = run.checkpoint;
+  if (c.ckpt_format != "native" && !c.saves_torch_dist() && purpose == rules::Purpose::kTrain)
+    run.notes.push_back(fmt::format("--ckpt-format {}: native checkpoints are saved; Megatron loads those of "
+                                    "--ckpt-format torch_dist, or converted ones (colonnade convert)",
+                                    c.ckpt_format));
   read_data_args(run, faults);
   if (purpose == rules::Purpose::kTrain) resume_upcycled_run(run);
   const bool needs_checkpoint = purpose != rules::Purpose::kData || !determines_all_samples(run);
@@ -436,6 +444,10 @@ void prepare(config::Run& run, rules::Purpose purpose, std::vector<std::string> 
   check_own_or_adopted_tokenizer(run, faults);
   config::derive(run);
   rules::require(run, purpose, std::move(faults));
+  if (purpose == rules::Purpose::kTrain && !c.save_hf.empty() && !models::hf::family_of(run.model))
+    throw ConfigError(fmt::format("--save-hf must have a model that a Hugging Face class expresses; got {}; remove "
+                                  "--save-hf [save-hf]",
+                                  models::hf::export_text(run.model)));
 }
 
 namespace {

@@ -31,6 +31,7 @@
 #include "colonnade/tensor/counting_allocator.h"
 #include "colonnade/train/data_sufficiency.h"
 #include "colonnade/train/energy_meter.h"
+#include "colonnade/train/export_model.h"
 #include "colonnade/train/lr_schedule.h"
 #include "colonnade/train/lr_state.h"
 #include "colonnade/train/memory_snapshots.h"
@@ -475,6 +476,7 @@ int Loop::train() {
     profiler_->after_step(iteration());
     if (validation_is_due()) validate();
     if (save_interval && iteration() % *save_interval == 0) save();
+    export_model_if_due(job_, step_files_, last_iteration());
     stop = stop_reason(stop_requested_);
   }
   profiler_->finish();

@@ -65,6 +65,12 @@ bool can_generate_text(const config::Run& run) {
   return run.model_type == "gpt" && !type.empty() && type != "NullTokenizer";
 }
 
+/// Folder of the last checkpoint.
+std::filesystem::path saved_folder(const RunEnd& e, const config::Run& run) {
+  return run.checkpoint.saves_torch_dist() ? e.folder / checkpoint::iteration_folder_name(e.saved)
+                                           : e.folder / "checkpoints" / checkpoint::step_folder_name(e.saved);
+}
+
 }  // namespace
 
 std::string command_rows(const RunEnd& e, const config::Run& run, const launch::CommandLine& line) {
@@ -84,7 +90,7 @@ std::string end_summary(const RunEnd& e, const config::Run& run, const launch::C
                                 e.iteration, e.last_iteration);
   if (const std::string losses = losses_text(e); !losses.empty()) out += launch::summary_row("loss", losses);
   out += launch::summary_row(
-      "checkpoint", saved ? (e.folder / "checkpoints" / checkpoint::step_folder_name(e.saved)).string()
+      "checkpoint", saved ? saved_folder(e, run).string()
                           : "none: --save-interval N or --save DIR keeps one");
   out += launch::summary_row("report", (e.folder / "report.html").string());
   if (line.verb != "pretrain") return out;

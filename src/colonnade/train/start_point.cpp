@@ -70,9 +70,11 @@ std::optional<StartPoint> find_start_point(const config::Run& run, const comm::G
 
 bool is_own_checkpoint(const checkpoint::CheckpointReader& source, const record::RunFolder& folder,
                        std::int64_t iteration, const comm::Group& world) {
-  const auto own = folder.checkpoints() / checkpoint::step_folder_name(iteration);
   std::error_code absent;
-  const bool same = std::filesystem::equivalent(source.folder(), own, absent);
+  const bool same =
+      std::filesystem::equivalent(source.folder(), folder.checkpoints() / checkpoint::step_folder_name(iteration),
+                                  absent) ||
+      std::filesystem::equivalent(source.folder(), folder.root / checkpoint::iteration_folder_name(iteration), absent);
   return world.all_gather_text(same ? "own" : "", "whose checkpoint it is")[0] == "own";
 }
 

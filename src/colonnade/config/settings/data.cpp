@@ -128,10 +128,11 @@ void checkpoints(Table& t) {
        "--save", "run folder; empty: runs/<time>; one with checkpoints requires --load")
       .common();
   t.add<kCheckpoint, &Checkpoint::load>(
-       "--load", "run or step folder to resume; a missing or empty one starts a new run")
+       "--load",
+       "run or step folder to resume, of Colonnade or Megatron; a missing or empty one starts a new run")
       .common();
   t.add<kCheckpoint, &Checkpoint::pretrained_checkpoint>(
-       "--pretrained-checkpoint", "initial weights: a native checkpoint or a Hugging Face folder")
+       "--pretrained-checkpoint", "initial weights: a native checkpoint, a Hugging Face folder or a checkpoint of Megatron")
       .common();
   t.add<kCheckpoint, &Checkpoint::save_interval>(
        "--save-interval", "steps between checkpoints; unset, with --save: at the end and on a stop")
@@ -139,6 +140,20 @@ void checkpoints(Table& t) {
       .unit("steps")
       .at_least(1)
       .common();
+  t.add<kCheckpoint, &Checkpoint::ckpt_format>(
+       "--ckpt-format",
+       "format of saved checkpoints: native, or Megatron's torch_dist, which Megatron loads; with torch, torch_dcp and "
+       "fsdp_dtensor native ones are saved")
+      .choices({"native", "torch_dist", "torch", "torch_dcp", "fsdp_dtensor"})
+      .megatron_default("torch_dist");
+  t.add<kCheckpoint, &Checkpoint::save_hf>(
+       "--save-hf", "folder for the model as Hugging Face folders iter_0000100, ...")
+      .colonnade_only();
+  t.add<kCheckpoint, &Checkpoint::save_hf_interval>("--save-hf-interval",
+                                                    "steps between exports to --save-hf; unset: one at the end")
+      .unit("steps")
+      .at_least(1)
+      .colonnade_only();
   t.add<kCheckpoint, &Checkpoint::save_retain_interval>(
        "--save-retain-interval",
        "retain checkpoints whose step is a multiple of this; delete other older ones")

@@ -43,7 +43,6 @@ constexpr Flag kIntegrity[] = {
 };
 
 constexpr Flag kFormats[] = {
-    {"--ckpt-format", "text", "torch_dist", "", "torch torch_dist torch_dcp fsdp_dtensor"},
     {"--dist-ckpt-format", "text", "", "dist_ckpt_format_deprecated", "torch_dist zarr"},
     {"--auto-detect-ckpt-format"},
     {"--use-dist-ckpt", "on", "", "use_dist_ckpt_deprecated"},

@@ -245,7 +245,20 @@ class Presenter {
     return found_.iteration;
   }
 
+  /// The state that Colonnade wrote, or one made of the args.
   json state() const {
+    const json own = source_.common.value(kStateKey, json());
+    if (own.is_string()) {
+      json state = json::parse(own.get<std::string>(), nullptr, /*allow_exceptions=*/false);
+      if (state.is_object() && state.contains("settings") && state.contains("iteration")) {
+        state["format"] = "torch_dist";
+        return state;
+      }
+    }
+    return state_of_args();
+  }
+
+  json state_of_args() const {
     const std::int64_t iteration = source_.common.value("iteration", json()).is_number_integer()
                                        ? source_.common.at("iteration").get<std::int64_t>()
                                        : found_.iteration;

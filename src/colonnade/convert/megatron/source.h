@@ -18,6 +18,9 @@ using Tensors = std::map<std::string, checkpoint::ComposedTensor>;
 /// Optimizer states that hold one value per element of a parameter.
 inline constexpr const char* kStates[] = {"param", "exp_avg", "exp_avg_sq"};
 
+/// Key of common.pt under which Colonnade keeps its own state, as JSON text (writer.h).
+inline constexpr const char* kStateKey = "colonnade";
+
 struct Source {
   std::filesystem::path folder;  ///< of the step
   nlohmann::json args;           ///< of the run (argparse.Namespace), as a JSON object

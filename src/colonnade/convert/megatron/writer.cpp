@@ -10,7 +10,10 @@
 #include <set>
 
 #include "colonnade/base/error.h"
+#include "colonnade/checkpoint/torch_file.h"
+#include "colonnade/config/dtypes.h"
 #include "colonnade/config/schema.h"
+#include "colonnade/convert/megatron/source.h"
 #include "colonnade/layout/params/gpt.h"
 #include "colonnade/models/megatron/names.h"
 #include "colonnade/pickle/write.h"
@@ -124,7 +127,8 @@ void write_args(Writer& w, const config::Run& run, const CommonState& state) {
   w.begin_tuple(), w.end_tuple(), w.new_object();
   w.begin_dict();
   for (const config::Setting& setting : config::schema()) {
-    if (is_private(setting) || setting.colonnade_only) continue;
+    // Settings that Megatron lacks are carried where they describe the model, so that they come back.
+    if (is_private(setting) || (setting.colonnade_only && !setting.defines_model)) continue;
     if (!setting.shorthand_key.empty()) {
       w.text(setting.key);
       w.boolean(config::text_of(run, config::setting(setting.shorthand_key)) == setting.shorthand_word);
@@ -165,9 +169,7 @@ void write_args(Writer& w, const config::Run& run, const CommonState& state) {
   w.text("ckpt_format"), w.text("torch_dist");
   w.text("transformer_impl"), w.text("transformer_engine");
   w.text("params_dtype");
-  w.global("torch", config::text_of(run, config::setting("bf16")) == "true"   ? "bfloat16"
-                    : config::text_of(run, config::setting("fp16")) == "true" ? "float16"
-                                                                              : "float32");
+  w.global("torch", checkpoint::torch_dtype_name(at::ScalarType(config::dtypes_of(run).parameter == config::Dtype::kBfloat16  ? at::kBFloat16 : config::dtypes_of(run).parameter == config::Dtype::kFloat16 ? at::kHalf : at::kFloat)));
   w.end_dict();
   w.build();
 }
@@ -330,6 +332,7 @@ void write_common_file(const std::filesystem::path& path, const config::Run& run
     }
   }
   if (state.lr_schedule.is_object()) w.text("opt_param_scheduler"), write_schedule(w, state.lr_schedule);
+  if (state.state.is_object()) w.text(kStateKey), w.text(state.state.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   w.end_dict();
   checkpoint::SegmentWriter file(path);
   file.add_object("common", std::move(w).finish());

@@ -34,6 +34,8 @@ struct CommonState {
   std::int64_t iteration = 0, consumed_samples = 0, optimizer_steps = 0;
   bool has_optimizer = false;
   nlohmann::json lr_schedule;  ///< lr_state(); null: none
+  /// Snapshot::state, which Megatron ignores and Colonnade resumes from without loss; null: none.
+  nlohmann::json state = {};
 };
 
 /// Writes common.pt. `run`: the settings, which become args; paths and names of the user do not. Throws Error.
