@@ -40,6 +40,14 @@ inline std::set<std::string> names_of(const config::Run& run) {
   return names;
 }
 
+/// The family of `folder`'s model after a change.
+template <typename Change>
+const Family* family_after(const std::string& folder, const Change& change) {
+  config::Model model = run_of(folder).model;
+  change(model);
+  return family_of(model);
+}
+
 /// Error for the config.json of `folder` after a change; "" without one.
 inline std::string config_error(const char* folder, const nlohmann::json& change) {
   auto config = config_in(folder);

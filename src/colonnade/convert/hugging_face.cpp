@@ -9,6 +9,7 @@
 #include "colonnade/base/error.h"
 #include "colonnade/checkpoint/hugging_face.h"
 #include "colonnade/models/hf/config.h"
+#include "colonnade/models/hf/names.h"
 #include "colonnade/models/hf/spellings.h"
 
 namespace colonnade::convert {
@@ -40,18 +41,19 @@ void name_embeddings(Views& views, const models::hf::TiedTables& tied, const nlo
   if (stored != tables.end()) views[tied.embedding] = checkpoint::View(views.at(*stored));
 }
 
-/// A BERT may store two output biases; Transformers uses the decoder's.
-void name_output_bias(Views& views) {
-  const auto decoder_bias = views.find("cls.predictions.decoder.bias");
-  if (decoder_bias == views.end()) return;
-  checkpoint::View bias = decoder_bias->second;
-  const auto other = views.find("cls.predictions.bias");
-  if (other == views.end()) {
-    views.erase(decoder_bias);
+/// Exchanges a copy that Transformers reads and its original: a BERT may store two output biases, of which
+/// the decoder's is read.
+void read_copy(Views& views, const models::hf::Copy& names) {
+  const auto copy = views.find(names.name);
+  if (copy == views.end()) return;
+  checkpoint::View read = copy->second;
+  const auto original = views.find(names.original);
+  if (original == views.end()) {
+    views.erase(copy);
   } else {
-    decoder_bias->second = other->second;
+    copy->second = original->second;
   }
-  views["cls.predictions.bias"] = std::move(bias);
+  views[names.original] = std::move(read);
 }
 
 }  // namespace
@@ -65,7 +67,7 @@ CheckpointReader open_hugging_face(const std::filesystem::path& folder) {
   for (auto& [name, tensor] : models::hf::spelled_tensors(type, shapes, folder.string()))
     views[name] = {tensor.stored, tensor.index, tensor.first_row, tensor.rows};
   if (const auto tied = models::hf::tied_tables(type)) name_embeddings(views, *tied, stored.hf_config());
-  if (type == "bert") name_output_bias(views);
+  for (const models::hf::Copy& copy : models::hf::copies_to_read(type)) read_copy(views, copy);
   return stored.with_views(views);
 }
 
