@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
+#include <string>
 #include <utility>
 
 namespace colonnade::config {
@@ -152,6 +154,31 @@ std::optional<std::vector<bool>> expand_layer_freq(std::string_view text, std::i
 
 std::optional<std::vector<bool>> expand_skip_freq(std::string_view text, std::int64_t layers) {
   return layers_by(text, layers, [](std::int64_t i, std::int64_t step) { return (i + 1) % step != 0; });
+}
+
+std::optional<std::vector<bool>> expand_no_rope_freq(std::string_view text, std::int64_t layers) {
+  auto mask = layers_by(text, layers, [](std::int64_t i, std::int64_t step) { return (i + 1) % step == 0; });
+  if (const auto value = Reader(text).whole(); value && !value->is_list && layers % value->number != 0)
+    return std::nullopt;
+  if (mask) mask->flip();
+  return mask;
+}
+
+std::optional<std::vector<double>> parse_numbers(std::string_view text) {
+  const auto is_space = [](char c) { return c == ' '; };
+  std::string inner(text);
+  std::erase_if(inner, is_space);
+  if (inner.size() < 3 || inner.front() != '[' || inner.back() != ']') return std::nullopt;
+  std::vector<double> numbers;
+  const char *at = inner.data() + 1, *const end = inner.data() + inner.size() - 1;
+  while (at < end) {
+    const auto [next, error] = std::from_chars(at, end, numbers.emplace_back());
+    if (error != std::errc{} || !std::isfinite(numbers.back()) || (next != end && *next != ','))
+      return std::nullopt;
+    at = next == end ? end : next + 1;
+    if (next != end && at == end) return std::nullopt;  // a comma at the end
+  }
+  return numbers;
 }
 
 }  // namespace colonnade::config

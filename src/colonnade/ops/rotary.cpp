@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <string>
 #include <vector>
 
 #include "colonnade/base/error.h"
 #include "colonnade/config/attention.h"
+#include "colonnade/config/layer_pattern.h"
 #include "colonnade/ops/apply_rotary.h"
 #include "colonnade/ops/autograd.h"
 
@@ -47,6 +49,27 @@ class YarnBlend {
 
  private:
   double first_, last_;
+};
+
+/// LongRoPE: divisors of the frequencies and factor on cosines and sines.
+struct LongRope {
+  LongRope(const config::Model& model, std::int64_t half, std::int64_t sequence) {
+    if (!model.uses_longrope()) return;
+    const auto original = static_cast<double>(model.longrope_original_max_position_embeddings);
+    const bool is_long = static_cast<double>(sequence) > original;
+    const std::string& text = is_long ? model.longrope_long_factor : model.longrope_short_factor;
+    const auto factors = config::parse_numbers(text);
+    COL_CHECK(factors && std::ssize(*factors) == half, "LongRoPE must have {} factors; got {}", half, text);
+    divisors = *factors;
+    const double ratio = static_cast<double>(model.max_position_embeddings) / original;
+    scale = model.longrope_attention_factor.value_or(
+        ratio <= 1 ? 1 : std::sqrt(1 + std::log(ratio) / std::log(original)));
+  }
+  [[nodiscard]] double divisor(std::int64_t i) const {
+    return divisors.empty() ? 1 : divisors[static_cast<std::size_t>(i)];
+  }
+  std::vector<double> divisors;
+  double scale = 1;
 };
 
 /// Saved arguments; an empty table means no rotation.
@@ -133,7 +156,8 @@ variable_list split(const Tensor& qkv_sbx, RotaryArgs args, const RotaryTable* t
 
 }  // namespace
 
-RotaryTable rotary_table(const config::Model& model, std::int64_t length, at::Device device) {
+RotaryTable rotary_table(const config::Model& model, std::int64_t length, at::Device device,
+                         std::int64_t sequence) {
   const std::int64_t half = model.rotary_channels() / 2;
   const at::Tensor cos = at::empty({length, half}, at::kFloat);
   const at::Tensor sin = at::empty({length, half}, at::kFloat);
@@ -143,12 +167,14 @@ RotaryTable rotary_table(const config::Model& model, std::int64_t length, at::De
   const bool yarn = model.uses_yarn() && model.rotary_scaling_factor > 1;
   const double yarn_factor = yarn ? model.rotary_scaling_factor : 1.0;
   const double interpolation = kind.from_position_embedding ? model.rotary_seq_len_interpolation_factor : 1.0;
-  const double mscale =
-      yarn_mscale(yarn_factor, model.mscale) / yarn_mscale(yarn_factor, model.mscale_all_dim);
+  const LongRope longrope(model, half, sequence);
+  const double mscale = longrope.scale * yarn_mscale(yarn_factor, model.mscale) /
+                        yarn_mscale(yarn_factor, model.mscale_all_dim);
   const YarnBlend blend(model, half);
   for (std::int64_t i = 0; i < half; ++i) {
     double frequency = std::pow(model.rotary_base, -static_cast<double>(i) / static_cast<double>(half));
     if (model.use_rope_scaling && kind.from_position_embedding) frequency = llama3_scaled(frequency, model);
+    frequency /= longrope.divisor(i);
     if (yarn) frequency *= blend.kept_fraction(i) + (1 - blend.kept_fraction(i)) / yarn_factor;
     // Megatron computes frequencies, positions and angles in fp32; this rounding is part of the model.
     const auto rounded = static_cast<float>(frequency);

@@ -29,7 +29,7 @@ class LayerTracker {
   /// residual stream becomes that of the mixers' output, through a conversion, dropout and a sandwich norm.
   void enter_mixer() {
     if (++entered_ > 1) return;
-    allocate(z_.recomputed("layernorm", z_.hidden));
+    if (z_.m.input_norms) allocate(z_.recomputed("layernorm", z_.hidden));
     if (copies_gradient()) allocate(z_.hidden);
     if (!z_.m.sandwich_norm) return;
     transient(z_.hidden);
@@ -68,7 +68,7 @@ class LayerTracker {
     if (!is_last()) return;
     release((mixers_ - 1) * z_.hidden);  // input gradients were summed
     transient(z_.stream);
-    release(z_.stream + z_.hidden);
+    release((z_.m.input_norms ? z_.stream : 0) + z_.hidden);
     if (read && saves_hidden() && !has_own_gradient()) allocate(z_.hidden);
   }
   /// The layer's gradients of parameters with data-parallel replicas of their own (layout::ParamGroup) are
