@@ -12,12 +12,14 @@
 #include "colonnade/layout/params/gpt.h"
 #include "colonnade/models/hf/config.h"
 #include "colonnade/models/hf/names.h"
+#include "support/recorded_models.h"
 #include "support/vectors.h"
 
 namespace colonnade::models::hf::test {
 
+/// Path of a file in the folder of a model (support/recorded_models.h).
 inline std::string path_of(const std::string& folder, const std::string& file) {
-  return colonnade::test::vectors() + "/hf/" + folder + "/" + file;
+  return colonnade::test::vectors() + "/" + colonnade::test::recorded_folder(folder) + "/" + file;
 }
 
 inline nlohmann::json config_in(const std::string& folder, const std::string& file = "config.json") {

@@ -31,6 +31,16 @@ constexpr std::pair<const char*, const char*> kFolders[] = {{"llama", "llama"},
                                                             {"t5", "t5"},
                                                             {"bert", "bert"}};
 
+/// Those of hf and of hf_more, each with the model_type of its family; the text model of a Gemma 3 that reads
+/// images is written as such.
+std::vector<std::pair<std::string, std::string>> all_folders() {
+  std::vector<std::pair<std::string, std::string>> all(std::begin(kFolders), std::end(kFolders));
+  for (const char* name : colonnade::test::kFurtherModels)
+    if (const std::string folder = std::string("hf_more/") + name; !folder.ends_with("wrapper_text"))
+      all.emplace_back(folder, config_in(folder).at("model_type"));
+  return all;
+}
+
 using Shapes = std::map<std::string, std::vector<std::int64_t>>;
 
 /// Shapes in the header of the folder's safetensors file.
@@ -59,7 +69,7 @@ Shapes shapes_of(const config::Run& run) {
 }
 
 TEST(HfNames, MatchEveryCheckpoint) {
-  for (const auto& [folder, family] : kFolders) {
+  for (const auto& [folder, family] : all_folders()) {
     const auto run = run_of(folder);
     EXPECT_EQ(family_of(run.model), family_of_type(family)) << folder;
     EXPECT_EQ(shapes_of(run), recorded_shapes(folder)) << folder;
@@ -159,14 +169,14 @@ TEST(HfNames, ModelsWithoutAFamilyUseOurNames) {
 }
 
 TEST(HfConfig, SurvivesTheRoundTrip) {
-  for (const auto& [folder, family] : kFolders) {
+  for (const auto& [folder, family] : all_folders()) {
     const auto run = run_of(folder);
     EXPECT_EQ(run.model, run_from(config_of(run.model)).model) << folder;
   }
 }
 
 TEST(HfConfig, IsEqualInBothTransformersVersions) {
-  for (const auto& [folder, family] : kFolders)
+  for (const auto& [folder, family] : all_folders())
     EXPECT_EQ(run_of(folder).model, run_from(config_in(folder, "config_v5.json")).model) << folder;
 }
 
@@ -415,12 +425,75 @@ TEST(HfNames, IgnoreCopiesInT5) {
 }
 
 TEST(HfConfig, RejectsOtherArchitecturesByName) {
-  try {
-    settings_of({{"model_type", "mamba"}}, "x/config.json");
-    FAIL();
-  } catch (const ConfigError& e) {
-    EXPECT_NE(std::string(e.what()).find("got mamba"), std::string::npos) << e.what();
-  }
+  const auto fault = [](const char* type) {
+    try {
+      settings_of({{"model_type", type}}, "x/config.json");
+      return std::string();
+    } catch (const ConfigError& e) {
+      return std::string(e.what());
+    }
+  };
+  EXPECT_EQ(
+      fault("mamba2"),
+      "x/config.json: model_type must be one that Colonnade supports; got mamba2 (needs state-space layers); "
+      "convert the model or choose another");
+  for (const char* type : {"bamba",
+                           "falcon_h1",
+                           "nemotron_h",
+                           "granitemoehybrid",
+                           "lfm2",
+                           "qwen3_next",
+                           "qwen3_5",
+                           "qwen3_5_text",
+                           "qwen3_5_moe_text",
+                           "kimi_linear",
+                           "deepseek_v32",
+                           "deepseek_v4",
+                           "glm_moe_dsa",
+                           "gemma4",
+                           "gemma4_text",
+                           "mistral4",
+                           "glm4_moe_lite",
+                           "clip_vision_model",
+                           "siglip_vision_model",
+                           "llava",
+                           "qwen2_vl",
+                           "qwen2_5_vl",
+                           "qwen3_vl",
+                           "qwen3_vl_moe",
+                           "internvl"})
+    EXPECT_THAT(fault(type), HasSubstr(std::string("got ") + type + " (needs ")) << type;
+  EXPECT_THAT(fault("unheard_of"), HasSubstr("must be one of llama, mistral,"));
+}
+
+TEST(HfConfig, ReadsTheTextModelOfGemma3) {
+  const auto config = config_in("hf_more/gemma3_wrapper_text");
+  const auto run = run_from(config);
+  EXPECT_EQ(run.model, run_from(config.at("text_config")).model);
+  EXPECT_EQ(run.model, run_from(config_in("hf_more/gemma3_wrapper_text", "config_v5.json")).model);
+  auto known = names_of(run);
+  known.insert({"vision_tower.vision_model.post_layernorm.weight", "model.vision_tower.post_layernorm.bias",
+                "multi_modal_projector.mm_soft_emb_norm.weight"});
+  const auto diff = tensor_diff(run.model, {known.begin(), known.end()});
+  EXPECT_TRUE(diff.unknown.empty());
+  EXPECT_EQ(diff.unused.at("tensors that read images").size(), 3U);
+  auto other = config;
+  other["text_config"]["unheard_of"] = 1;
+  EXPECT_THROW(run_from(other), ConfigError);
+}
+
+TEST(HfConfig, ReadsLongRopeAndNormsOverAllHeads) {
+  const auto phi = run_of("hf_more/phi3").model;
+  EXPECT_EQ(phi.longrope_short_factor, "[1,1.1,1.2,1.3,1.4,1.5]");
+  EXPECT_EQ(phi.longrope_original_max_position_embeddings, 16);
+  EXPECT_EQ(phi.rotary_percent, 0.75);
+  EXPECT_EQ(phi.window_size, 511);
+  const auto olmo = run_of("hf_more/olmo2").model;
+  EXPECT_TRUE(olmo.sandwich_norm && olmo.qk_norm_across_heads && !olmo.input_norms);
+  EXPECT_EQ(run_of("hf_more/minimax_m2").model.rotary_percent, 0.5);
+  const std::function<void(config::Model&)> other[] = {[](auto& m) { m.qk_norm_across_heads = false; },
+                                                       [](auto& m) { m.input_norms = true; }};
+  for (const auto& change : other) EXPECT_EQ(family_after("hf_more/olmo2", change), nullptr);
 }
 
 }  // namespace

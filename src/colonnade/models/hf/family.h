@@ -65,7 +65,8 @@ struct Spelling {
   std::vector<FusedExperts> fused = {};
 };
 
-inline constexpr std::string_view kBuffers = "buffers", kHeads = "tensors of heads for other tasks";
+inline constexpr std::string_view kBuffers = "buffers", kHeads = "tensors of heads for other tasks",
+                                  kOfImages = "tensors that read images";
 
 /// Tensors that do not affect the output, matched by the begin and end of their names.
 struct UnusedTensor {

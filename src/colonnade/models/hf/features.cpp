@@ -15,6 +15,8 @@ void add_norms_and_biases(const config::Model& m, Features& f) {
   f.add(Feature::kRmsNorm, m.normalization == config::Normalization::kRmsNorm);
   f.add(Feature::kZeroCenteredNorm, m.apply_layernorm_1p);
   f.add(Feature::kSandwichNorm, m.sandwich_norm);
+  f.add(Feature::kNoInputNorms, !m.input_norms);
+  f.add(Feature::kNoNormBias, m.normalization == config::Normalization::kLayerNorm && !m.layernorm_bias);
   f.add(Feature::kResidualAfterNorm, m.apply_residual_connection_post_layernorm);
   f.add(Feature::kParallelResidual, m.parallel_residual);
   f.add(Feature::kBias, m.add_bias_linear);
@@ -54,14 +56,17 @@ void add_position_features(const config::Model& m, Features& f) {
   f.add(Feature::kLinearScaling, scales && m.rotary_seq_len_interpolation_factor != 1.0);
   f.add(Feature::kLlama3Scaling, scales && m.use_rope_scaling);
   f.add(Feature::kYarn, m.uses_yarn());
-  const bool both = m.mscale != 0 && m.mscale_all_dim != 0, neither = m.mscale == 1 && m.mscale_all_dim == 0;
-  f.add(Feature::kOddYarn, m.uses_yarn() && !m.latent.enabled && !both && !neither);
+  f.add(Feature::kLongRope, m.uses_longrope());
+  f.add(Feature::kLayersWithoutRope, !m.no_rope_freq.empty());
   f.add(Feature::kLocalBase, m.rotary_base_local.has_value());
 }
 
 void add_attention_features(const config::Model& m, Features& f) {
   f.add(Feature::kGroupedQueries, !m.latent.enabled && m.num_query_groups != m.num_attention_heads);
   f.add(Feature::kQkNorm, m.qk_layernorm);
+  f.add(Feature::kNormAcrossHeads, m.qk_norm_across_heads);
+  f.add(Feature::kNormAfterRope, m.qk_norm_after_rope);
+  f.add(Feature::kClippedHeads, m.clip_qkv != 0);
   f.add(Feature::kQkL2Norm, m.qk_l2_norm);
   f.add(Feature::kWindow, m.window_size > 0);
   f.add(Feature::kSomeWindows, m.window_size > 0 && !m.window_attn_skip_freq.empty());
@@ -102,6 +107,9 @@ Features features_of(const config::Model& m) {
   add_position_features(m, f);
   add_attention_features(m, f);
   add_expert_features(m, f);
+  f.add(Feature::kEmbeddingFactor, m.embedding_factor != 1);
+  f.add(Feature::kResidualFactor, m.residual_factor != 1);
+  f.add(Feature::kLogitFactor, m.logit_factor != 1);
   f.add(Feature::kScaledEmbeddings, m.scale_embeddings);
   f.add(Feature::kLogitCap, m.final_logit_softcapping != 0);
   f.add(Feature::kScaledOutputs, m.scale_decoder_outputs);

@@ -1,6 +1,8 @@
 // Features of a model by which families differ. Private to models/hf.
 #pragma once
 
+#include <array>
+#include <cstddef>
 #include <cstdint>
 #include <initializer_list>
 
@@ -16,6 +18,8 @@ enum class Feature : std::uint8_t {
   kRmsNorm,
   kZeroCenteredNorm,
   kSandwichNorm,
+  kNoInputNorms,  ///< sandwich norms' output norms only
+  kNoNormBias,    ///< LayerNorm without biases
   kResidualAfterNorm,
   kParallelResidual,
   // Activation of the MLP
@@ -39,12 +43,16 @@ enum class Feature : std::uint8_t {
   kLinearScaling,
   kLlama3Scaling,
   kYarn,
-  kOddYarn,    ///< with one of mscale and mscale_all_dim, which Transformers ignores
+  kLongRope,
+  kLayersWithoutRope,
   kLocalBase,  ///< a rotary base of windowed layers
   // Attention
   kGroupedQueries,
   kQkNorm,
+  kNormAcrossHeads,  ///< of queries and keys
+  kNormAfterRope,    ///< of queries and keys
   kQkL2Norm,
+  kClippedHeads,
   kWindow,
   kSomeWindows,  ///< not in all layers
   kSinks,
@@ -55,6 +63,9 @@ enum class Feature : std::uint8_t {
   kLatentAttention,
   // Embeddings and logits
   kScaledEmbeddings,
+  kEmbeddingFactor,
+  kResidualFactor,
+  kLogitFactor,
   kLogitCap,
   kScaledOutputs,
   kMtp,
@@ -88,22 +99,29 @@ class Features {
     for (const Feature one : all) add(one);
   }
   constexpr void add(Feature one, bool is_there = true) {
-    if (is_there) bits_ |= std::uint64_t{1} << static_cast<unsigned>(one);
+    if (is_there) has_[static_cast<std::size_t>(one)] = true;
   }
-  [[nodiscard]] constexpr bool contains(Features others) const { return (others.bits_ & ~bits_) == 0; }
-  [[nodiscard]] constexpr int count(Features of) const { return __builtin_popcountll(bits_ & of.bits_); }
-  friend constexpr Features operator|(Features a, Features b) {
-    a.bits_ |= b.bits_;
+  [[nodiscard]] constexpr bool contains(const Features& others) const {
+    return count(others) == others.count(others);
+  }
+  /// Number of features that both sets have.
+  [[nodiscard]] constexpr int count(const Features& of) const {
+    int common = 0;
+    for (std::size_t i = 0; i < has_.size(); ++i) common += has_[i] && of.has_[i] ? 1 : 0;
+    return common;
+  }
+  friend constexpr Features operator|(Features a, const Features& b) {
+    for (std::size_t i = 0; i < a.has_.size(); ++i) a.has_[i] = a.has_[i] || b.has_[i];
     return a;
   }
 
  private:
-  static_assert(static_cast<unsigned>(Feature::kCount) <= 64);
-  std::uint64_t bits_ = 0;
+  std::array<bool, static_cast<std::size_t>(Feature::kCount)> has_ = {};
 };
 
 /// At most one of these scales rotary frequencies in a config.json.
 inline constexpr Features kRopeScalings = {Feature::kLinearScaling, Feature::kLlama3Scaling, Feature::kYarn};
+inline constexpr Features kAllRopeScalings = kRopeScalings | Features{Feature::kLongRope};
 
 Features features_of(const config::Model& model);
 

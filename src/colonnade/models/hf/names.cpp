@@ -89,7 +89,7 @@ std::int64_t mtp_layer_of(const std::string& name, const config::Model& m) {
 
 const Family* family_of(const config::Model& m) {
   const Features features = features_of(m);
-  if (features.count(kRopeScalings) > 1) return nullptr;
+  if (features.count(kAllRopeScalings) > 1) return nullptr;
   for (const Family* family : all_families())
     if (features.contains(family->has) && (family->has | family->may_have).contains(features) &&
         (family->also == nullptr || family->also(m)))

@@ -5,6 +5,7 @@
 
 #include <iterator>
 #include <string>
+#include <utility>
 
 namespace colonnade::models::hf {
 namespace {
@@ -22,6 +23,23 @@ Row in_layer(std::string_view ours, std::initializer_list<std::string_view> thei
 /// Weight of a part of an expert.
 std::string of_expert(const ExpertNames& names, std::string_view part) {
   return fmt::format("{}.{}.weight", names.experts, part);
+}
+
+std::string as_bias(std::string name) {
+  constexpr std::string_view kWeight = "weight";
+  return name.replace(name.size() - kWeight.size(), kWeight.size(), "bias");
+}
+
+/// `table` with a row for the bias of every weight whose name has `part`.
+Table with_biases_of(Table table, std::string_view part) {
+  const std::size_t rows = table.size();
+  for (std::size_t i = 0; i < rows; ++i) {
+    if (table[i].ours.find(part) == std::string::npos) continue;
+    Row row{.ours = as_bias(table[i].ours), .theirs = {}, .of_layer_before = table[i].of_layer_before};
+    for (const std::string& name : table[i].theirs) row.theirs.push_back(as_bias(name));
+    table.push_back(std::move(row));
+  }
+  return table;
 }
 
 }  // namespace
@@ -47,6 +65,11 @@ Table sandwich_norms() {
   return {in_layer("input_layernorm.weight", {"input_layernorm.weight"}),
           in_layer("post_attention_layernorm.weight", {"post_attention_layernorm.weight"}),
           in_layer("pre_mlp_layernorm.weight", {"pre_feedforward_layernorm.weight"}),
+          in_layer("post_mlp_layernorm.weight", {"post_feedforward_layernorm.weight"})};
+}
+
+Table output_norms() {
+  return {in_layer("post_attention_layernorm.weight", {"post_attention_layernorm.weight"}),
           in_layer("post_mlp_layernorm.weight", {"post_feedforward_layernorm.weight"})};
 }
 
@@ -81,6 +104,15 @@ Table gated_mlp() {
   return {in_layer("mlp.linear_fc1.weight", {"mlp.gate_proj.weight", "mlp.up_proj.weight"}),
           in_layer("mlp.linear_fc2.weight", {"mlp.down_proj.weight"})};
 }
+
+Table plain_mlp(std::string_view fc1, std::string_view fc2) {
+  return {in_layer("mlp.linear_fc1.weight", {fmt::format("{}.weight", fc1)}),
+          in_layer("mlp.linear_fc2.weight", {fmt::format("{}.weight", fc2)})};
+}
+
+Table with_biases(Table table) { return with_biases_of(std::move(table), ".linear_"); }
+
+Table with_norm_biases(Table table) { return with_biases_of(std::move(table), "layernorm."); }
 
 Table experts(const ExpertNames& names) {
   return {

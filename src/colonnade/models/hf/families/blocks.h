@@ -14,11 +14,18 @@ Table joined(std::initializer_list<Table> tables);
 Table embedding_and_head();  ///< embedding, final norm, output layer
 Table pre_norms();           ///< norms before attention and MLP, named as in Llama
 Table sandwich_norms();      ///< norms before and after both, named as in Gemma
+Table output_norms();        ///< norms after both only, named as in OLMo 2
 Table attention();           ///< q, k, v and output projections
 Table qkv_biases();
 Table qk_norms();
 Table latent_attention();  ///< of DeepSeek
 Table gated_mlp();
+Table plain_mlp(std::string_view fc1, std::string_view fc2);  ///< of modules in a layer
+
+/// `table` with the biases of its linear layers, named like their weights.
+Table with_biases(Table table);
+/// `table` with the biases of its norms.
+Table with_norm_biases(Table table);
 
 /// Module names of a mixture of experts within a layer, {} being the expert.
 struct ExpertNames {

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <set>
+#include <utility>
 
 #include "colonnade/config/attention.h"
+#include "colonnade/config/layer_pattern.h"
 #include "colonnade/layout/layer_kind.h"
 
 namespace colonnade::models::hf {
@@ -22,7 +24,19 @@ json yarn_scaling(const config::Model& m) {
                   {"beta_slow", m.yarn_beta_slow},
                   {"truncate", m.yarn_correction_range_round_to_int},
                   {"original_max_position_embeddings", m.yarn_original_max_position_embeddings}};
-  if (m.mscale_all_dim != 0) scaling.update({{"mscale", m.mscale}, {"mscale_all_dim", m.mscale_all_dim}});
+  if (m.mscale != 0 && m.mscale_all_dim != 0)
+    scaling.update({{"mscale", m.mscale}, {"mscale_all_dim", m.mscale_all_dim}});
+  else if (m.mscale != 1 || m.mscale_all_dim != 0)  // Transformers ignores one of them alone
+    scaling["attention_factor"] = yarn_attention_factor(m.rotary_scaling_factor, m.mscale, m.mscale_all_dim);
+  return scaling;
+}
+
+json longrope_scaling(const config::Model& m) {
+  json scaling = {{"rope_type", "longrope"},
+                  {"short_factor", config::parse_numbers(m.longrope_short_factor).value()},
+                  {"long_factor", config::parse_numbers(m.longrope_long_factor).value()},
+                  {"original_max_position_embeddings", m.longrope_original_max_position_embeddings}};
+  if (m.longrope_attention_factor) scaling["attention_factor"] = *m.longrope_attention_factor;
   return scaling;
 }
 
@@ -30,6 +44,7 @@ json rope_scaling(const config::Model& m) {
   const bool from_positions = config::rotary_of(m).from_position_embedding;
   if (m.uses_yarn() && (from_positions || m.rotary_scaling_factor > 1)) return yarn_scaling(m);
   if (!from_positions) return nullptr;
+  if (m.uses_longrope()) return longrope_scaling(m);
   if (m.use_rope_scaling)
     return {{"rope_type", "llama3"},
             {"factor", m.rope_scaling_factor},
@@ -44,15 +59,24 @@ json rope_scaling(const config::Model& m) {
 }  // namespace
 
 Sizes read_decoder(const ReadContext& r, const SizeDefaults& defaults, double theta) {
-  const Sizes sizes = read_sizes(r.keys, defaults, r.settings);
+  return read_decoder(r, defaults, RopeDefaults{.theta = theta});
+}
+
+Sizes read_decoder(const ReadContext& r, const SizeDefaults& defaults, RopeDefaults rope) {
+  const Sizes sizes = read_body(r, defaults, std::move(rope));
   r.keys.only("hidden_act", {"silu", "swish"});
   r.keys.only("activation", {"swiglu"});  // redundant with hidden_act
   r.settings["activation"] = "swiglu";
+  return sizes;
+}
+
+Sizes read_body(const ReadContext& r, const SizeDefaults& defaults, RopeDefaults rope) {
+  const Sizes sizes = read_sizes(r.keys, defaults, r.settings);
   r.settings["add_bias_linear"] = "false";
   r.settings["add_qkv_bias"] = "false";
   r.settings["qk_layernorm"] = "false";
-  read_positions(r.keys, {.theta = theta, .max_position_embeddings = sizes.max_positions}, r.faults,
-                 r.settings);
+  rope.max_position_embeddings = sizes.max_positions;
+  read_positions(r.keys, rope, r.faults, r.settings);
   return sizes;
 }
 
@@ -78,6 +102,23 @@ std::string read_layer_freq(Keys& keys, std::int64_t layers) {
     experts.push_back((i + 1) % step == 0 && !without.contains(i) ? 1 : 0);
   if (std::ranges::count(experts, 0) == 0) return "1";
   return fmt::format("[{}]", fmt::join(experts, ","));
+}
+
+void read_layers_without_rope(std::int64_t layers, Settings& s) {
+  const auto windows = s.find("window_attn_skip_freq");
+  if (windows == s.end()) return;  // all layers have one
+  const auto windowed = config::expand_skip_freq(windows->second, layers);
+  if (!windowed) return;  // a fault of layer_types
+  std::vector<int> without;
+  for (const bool has_window : *windowed) without.push_back(has_window ? 0 : 1);
+  s["no_rope_freq"] = fmt::format("[{}]", fmt::join(without, ","));
+}
+
+bool rotates_windowed_layers(const config::Model& m) {
+  if (m.window_size == 0) return m.no_rope_freq.empty();
+  for (std::int64_t i = 0; i < m.num_layers; ++i)
+    if (layout::has_rope(m, i) != (layout::attention_window(m, i) > 0)) return false;
+  return true;
 }
 
 std::string dense_first(std::int64_t dense, std::int64_t layers) {

@@ -14,6 +14,10 @@ inline constexpr Features kLlamaLayers = {Feature::kRmsNorm, Feature::kSwiglu, F
 
 /// Reads sizes, rotary positions with the default base `theta`, and the settings of kLlamaLayers.
 Sizes read_decoder(const ReadContext& r, const SizeDefaults& defaults, double theta);
+/// The same without the activation.
+Sizes read_body(const ReadContext& r, const SizeDefaults& defaults, RopeDefaults rope);
+/// The same with other defaults of positions; its maximum length is read.
+Sizes read_decoder(const ReadContext& r, const SizeDefaults& defaults, RopeDefaults rope);
 
 /// Top k of the router. `over_chosen`: weights are the softmax over the chosen experts, of which a single one
 /// always has weight 1.
@@ -25,6 +29,12 @@ std::string read_layer_freq(Keys& keys, std::int64_t layers);
 
 /// --moe-layer-freq of `dense` layers before those with experts.
 std::string dense_first(std::int64_t dense, std::int64_t layers);
+
+/// --no-rope-freq of models whose layers without a sliding window have no rotary embedding, after
+/// read_windows().
+void read_layers_without_rope(std::int64_t layers, Settings& settings);
+/// Whether those layers have a rotary embedding that have a window; without windows, whether all do.
+bool rotates_windowed_layers(const config::Model& model);
 
 /// Keys of Llama's config.json that other decoders share.
 nlohmann::json decoder_config(const config::Model& model);
