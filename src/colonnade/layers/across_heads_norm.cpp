@@ -30,7 +30,7 @@ struct AcrossHeadsArgs {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-at::Tensor heads_of(const at::Tensor& x, const NormedHeads& heads) {
+at::Tensor channels_of(const at::Tensor& x, const NormedHeads& heads) {
   return x.narrow(-1, heads.first, heads.weight->value.size(0));
 }
 
@@ -56,14 +56,14 @@ struct AcrossHeadsFunction : torch::autograd::Function<AcrossHeadsFunction> {
     const at::Tensor weights[2] = {q_weight, k_weight};
     at::Tensor x[2], sums[2];
     for (int i = 0; i < 2; ++i) {
-      x[i] = heads_of(qkv, args.heads[i]).to(type);
+      x[i] = channels_of(qkv, args.heads[i]).to(type);
       sums[i] = x[i].square().sum(-1, true);
     }
     const at::Tensor rstd =
         means_of(sums[0], sums[1], args, "mean squares of queries and keys").add_(args.epsilon).rsqrt_();
     at::Tensor y = qkv.clone(at::MemoryFormat::Contiguous);
     for (int i = 0; i < 2; ++i)
-      heads_of(y, args.heads[i]).copy_(x[i] * rstd[i] * gamma_of_heads(weights[i], args, type));
+      channels_of(y, args.heads[i]).copy_(x[i] * rstd[i] * gamma_of_heads(weights[i], args, type));
     ctx->save_for_backward({qkv, q_weight, k_weight, rstd});
     tensor::save_value(ctx, args);
     return y;
@@ -76,8 +76,8 @@ struct AcrossHeadsFunction : torch::autograd::Function<AcrossHeadsFunction> {
     const at::ScalarType type = tensor::acc_type(qkv.scalar_type());
     at::Tensor normed[2], scaled[2], sums[2];
     for (int i = 0; i < 2; ++i) {
-      const at::Tensor grad = heads_of(grads[0], args.heads[i]).to(type);
-      normed[i] = heads_of(qkv, args.heads[i]).to(type) * rstd[i];
+      const at::Tensor grad = channels_of(grads[0], args.heads[i]).to(type);
+      normed[i] = channels_of(qkv, args.heads[i]).to(type) * rstd[i];
       args.heads[i].weight->accumulate((grad * normed[i]).sum(at::IntArrayRef{0, 1}));
       scaled[i] = grad * gamma_of_heads(saved[1 + i], args, type);
       sums[i] = (scaled[i] * normed[i]).sum(-1, true);
@@ -85,7 +85,7 @@ struct AcrossHeadsFunction : torch::autograd::Function<AcrossHeadsFunction> {
     const at::Tensor means = means_of(sums[0], sums[1], args, "gradients of norms of queries and keys");
     at::Tensor grad_qkv = grads[0].clone(at::MemoryFormat::Contiguous);
     for (int i = 0; i < 2; ++i)
-      heads_of(grad_qkv, args.heads[i]).copy_((scaled[i] - normed[i] * means[i]) * rstd[i]);
+      channels_of(grad_qkv, args.heads[i]).copy_((scaled[i] - normed[i] * means[i]) * rstd[i]);
     return {grad_qkv, at::Tensor(), at::Tensor(), at::Tensor()};
   }
 };

@@ -9,20 +9,19 @@
 namespace colonnade::models::hf {
 namespace {
 
-constexpr Bounds kGraniteFactor{.least = 1e-9, .most = 1e9};
-
 void read_granite(const ReadContext& r) {
+  constexpr Bounds kFactor{.least = 1e-9, .most = 1e9};
   auto& [type, keys, faults, s, tensors] = r;
   const Sizes sizes = read_decoder(r, {32000, 4096, 11008, 32, 32, {}, 2048, {}}, 1e4);
   require_layer_types(keys, "full_attention", sizes.layers);
   const bool biases = keys.flag("attention_bias", false);
   keys.only("mlp_bias", {biases});
   s["add_bias_linear"] = text(biases);
-  const double scale = keys.real("attention_multiplier", 1, kGraniteFactor);
+  const double scale = keys.real("attention_multiplier", 1, kFactor);
   s["query_pre_attn_scalar"] = text(1 / (scale * scale));
-  s["embedding_factor"] = text(keys.real("embedding_multiplier", 1, kGraniteFactor));
-  s["residual_factor"] = text(keys.real("residual_multiplier", 1, kGraniteFactor));
-  s["logit_factor"] = text(1 / keys.real("logits_scaling", 1, kGraniteFactor));
+  s["embedding_factor"] = text(keys.real("embedding_multiplier", 1, kFactor));
+  s["residual_factor"] = text(keys.real("residual_multiplier", 1, kFactor));
+  s["logit_factor"] = text(1 / keys.real("logits_scaling", 1, kFactor));
 }
 
 nlohmann::json write_granite(const config::Model& m) {

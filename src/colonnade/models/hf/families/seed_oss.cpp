@@ -1,4 +1,4 @@
-// Seed-OSS: Qwen2 with a head size of its own.
+// Seed-OSS: Qwen2 with heads that together are wider or narrower than the hidden state.
 #include "colonnade/models/hf/families/blocks.h"
 #include "colonnade/models/hf/families/decoder.h"
 #include "colonnade/models/hf/families/list.h"
@@ -33,6 +33,7 @@ const Family& seed_oss() {
       .types = {{"seed_oss", {"SeedOssForCausalLM", "SeedOssModel"}}},
       .has = kLlamaLayers | Features{Feature::kQkvBias},
       .may_have = kRopeScalings | Features{Feature::kGroupedQueries},
+      .also = [](const config::Model& m) { return !has_square_heads(m); },
       .names = joined({embedding_and_head(), pre_norms(), attention(), qkv_biases(), gated_mlp()}),
       .read = read_seed_oss,
       .write = write_seed_oss};
