@@ -119,6 +119,12 @@ constexpr std::int64_t kDecoderLength = 20;
 
 class HfParity : public testing::TestWithParam<std::tuple<std::string, Layout>> {
  protected:
+  void SetUp() override {
+    const std::string flags = std::get<1>(GetParam()).flags;
+    const auto experts = nlohmann::json::parse(read_file(folder() + "/config.json")).value("num_experts", 0);
+    if (flags.find("--expert-model-parallel-size 2") != std::string::npos && experts % 2 != 0)
+      GTEST_SKIP() << "two ranks cannot share " << experts << " experts";
+  }
   [[nodiscard]] static std::string folder() {
     return test::vectors() + "/" + test::recorded_folder(std::get<0>(GetParam()));
   }
@@ -134,11 +140,14 @@ class HfParity : public testing::TestWithParam<std::tuple<std::string, Layout>> 
     const std::string file = folder() + "/config.json";
     const auto config = nlohmann::json::parse(read_file(file));
     const test::ModelKind kind = test::kind_of(config);
+    const bool uneven = std::string(layout.flags) == "--pipeline-model-parallel-size 2" &&
+                        config.value("num_hidden_layers", 0) % 2 != 0;
     const auto more =
         test::words(kind == test::ModelKind::kEncoder
                         ? fmt::format("t5 --decoder-seq-length {} --vocab-extra-ids 9", kDecoderLength)
                         : std::string(kind == test::ModelKind::kMasked ? "bert" : ""));
-    return test::settings(layout.world, flags + more, [&](config::Run& run) {
+    const auto split = test::words(uneven ? "--decoder-last-pipeline-num-layers 1" : "");
+    return test::settings(layout.world, flags + more + split, [&](config::Run& run) {
       config::fill(run, models::hf::settings_of(config, file), file);
     });
   }
@@ -187,6 +196,10 @@ class HfParity : public testing::TestWithParam<std::tuple<std::string, Layout>> 
     for (const auto& [name, tensor] :
          models::hf::spelled_tensors(models::hf::model_type_of(config), shapes, folder()))
       names[name] = tensor.stored;
+    std::vector<std::string> all;
+    for (const auto& [name, stored] : names) all.push_back(name);
+    for (const auto& [kind, unread] : models::hf::tensor_diff(settings().model, all).unused)
+      for (const std::string& name : unread) names.erase(name);
     return names;
   }
 
@@ -360,7 +373,7 @@ constexpr Layout kFurtherExpertLayouts[] = {
 constexpr Layout kNormLayouts[] = {
     {"Tp4Sp", 4, "--tensor-model-parallel-size 4 --sequence-parallel"},
     {"Cp2", 2, "--context-parallel-size 2"},
-    {"Tp2Pp2", 4, "--tensor-model-parallel-size 2 --pipeline-model-parallel-size 2"},
+    {"Tp2SpPp2", 4, "--tensor-model-parallel-size 2 --sequence-parallel --pipeline-model-parallel-size 2"},
     {"Recomputed", 1, "--recompute-granularity full --recompute-method uniform --recompute-num-layers 1"}};
 
 INSTANTIATE_TEST_SUITE_P(Further, HfParity,

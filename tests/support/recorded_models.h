@@ -82,7 +82,10 @@ inline constexpr const char* kFurtherModels[] = {"llama32",
                                                  "starcoder2",
                                                  "exaone4",
                                                  "cohere2",
-                                                 "hunyuan_v1_dense"};
+                                                 "hunyuan_v1_dense",
+                                                 "deepseek_v3_fp8",
+                                                 "qwen3_fp8",
+                                                 "gpt_oss_mxfp4"};
 inline std::vector<std::string> further_models(const std::vector<ModelKind>& kinds) {
   std::vector<std::string> models = recorded_models_in("hf_more/", kinds);
   std::erase_if(models, [](const std::string& model) {
@@ -90,6 +93,11 @@ inline std::vector<std::string> further_models(const std::vector<ModelKind>& kin
                                 [&](const char* name) { return model == std::string("hf_more/") + name; });
   });
   return models;
+}
+
+/// Whether a model of the set is written as read: under the same names, with as many bits.
+inline bool is_written_as_read(const std::string& model) {
+  return !model.ends_with("_fp8") && !model.ends_with("_mxfp4") && !model.ends_with("_wrapper_text");
 }
 
 /// Allowed differences from Transformers; relative but for logits, to which 1e-4 of the value is added.

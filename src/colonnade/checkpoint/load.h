@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
@@ -28,6 +29,13 @@ struct View {
   std::optional<std::int64_t> rows;   ///< in the view's dimension 0; nothing: all
 };
 
+/// A tensor that is computed from stored ones, box by box.
+struct ComputedTensor {
+  at::ScalarType dtype = at::kFloat;
+  Sizes shape;
+  std::function<at::Tensor(const Box&)> read;  ///< the values of a box; called by several threads
+};
+
 /// Reader of a checkpoint's tensors. A value: copies share the open files. Thread-safe.
 class CheckpointReader {
  public:
@@ -47,6 +55,9 @@ class CheckpointReader {
 
   /// The same files under other names: each tensor is a view of a stored tensor, which must be in one chunk.
   [[nodiscard]] CheckpointReader with_views(const std::map<std::string, View>& views) const;
+
+  /// The same files with these tensors besides or in place of stored ones.
+  [[nodiscard]] CheckpointReader with_computed(std::map<std::string, ComputedTensor> computed) const;
 
   [[nodiscard]] std::vector<std::string> names() const;  ///< ascending
   [[nodiscard]] bool has(const std::string& name) const;

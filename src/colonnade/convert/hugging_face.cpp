@@ -8,6 +8,7 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/checkpoint/hugging_face.h"
+#include "colonnade/convert/quantized.h"
 #include "colonnade/models/hf/config.h"
 #include "colonnade/models/hf/names.h"
 #include "colonnade/models/hf/spellings.h"
@@ -56,19 +57,44 @@ void read_copy(Views& views, const models::hf::Copy& names) {
   views[names.original] = std::move(read);
 }
 
+/// The part of a computed tensor that `part` names.
+checkpoint::ComputedTensor part_of(const checkpoint::ComputedTensor& whole,
+                                   const models::hf::SpelledTensor& part) {
+  if (!part.index && !part.rows) return whole;
+  checkpoint::ComputedTensor tensor = whole;
+  if (part.index) tensor.shape.erase(tensor.shape.begin());
+  if (part.rows) tensor.shape[0] = *part.rows;
+  tensor.read = [read = whole.read, part](checkpoint::Box box) {
+    box.offset[0] += part.first_row;
+    if (!part.index) return read(box);
+    box.offset.insert(box.offset.begin(), *part.index);
+    box.shape.insert(box.shape.begin(), 1);
+    return read(box).squeeze(0);
+  };
+  return tensor;
+}
+
 }  // namespace
 
 CheckpointReader open_hugging_face(const std::filesystem::path& folder) {
   const CheckpointReader stored = CheckpointReader::open_hugging_face(folder);
   const std::string type = models::hf::model_type_of(stored.hf_config());
+  auto quantized = quantized_weights(stored);
   models::hf::StoredShapes shapes;
-  for (const std::string& name : stored.names()) shapes[name] = stored.info(name).shape;
+  for (const std::string& name : stored.names())
+    if (!is_part_of_quantized(name, quantized)) shapes[name] = stored.info(name).shape;
+  for (const auto& [name, tensor] : quantized) shapes[name] = tensor.shape;
   Views views;
+  std::map<std::string, checkpoint::ComputedTensor> computed;
   for (auto& [name, tensor] : models::hf::spelled_tensors(type, shapes, folder.string()))
-    views[name] = {tensor.stored, tensor.index, tensor.first_row, tensor.rows};
+    if (const auto weight = quantized.find(tensor.stored); weight != quantized.end())
+      computed[name] = part_of(weight->second, tensor);
+    else
+      views[name] = {tensor.stored, tensor.index, tensor.first_row, tensor.rows};
   if (const auto tied = models::hf::tied_tables(type)) name_embeddings(views, *tied, stored.hf_config());
   for (const models::hf::Copy& copy : models::hf::copies_to_read(type)) read_copy(views, copy);
-  return stored.with_views(views);
+  return computed.empty() ? stored.with_views(views)
+                          : stored.with_views(views).with_computed(std::move(computed));
 }
 
 CheckpointReader open_weights(const std::filesystem::path& path, std::optional<std::int64_t> step,

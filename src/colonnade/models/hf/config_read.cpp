@@ -46,6 +46,22 @@ void require_family(const Settings& settings, const std::string& type, const std
   faults.require_none();
 }
 
+/// Quantized weights that convert/quantized.h reads. Activations are not quantized.
+bool is_readable(const json& quantization) {
+  if (!quantization.is_object()) return false;
+  const json method = quantization.value("quant_method", json());
+  if (method == "mxfp4") return true;
+  return method == "fp8" && quantization.value("fmt", json("e4m3")) == "e4m3" &&
+         quantization.contains("weight_block_size");
+}
+
+void check_quantization(Keys& keys) {
+  for (const char* key : {"quantization_config", "compression_config"})
+    if (const json given = keys.any(key); !given.is_null() && !is_readable(given))
+      keys.fault(key, "must be absent, or of quant_method fp8 (e4m3 in blocks) or mxfp4", given,
+                 "convert the weights to bf16, without the key");
+}
+
 }  // namespace
 
 std::string model_type_of(const json& config) {
@@ -68,10 +84,7 @@ Settings settings_of(const json& config, const std::string& source, const std::v
   family->read({type, keys, faults, settings, tensors});
   settings["model"] = family->model;
   require_architecture(keys, *std::ranges::find(family->types, type, &ModelType::name));
-  for (const char* key : {"quantization_config", "compression_config"})
-    if (const json given = keys.any(key); !given.is_null())
-      keys.fault(key, "must be absent: weights are read in bf16, fp16 or fp32", given,
-                 "convert the weights to bf16, without the key");
+  check_quantization(keys);
   ignore_neutral_keys(keys);
   keys.reject_unknown();
   faults.require_none();
