@@ -85,7 +85,9 @@ inline constexpr const char* kFurtherModels[] = {"llama32",
                                                  "hunyuan_v1_dense",
                                                  "deepseek_v3_fp8",
                                                  "qwen3_fp8",
-                                                 "gpt_oss_mxfp4"};
+                                                 "gpt_oss_mxfp4",
+                                                 "ministral3",
+                                                 "t5_relu"};
 inline std::vector<std::string> further_models(const std::vector<ModelKind>& kinds) {
   std::vector<std::string> models = recorded_models_in("hf_more/", kinds);
   std::erase_if(models, [](const std::string& model) {

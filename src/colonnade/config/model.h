@@ -15,7 +15,7 @@ namespace colonnade::config {
 enum class PositionEmbedding { kLearnedAbsolute, kRope, kYarn, kRelative, kNone };
 enum class RopeType { kRope, kYarn };
 enum class Normalization { kLayerNorm, kRmsNorm };
-enum class Activation { kGeluErf, kGeluTanh, kSquaredRelu, kSwiglu, kGeglu, kGegluTanh, kQuickGeglu };
+enum class Activation { kGeluErf, kGeluTanh, kSquaredRelu, kSwiglu, kGeglu, kGegluTanh, kQuickGeglu, kRelu };
 enum class SoftmaxType { kVanilla, kOffByOne, kLearnable };
 
 /// Architecture of a model: a single stack (GPT, BERT), or encoder and decoder if encoder_num_layers > 0
@@ -52,6 +52,7 @@ struct Model {
   double yarn_beta_fast = 32;                      ///< frequencies with more rotations are not scaled
   double yarn_beta_slow = 1;                       ///< frequencies with fewer rotations are interpolated
   bool yarn_correction_range_round_to_int = true;  ///< rounds the ends of the correction range
+  double query_scaling_beta = 0;  ///< queries at p times 1 + beta ln(1 + floor(p / L)), L before YaRN; 0: off
   std::string longrope_short_factor;  ///< LongRoPE: list of divisors of the frequencies; "": no LongRoPE
   std::string longrope_long_factor;   ///< the same for sequences beyond the original context length
   std::int64_t longrope_original_max_position_embeddings = 4096;  ///< context length before LongRoPE

@@ -72,6 +72,17 @@ struct LongRope {
   double scale = 1;
 };
 
+/// Factor on the queries at each position, fp32 [length].
+Tensor query_scale(const config::Model& model, std::int64_t length) {
+  const Tensor scale = at::empty({length}, at::kFloat);
+  for (std::int64_t p = 0; p < length; ++p) {
+    const auto spans = static_cast<double>(p / model.yarn_original_max_position_embeddings);
+    scale.mutable_data_ptr<float>()[p] =
+        static_cast<float>(1 + model.query_scaling_beta * std::log(1 + spans));
+  }
+  return scale;
+}
+
 /// Saved arguments; an empty table means no rotation.
 struct RotaryArgs {
   RotaryTable table;
@@ -115,7 +126,7 @@ struct SplitFunction : torch::autograd::Function<SplitFunction> {
     const Tensor q = at::empty({b, n, s, d}, qkv.options());
     const Tensor k = at::empty({b, g, s, d}, qkv.options());
     const Tensor v = at::empty({b, g, s, d}, qkv.options());
-    apply_rotary(heads_at(qkv, 0, n, d), as_sbnd(q), args.table, args.positions, false);
+    apply_rotary(heads_at(qkv, 0, n, d), as_sbnd(q), args.table.of_queries(), args.positions, false);
     const std::int64_t first_key = args.first_key();
     apply_rotary(heads_at(qkv, first_key, g, d), as_sbnd(k), args.table, args.positions, false);
     apply_rotary(heads_at(qkv, first_key + g * d, g, d), as_sbnd(v), {}, {}, false);
@@ -130,8 +141,8 @@ struct SplitFunction : torch::autograd::Function<SplitFunction> {
     const std::int64_t first_key = args.first_key();
     const Tensor grad =
         at::empty({grads[0].size(2), grads[0].size(0), first_key + 2 * g * d}, grads[0].options());
-    apply_rotary(as_sbnd(with_unit_stride(grads[0])), heads_at(grad, 0, n, d), args.table, args.positions,
-                 true);
+    apply_rotary(as_sbnd(with_unit_stride(grads[0])), heads_at(grad, 0, n, d), args.table.of_queries(),
+                 args.positions, true);
     apply_rotary(as_sbnd(with_unit_stride(grads[1])), heads_at(grad, first_key, g, d), args.table,
                  args.positions, true);
     apply_rotary(as_sbnd(with_unit_stride(grads[2])), heads_at(grad, first_key + g * d, g, d), {}, {}, true);
@@ -185,7 +196,12 @@ RotaryTable rotary_table(const config::Model& model, std::int64_t length, at::De
       sin_at[p * half + i] = static_cast<float>(mscale * std::sin(static_cast<double>(angle)));
     }
   }
-  return {cos.to(device), sin.to(device), kind.interleaved};
+  RotaryTable table{cos.to(device), sin.to(device), kind.interleaved, {}, {}};
+  if (model.query_scaling_beta == 0) return table;
+  const at::Tensor scale = query_scale(model, length).unsqueeze(1);
+  table.query_cos = (cos * scale).to(device);
+  table.query_sin = (sin * scale).to(device);
+  return table;
 }
 
 double yarn_mscale(double factor, double weight) {

@@ -16,6 +16,10 @@ struct RotaryTable {
   at::Tensor cos;
   at::Tensor sin;
   bool interleaved = false;
+  at::Tensor query_cos, query_sin;  ///< those of queries, if they differ (Model::query_scaling_beta)
+  [[nodiscard]] RotaryTable of_queries() const {
+    return query_cos.defined() ? RotaryTable{query_cos, query_sin, interleaved, {}, {}} : *this;
+  }
 };
 
 /// inv_freq[i] = base^(-2i/d_rot), with d_rot = model.rotary_channels(). config::rotary_of gives the pairs

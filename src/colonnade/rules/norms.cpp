@@ -75,6 +75,19 @@ Broken layers_without_rope(const Run& r) {
                  "remove --no-rope-freq"};
 }
 
+Broken query_scaling(const Run& r) {
+  const auto& m = r.model;
+  const bool plain = m.uses_yarn() && !m.latent.enabled && m.rotary_percent == 1 && !m.qk_layernorm &&
+                     !m.qk_l2_norm && m.no_rope_freq.empty();
+  if (m.query_scaling_beta == 0 || plain) return std::nullopt;
+  return Finding{
+      "--query-scaling-beta",
+      "requires --position-embedding-type yarn of full heads in all layers, without norms of queries",
+      m.uses_yarn() ? "other heads" : config::text_of(r, config::setting("position_embedding_type")),
+      {{"query_scaling_beta", "0"}},
+      "remove --query-scaling-beta"};
+}
+
 bool has_divisors(const std::string& text, std::int64_t count) {
   const auto numbers = config::parse_numbers(text);
   if (!numbers || static_cast<std::int64_t>(numbers->size()) != count) return false;
@@ -127,6 +140,9 @@ constexpr Rule kNorms[] = {
     {"no-rope", false, layers_without_rope, "no_rope_freq=3; position_embedding_type=rope",
      "As in Megatron, N leaves out every N-th layer and divides their number.",
      "num_layers position_embedding_type multi_latent_attention"},
+    {"query-scaling", false, query_scaling, "query_scaling_beta=0.1",
+     "Queries are scaled where they are rotated.",
+     "position_embedding_type rotary_percent qk_layernorm qk_l2_norm multi_latent_attention no_rope_freq"},
     {"longrope-factors", false, longrope_lists,
      "position_embedding_type=rope; longrope_short_factor=[1]; longrope_long_factor=[1]",
      "Every frequency has a divisor of its own.", "kv_channels rotary_percent"},

@@ -146,6 +146,12 @@ void yarn(Table& t) {
 }
 
 void longrope(Table& t) {
+  t.add<kModel, &Model::query_scaling_beta>(
+       "--query-scaling-beta",
+       "multiply queries at position p by 1 + beta ln(1 + floor(p / L)), L being the context length before YaRN; "
+       "0: off")
+      .at_least(0)
+      .colonnade_only();
   t.add<kModel, &Model::longrope_short_factor>(
        "--longrope-short-factor",
        "LongRoPE: list with a divisor of each RoPE frequency, for sequences within the original context; empty: "

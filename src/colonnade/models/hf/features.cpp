@@ -32,6 +32,8 @@ Feature feature_of(config::Activation activation) {
       return Feature::kGeluTanh;
     case config::Activation::kSquaredRelu:
       return Feature::kSquaredRelu;
+    case config::Activation::kRelu:
+      return Feature::kRelu;
     case config::Activation::kSwiglu:
       return Feature::kSwiglu;
     case config::Activation::kGeglu:
@@ -56,6 +58,7 @@ void add_position_features(const config::Model& m, Features& f) {
   f.add(Feature::kLinearScaling, scales && m.rotary_seq_len_interpolation_factor != 1.0);
   f.add(Feature::kLlama3Scaling, scales && m.use_rope_scaling);
   f.add(Feature::kYarn, m.uses_yarn());
+  f.add(Feature::kQueryScaling, m.query_scaling_beta != 0);
   f.add(Feature::kLongRope, m.uses_longrope());
   f.add(Feature::kLayersWithoutRope, !m.no_rope_freq.empty());
   f.add(Feature::kLocalBase, m.rotary_base_local.has_value());

@@ -26,6 +26,7 @@ enum class Feature : std::uint8_t {
   kGelu,
   kGeluTanh,
   kSquaredRelu,
+  kRelu,
   kSwiglu,
   kGeglu,
   kGegluTanh,
@@ -45,6 +46,7 @@ enum class Feature : std::uint8_t {
   kYarn,
   kLongRope,
   kLayersWithoutRope,
+  kQueryScaling,
   kLocalBase,  ///< a rotary base of windowed layers
   // Attention
   kGroupedQueries,

@@ -37,6 +37,19 @@ std::string with_numbers(std::string_view pattern, std::initializer_list<std::st
   return name;
 }
 
+/// The row of `name`; of several the one with a tensor for each piece of the parameter.
+const Row* find_row(const Table& table, const std::string& name, const layout::ParamSpec& spec) {
+  std::size_t pieces = 1;
+  for (const layout::ShardedDim& dim : spec.sharded_dims) pieces = std::max(pieces, dim.segments.size());
+  const Row* found = nullptr;
+  for (const Row& row : table) {
+    if (row.ours != name) continue;
+    if (row.theirs.size() == pieces) return &row;
+    if (found == nullptr) found = &row;
+  }
+  return found;
+}
+
 /// Rows of dimension `dim` per tensor: those of each fused segment, or all for a single tensor.
 std::vector<std::int64_t> rows_of(const layout::ParamSpec& spec, std::size_t dim, std::size_t tensors) {
   if (tensors == 1) return {dim < spec.shape.size() ? spec.shape[dim] : 1};
@@ -112,9 +125,9 @@ std::vector<StoredTensor> tensors_of(const layout::ParamSpec& spec, std::optiona
   if (!naming) return {{spec.name, 0, rows_of(spec, 0, 1)[0]}};
   auto [pattern, layer] = without_number(spec.name, naming->layers);
   const Table& table = naming->family->names;
-  auto row = std::ranges::find(table, spec.name, &Row::ours);
-  if (row == table.end()) row = std::ranges::find(table, pattern, &Row::ours);
-  COL_CHECK(row != table.end(), "{}: the family's name table must hold every parameter; got no row for it",
+  const Row* row = find_row(table, spec.name, spec);
+  if (row == nullptr) row = find_row(table, pattern, spec);
+  COL_CHECK(row != nullptr, "{}: the family's name table must hold every parameter; got no row for it",
             spec.name);
   if (row->of_layer_before) layer = std::to_string((layer.empty() ? naming->layers : std::stoll(layer)) - 1);
   // A tensor for each index of dimension 0 has its rows in the next one.

@@ -24,6 +24,7 @@ const Family& starcoder2();
 const Family& exaone4();
 const Family& cohere2();
 const Family& hunyuan_v1_dense();
+const Family& ministral3();
 const Family& olmoe();
 const Family& mixtral();
 const Family& qwen2_moe();

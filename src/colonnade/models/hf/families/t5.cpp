@@ -1,5 +1,5 @@
-// T5 1.1: encoder and decoder, relative positions, RMSNorm, gated GELU, no biases, unscaled scores,
-// multi-head attention.
+// T5 and T5 1.1: encoder and decoder, relative positions, RMSNorm, ReLU or gated GELU, no biases, unscaled
+// scores, multi-head attention.
 #include <fmt/format.h>
 
 #include "colonnade/models/hf/families/list.h"
@@ -20,9 +20,9 @@ json t5_config(const config::Model& m) {
           {"num_heads", m.num_attention_heads},
           {"relative_attention_num_buckets", m.relative_attention_num_buckets},
           {"relative_attention_max_distance", m.relative_attention_max_distance},
-          {"feed_forward_proj", "gated-gelu"},
-          {"dense_act_fn", "gelu_new"},
-          {"is_gated_act", true},
+          {"feed_forward_proj", m.is_gated() ? "gated-gelu" : "relu"},
+          {"dense_act_fn", m.is_gated() ? "gelu_new" : "relu"},
+          {"is_gated_act", m.is_gated()},
           {"layer_norm_epsilon", m.norm_epsilon},
           {"dropout_rate", m.hidden_dropout},
           {"initializer_factor", 1.0},
@@ -42,10 +42,11 @@ void read_t5(const ReadContext& r) {
   keys.alias("num_heads", "num_attention_heads");
   keys.alias("num_layers", "num_hidden_layers");
   keys.alias("d_kv", "head_dim");
-  if (const std::string act = keys.word("feed_forward_proj", "relu"); act != "gated-gelu")
-    keys.fault("feed_forward_proj", "must be gated-gelu, as in T5 1.1", json(act));
-  keys.only("dense_act_fn", {"gelu_new"});
-  keys.only("is_gated_act", {true});
+  const std::string act = keys.word("feed_forward_proj", "relu");
+  const bool gated = act == "gated-gelu";
+  if (!gated && act != "relu") keys.fault("feed_forward_proj", "must be relu or gated-gelu", json(act));
+  keys.only("dense_act_fn", {gated ? "gelu_new" : "relu"});
+  keys.only("is_gated_act", {gated});
   keys.only("is_encoder_decoder", {true});
   keys.only("is_decoder", {false});
   if (const json start = keys.any("decoder_start_token_id"); !start.is_null() && start != 0)
@@ -76,7 +77,7 @@ void read_t5(const ReadContext& r) {
        {"relative_attention_max_distance", text(keys.integer("relative_attention_max_distance", 128, 2))},
        {"normalization", "RMSNorm"},
        {"layernorm_epsilon", text(keys.real("layer_norm_epsilon", 1e-6, {.least = 0, .most = 1}))},
-       {"activation", "geglu-tanh"},
+       {"activation", gated ? "geglu-tanh" : "relu"},
        {"add_bias_linear", "false"},
        {"output_layer_bias", "false"},
        {"scale_decoder_outputs", text(keys.flag("scale_decoder_outputs", tied))},
@@ -99,6 +100,7 @@ void add_t5_layers(Table& table, const std::string& stack, int mlp) {
   table.push_back({ours("pre_mlp_layernorm.weight"), {theirs(mlp, "layer_norm.weight")}});
   table.push_back({ours("mlp.linear_fc1.weight"),
                    {theirs(mlp, "DenseReluDense.wi_0.weight"), theirs(mlp, "DenseReluDense.wi_1.weight")}});
+  table.push_back({ours("mlp.linear_fc1.weight"), {theirs(mlp, "DenseReluDense.wi.weight")}});
   table.push_back({ours("mlp.linear_fc2.weight"), {theirs(mlp, "DenseReluDense.wo.weight")}});
 }
 
@@ -135,9 +137,8 @@ const Family& t5() {
   static const Family kFamily = {
       .types = {{"t5", {"T5ForConditionalGeneration", "T5WithLMHeadModel", "T5Model"}}},
       .model = "t5",
-      .has = {Feature::kSeveralStacks, Feature::kRelativePositions, Feature::kRmsNorm, Feature::kGegluTanh,
-              Feature::kScoreScale},
-      .may_have = {Feature::kScaledOutputs},
+      .has = {Feature::kSeveralStacks, Feature::kRelativePositions, Feature::kRmsNorm, Feature::kScoreScale},
+      .may_have = {Feature::kScaledOutputs, Feature::kGegluTanh, Feature::kRelu},
       .also = has_unscaled_scores,
       .names = t5_table(),
       .read = read_t5,
