@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <charconv>
 #include <cmath>
-#include <string>
 #include <utility>
 
 namespace colonnade::config {
@@ -165,20 +164,21 @@ std::optional<std::vector<bool>> expand_no_rope_freq(std::string_view text, std:
 }
 
 std::optional<std::vector<double>> parse_numbers(std::string_view text) {
-  const auto is_space = [](char c) { return c == ' '; };
-  std::string inner(text);
-  std::erase_if(inner, is_space);
-  if (inner.size() < 3 || inner.front() != '[' || inner.back() != ']') return std::nullopt;
+  if (text.size() < 3 || text.front() != '[' || text.back() != ']') return std::nullopt;
+  const char *at = text.data() + 1, *const end = text.data() + text.size() - 1;
+  const auto skip_spaces = [&] {
+    while (at < end && *at == ' ') ++at;
+  };
   std::vector<double> numbers;
-  const char *at = inner.data() + 1, *const end = inner.data() + inner.size() - 1;
-  while (at < end) {
+  for (;; ++at) {  // after a comma
+    skip_spaces();
     const auto [next, error] = std::from_chars(at, end, numbers.emplace_back());
-    if (error != std::errc{} || !std::isfinite(numbers.back()) || (next != end && *next != ','))
-      return std::nullopt;
-    at = next == end ? end : next + 1;
-    if (next != end && at == end) return std::nullopt;  // a comma at the end
+    if (error != std::errc{} || !std::isfinite(numbers.back())) return std::nullopt;
+    at = next;
+    skip_spaces();
+    if (at == end) return numbers;
+    if (*at != ',') return std::nullopt;
   }
-  return numbers;
 }
 
 }  // namespace colonnade::config

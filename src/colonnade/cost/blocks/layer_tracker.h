@@ -85,8 +85,10 @@ class LayerTracker {
   /// Whether a delayed weight gradient holds the linear's input or output gradient itself, not a gathered
   /// copy.
   [[nodiscard]] bool saves_hidden() const { return delay_wgrad_ && !z_.sequence_parallel; }
-  /// Whether dropout or a conversion makes the gradient of the mixers' output a copy.
-  [[nodiscard]] bool copies_gradient() const { return z_.m.hidden_dropout > 0 || z_.converted > 0; }
+  /// Whether dropout, a factor or a conversion makes the gradient of the mixers' output a copy.
+  [[nodiscard]] bool copies_gradient() const {
+    return z_.m.hidden_dropout > 0 || z_.m.residual_factor != 1 || z_.converted > 0;
+  }
   [[nodiscard]] bool has_own_gradient() const { return copies_gradient() || z_.m.sandwich_norm; }
 
   const Sizes& z_;
