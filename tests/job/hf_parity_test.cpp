@@ -121,7 +121,8 @@ class HfParity : public testing::TestWithParam<std::tuple<std::string, Layout>> 
  protected:
   void SetUp() override {
     const std::string flags = std::get<1>(GetParam()).flags;
-    const auto experts = nlohmann::json::parse(read_file(folder() + "/config.json")).value("num_experts", 0);
+    const auto config = nlohmann::json::parse(read_file(folder() + "/config.json"));
+    const int experts = config.value("num_experts", config.value("moe_num_experts", 0));
     if (flags.find("--expert-model-parallel-size 2") != std::string::npos && experts % 2 != 0)
       GTEST_SKIP() << "two ranks cannot share " << experts << " experts";
   }

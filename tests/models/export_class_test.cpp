@@ -34,8 +34,9 @@ TEST(ExportClass, NamesTheClassOfEveryFamily) {
     EXPECT_EQ(export_text(run_of(folder).model), config_in(folder).at("architectures").at(0)) << folder;
   for (const char* name : colonnade::test::kFurtherModels)
     if (const std::string folder = std::string("hf_more/") + name;
-        colonnade::test::is_written_as_read(folder))
+        colonnade::test::is_written_as_read(folder)) {
       EXPECT_EQ(export_text(run_of(folder).model), config_in(folder).at("architectures").at(0)) << folder;
+    }
 }
 
 TEST(ExportClass, NamesTheFewestFlagsThatPreventOne) {

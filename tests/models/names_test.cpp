@@ -37,8 +37,9 @@ std::vector<std::pair<std::string, std::string>> all_folders() {
   std::vector<std::pair<std::string, std::string>> all(std::begin(kFolders), std::end(kFolders));
   for (const char* name : colonnade::test::kFurtherModels)
     if (const std::string folder = std::string("hf_more/") + name;
-        colonnade::test::is_written_as_read(folder))
+        colonnade::test::is_written_as_read(folder)) {
       all.emplace_back(folder, config_in(folder).at("model_type"));
+    }
   return all;
 }
 
@@ -64,6 +65,7 @@ Shapes shapes_of(const config::Run& run) {
       if (tensor.index) shape.erase(shape.begin());
       shape[0] = tensor.rows;
       if (tensor.transposed) std::swap(shape[shape.size() - 2], shape.back());
+      if (tensor.has_leading_one) shape.insert(shape.begin(), 1);
       EXPECT_TRUE(shapes.emplace(tensor.name, shape).second) << tensor.name;
     }
   return shapes;

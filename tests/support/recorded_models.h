@@ -87,7 +87,8 @@ inline constexpr const char* kFurtherModels[] = {"llama32",
                                                  "qwen3_fp8",
                                                  "gpt_oss_mxfp4",
                                                  "ministral3",
-                                                 "t5_relu"};
+                                                 "t5_relu",
+                                                 "ernie4_5_moe"};
 inline std::vector<std::string> further_models(const std::vector<ModelKind>& kinds) {
   std::vector<std::string> models = recorded_models_in("hf_more/", kinds);
   std::erase_if(models, [](const std::string& model) {

@@ -21,6 +21,7 @@ struct Row {
   std::string ours;
   std::vector<std::string> theirs;
   bool transposed = false;
+  bool has_leading_one = false;  ///< theirs is [1, ...]
   bool of_layer_before =
       false;  ///< theirs is numbered by the previous layer, for the final norm by the last one
 };

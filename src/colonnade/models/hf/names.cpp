@@ -141,7 +141,8 @@ std::vector<StoredTensor> tensors_of(const layout::ParamSpec& spec, std::optiona
                          .first_row = first,
                          .rows = rows[i],
                          .transposed = row->transposed,
-                         .index = stacked ? std::optional(expert) : std::nullopt});
+                         .index = stacked ? std::optional(expert) : std::nullopt,
+                         .has_leading_one = row->has_leading_one});
   }
   return tensors;
 }

@@ -31,6 +31,7 @@ struct StoredTensor {
   std::int64_t rows = 0;
   bool transposed = false;            ///< stored as [in, out] (GPT-2's Conv1D), or [experts, in, out]
   std::optional<std::int64_t> index;  ///< in dimension 0 of a parameter of all experts
+  bool has_leading_one = false;       ///< stored as [1, ...]
 };
 
 /// A family and the model's number of layers, after which its checkpoints number MTP layers.

@@ -54,14 +54,14 @@ constexpr UnsupportedType kUnsupportedTypes[] = {
 }  // namespace
 
 std::span<const Family* const> all_families() {
-  static const Family* const kAll[] = {&llama(),      &mistral(),     &seed_oss(),    &qwen2(),
-                                       &qwen3(),      &phi3(),        &olmo2(),       &olmo3(),
-                                       &granite(),    &smollm3(),     &glm4(),        &nemotron(),
-                                       &starcoder2(), &exaone4(),     &cohere2(),     &hunyuan_v1_dense(),
-                                       &ministral3(), &olmoe(),       &mixtral(),     &qwen2_moe(),
-                                       &qwen3_moe(),  &deepseek_v2(), &deepseek_v3(), &glm4_moe(),
-                                       &minimax_m2(), &gpt_oss(),     &gemma2(),      &gemma3(),
-                                       &gpt2(),       &t5(),          &bert()};
+  static const Family* const kAll[] = {&llama(),      &mistral(),      &seed_oss(),    &qwen2(),
+                                       &qwen3(),      &phi3(),         &olmo2(),       &olmo3(),
+                                       &granite(),    &smollm3(),      &glm4(),        &nemotron(),
+                                       &starcoder2(), &exaone4(),      &cohere2(),     &hunyuan_v1_dense(),
+                                       &ministral3(), &olmoe(),        &mixtral(),     &qwen2_moe(),
+                                       &qwen3_moe(),  &deepseek_v2(),  &deepseek_v3(), &glm4_moe(),
+                                       &minimax_m2(), &ernie4_5_moe(), &gpt_oss(),     &gemma2(),
+                                       &gemma3(),     &gpt2(),         &t5(),          &bert()};
   return kAll;
 }
 

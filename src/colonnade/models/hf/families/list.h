@@ -33,6 +33,7 @@ const Family& deepseek_v2();
 const Family& deepseek_v3();
 const Family& glm4_moe();
 const Family& minimax_m2();
+const Family& ernie4_5_moe();
 const Family& gpt_oss();
 const Family& gemma2();
 const Family& gemma3();
