@@ -52,23 +52,33 @@ at::Tensor fp4_values() {
                      -4.0F, -6.0F});
 }
 
-/// Weights [experts, in, out] of `box`; `stem`: the name without quantization.
-at::Tensor read_mxfp4(const CheckpointReader& stored, const std::string& stem, const Box& box) {
+/// Weights [in, out] of one expert; `stem`: the name without quantization.
+at::Tensor read_mxfp4_expert(const CheckpointReader& stored, const std::string& stem, std::int64_t expert,
+                             const Box& box) {
   const std::int64_t first = box.offset[1] / kMxBlock;
   const std::int64_t count = blocks_in(box.offset[1] + box.shape[1], kMxBlock) - first;
-  const Box scale_box{{box.offset[0], box.offset[2], first}, {box.shape[0], box.shape[2], count}};
-  const Box block_box{{box.offset[0], box.offset[2], first, 0},
-                      {box.shape[0], box.shape[2], count, kMxBlock / 2}};
-  const at::Tensor bytes = read_box(stored, stem + std::string(kMxBlocks), block_box);
-  const at::Tensor halves = at::stack({bytes.bitwise_and(15), bytes.__rshift__(4)}, -1).to(at::kLong);
+  const at::Tensor bytes =
+      read_box(stored, stem + std::string(kMxBlocks),
+               {{expert, box.offset[2], first, 0}, {1, box.shape[2], count, kMxBlock / 2}});
+  const at::Tensor scales = read_box(stored, stem + std::string(kMxScales),
+                                     {{expert, box.offset[2], first}, {1, box.shape[2], count}});
   constexpr int kBias = 127;
-  const at::Tensor exponents =
-      read_box(stored, stem + std::string(kMxScales), scale_box).to(at::kFloat).sub_(kBias);
+  const at::Tensor halves = at::stack({bytes.bitwise_and(15), bytes.__rshift__(4)}, -1).to(at::kInt);
   const at::Tensor values = fp4_values().index_select(0, halves.flatten()).view_as(halves).flatten(-2);
-  return at::ldexp(values, exponents.unsqueeze(-1))
+  return at::ldexp(values, scales.to(at::kFloat).sub_(kBias).unsqueeze(-1))
       .flatten(-2)
       .narrow(-1, box.offset[1] % kMxBlock, box.shape[1])
-      .transpose(1, 2);
+      .transpose(1, 2)
+      .squeeze(0);
+}
+
+/// Weights [experts, in, out] of `box`, one expert at a time, as intermediate tensors are several times as
+/// large.
+at::Tensor read_mxfp4(const CheckpointReader& stored, const std::string& stem, const Box& box) {
+  at::Tensor weights = at::empty(box.shape, at::kBFloat16);
+  for (std::int64_t i = 0; i < box.shape[0]; ++i)
+    weights[i].copy_(read_mxfp4_expert(stored, stem, box.offset[0] + i, box));
+  return weights;
 }
 
 std::array<std::int64_t, 2> block_of(const nlohmann::json& quantization, const std::string& folder) {
