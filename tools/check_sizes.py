@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Checks sizes: files up to 500 lines, functions up to 60, and a test for every src/**/X.cpp or a line with
-the reason in tools/untested.txt. Functions are measured here by braces at the left margin of namespaces; clang-tidy
+the reason in tools/untested.txt, where `folder/` covers a folder. Functions are measured here by braces at the left margin of namespaces; clang-tidy
 measures them exactly. Exit 1 when something is too big."""
 import pathlib
 import re
@@ -58,7 +58,8 @@ def test_faults():
         has_test = any(ROOT.glob(f"tests/{area}/**/{path.stem}*_test.cpp"))
         if has_test and name in untested:
             yield f"tools/untested.txt: {name} has a test now; remove its line"
-        if not has_test and not untested.get(name):
+        of_folder = untested.get(str(pathlib.PurePath(name).parent) + "/")
+        if not has_test and not untested.get(name) and not of_folder:
             yield f"src/colonnade/{name}: needs tests/{area}/{path.stem}_test.cpp, or a line with the reason in tools/untested.txt"
     for path in sorted((ROOT / "tests").glob("*/*_test.cpp")):
         area = path.parent.name

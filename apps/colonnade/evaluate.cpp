@@ -83,6 +83,7 @@ void write_logits(inference::InferenceModel& network, const std::string& file,
 void evaluate_tokens(job::StartedRun started, const EvaluateOptions& options) {
   const config::Model& model = started.run.model;
   const auto rows = inference::read_token_file(options.tokens, model, inference::longest_sequence(model));
+  started.run.training.seq_length = rows.tokens.size(1);  // for LongRoPE
   inference::InferenceModel network = build(std::move(started));
   const auto scored = inference::score_rows(network, rows, !options.logits_out.empty());
   if (!options.logits_out.empty()) {
@@ -94,6 +95,8 @@ void evaluate_tokens(job::StartedRun started, const EvaluateOptions& options) {
 
 void evaluate_data(job::StartedRun started, const EvaluateOptions& options) {
   const auto split = inference::open_split(started.run, options.split);
+  std::int64_t& length = started.run.training.seq_length;
+  if (length == 0) length = started.run.model.max_position_embeddings;
   inference::InferenceModel network = build(std::move(started));
   const auto score = inference::score_data(network, *split.batches, split.samples);
   finish(network,

@@ -157,6 +157,8 @@ int generate(const Arguments& arguments) {
   inference::check(request, started.run.model);
   if (started.ranks.rank() == 0)
     for (const std::string& warning : config.not_applied) log::warning("{}", warning);
+  // LongRoPE depends on the length.
+  started.run.training.seq_length = static_cast<std::int64_t>(request.prompt.size()) + request.max_new_tokens;
   inference::InferenceModel network(std::move(started.run), std::move(started.ranks), weights);
   run_request(network, request, options.prompt, *tokenizer);
   return kExitDone;

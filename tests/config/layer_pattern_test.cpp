@@ -42,5 +42,20 @@ TEST(LayerPattern, FrequencySelectsEveryNthLayer) {
   EXPECT_EQ(expand_layer_freq("[1,2]", 2), std::nullopt) << "neither 0 nor 1";
 }
 
+TEST(LayerPattern, NoRopeFrequencyLeavesOutEveryNthLayer) {
+  EXPECT_EQ(expand_no_rope_freq("4", 4), (Mask{true, true, true, false}));
+  EXPECT_EQ(expand_no_rope_freq("2", 4), (Mask{true, false, true, false}));
+  EXPECT_EQ(expand_no_rope_freq("([0]*2+[1])", 3), (Mask{true, true, false}));
+  EXPECT_EQ(expand_no_rope_freq("3", 4), std::nullopt) << "no divisor";
+  EXPECT_EQ(expand_no_rope_freq("[1,0]", 3), std::nullopt) << "another length";
+  EXPECT_EQ(expand_no_rope_freq("", 3), std::nullopt);
+}
+
+TEST(LayerPattern, ReadsListsOfNumbers) {
+  EXPECT_EQ(parse_numbers("[1.5, 2,3e-1]"), (std::vector<double>{1.5, 2, 0.3}));
+  for (const char* text : {"", "1", "[]", "[1,]", "[,1]", "[1 2]", "[x]", "[1,nan]", "1,2]"})
+    EXPECT_EQ(parse_numbers(text), std::nullopt) << text;
+}
+
 }  // namespace
 }  // namespace colonnade::config

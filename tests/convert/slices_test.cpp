@@ -13,7 +13,8 @@ namespace {
 
 using at::Tensor;
 using checkpoint::Slice;
-using models::hf::Family;
+using models::hf::family_of_type;
+using models::hf::Naming;
 
 config::Model llama() {
   config::Model m;
@@ -122,7 +123,7 @@ class Assembly {
 };
 
 /// Adds a rank's slices. Two replicas, of which the first saves.
-void add_slices(Assembly& all, const tensor::Parameter& p, std::optional<Family> family) {
+void add_slices(Assembly& all, const tensor::Parameter& p, std::optional<Naming> family) {
   for (const bool owner : {true, false})
     for (const Slice& slice : model_slices(p, family, owner)) {
       Slice copy = slice;
@@ -131,7 +132,7 @@ void add_slices(Assembly& all, const tensor::Parameter& p, std::optional<Family>
     }
 }
 
-Assembly assembled(const config::Model& model, std::optional<Family> family, int tp) {
+Assembly assembled(const config::Model& model, std::optional<Naming> family, int tp) {
   Assembly all;
   for (int rank = 0; rank < tp; ++rank)
     for (const auto& p : numbered(model, rank, tp)) add_slices(all, *p, family);
@@ -147,7 +148,7 @@ Tensor numbers(std::int64_t first, std::int64_t rows, std::int64_t columns) {
 TEST(ModelSlices, LlamaTensorsAreRowsOfOurs) {
   for (const int tp : {1, 2, 4}) {
     SCOPED_TRACE(tp);
-    Assembly all = assembled(llama(), Family::kLlama, tp);
+    Assembly all = assembled(llama(), family_of_type("llama"), tp);
     EXPECT_EQ(all.names().size(), 9U + 3);
     const std::string layer = "model.layers.0.";
     EXPECT_TRUE(at::equal(all.full(layer + "self_attn.q_proj.weight"), numbers(0, 24, 8)));
@@ -166,7 +167,7 @@ TEST(ModelSlices, LlamaTensorsAreRowsOfOurs) {
 TEST(ModelSlices, Gpt2MatricesAreTransposed) {
   for (const int tp : {1, 2, 4}) {
     SCOPED_TRACE(tp);
-    Assembly all = assembled(gpt2(), Family::kGpt2, tp);
+    Assembly all = assembled(gpt2(), family_of_type("gpt2"), tp);
     EXPECT_EQ(all.names().size(), 12U + 4);
     const std::string layer = "transformer.h.0.";
     EXPECT_TRUE(at::equal(all.full(layer + "attn.c_attn.weight"), numbers(0, 24, 8).t()));
@@ -179,7 +180,7 @@ TEST(ModelSlices, Gpt2MatricesAreTransposed) {
 }
 
 /// Tensors of all experts, sharded over ep * etp ranks; other parameters are replicated.
-Assembly assembled_experts(const config::Model& model, std::optional<Family> family, int ep, int etp) {
+Assembly assembled_experts(const config::Model& model, std::optional<Naming> family, int ep, int etp) {
   config::Parallel parallel;
   parallel.expert_model_parallel_size = ep;
   parallel.expert_tensor_parallel_size = etp;
@@ -197,7 +198,7 @@ Assembly assembled_experts(const config::Model& model, std::optional<Family> fam
 TEST(ModelSlices, EachExpertHasItsOwnTensors) {
   for (const auto& [ep, etp] : {std::pair{1, 1}, {2, 1}, {4, 1}, {1, 2}, {2, 2}}) {
     SCOPED_TRACE(fmt::format("ep {} etp {}", ep, etp));
-    Assembly all = assembled_experts(mixtral(), Family::kMixtral, ep, etp);
+    Assembly all = assembled_experts(mixtral(), family_of_type("mixtral"), ep, etp);
     EXPECT_EQ(all.names().size(), 3U + 6 + 1 + 4 * 3);
     const std::string moe = "model.layers.0.block_sparse_moe.";
     EXPECT_TRUE(at::equal(all.full(moe + "gate.weight"), numbers(0, 4, 8)));
@@ -232,7 +233,7 @@ TEST(ModelSlices, WithoutAFamilyTensorsAreOurs) {
 
 TEST(ModelSlices, ShareTheMemoryOfTheParameter) {
   for (const auto& p : numbered(llama(), 0, 2))
-    for (const Slice& slice : model_slices(*p, Family::kLlama, true)) {
+    for (const Slice& slice : model_slices(*p, family_of_type("llama"), true)) {
       slice.data.fill_(7);
       EXPECT_GT(p->value.detach().eq(7).sum().item<std::int64_t>(), 0) << slice.name;
     }
@@ -241,7 +242,7 @@ TEST(ModelSlices, ShareTheMemoryOfTheParameter) {
 TEST(ModelSlices, CopiesOfTiedTablesAreNotOwned) {
   for (const auto& p : numbered(gpt2(), 0, 1)) {
     p->is_tied_copy = true;
-    for (const Slice& slice : model_slices(*p, Family::kGpt2, true)) EXPECT_FALSE(slice.owner);
+    for (const Slice& slice : model_slices(*p, family_of_type("gpt2"), true)) EXPECT_FALSE(slice.owner);
     for (const Slice& slice : state_slices("s", *p, 0, p->value.detach().view(-1), true))
       EXPECT_FALSE(slice.owner);
   }
@@ -269,8 +270,8 @@ Assembly assembled_from_ranges(const config::Model& model, int tp, std::int64_t 
 
 /// Ranges of uneven length, also of transposed matrices.
 TEST(ModelSlices, AnyRangesCoverEveryTensorOnce) {
-  for (const auto& [model, family] :
-       {std::pair{llama(), std::optional(Family::kLlama)}, {gpt2(), std::optional(Family::kGpt2)}})
+  for (const auto& [model, family] : {std::pair{llama(), std::optional<Naming>(family_of_type("llama"))},
+                                      {gpt2(), std::optional<Naming>(family_of_type("gpt2"))}})
     for (const std::int64_t step : {1, 5, 64, 100000}) {
       SCOPED_TRACE(step);
       Assembly expected = assembled(model, family, 1);

@@ -321,6 +321,21 @@ TEST(Gradients, GemmaAgrees) {
       "--final-logit-softcapping 0.3 ");
 }
 
+// OLMo 2 with OLMoE's clamp, Granite's factors and layers without RoPE; 4 ranks share 2 key heads.
+TEST(Gradients, NormsAcrossHeadsAgree) {
+  expect_all_agree(
+      "--group-query-attention --num-query-groups 2 --position-embedding-type rope --no-rope-freq 2 "
+      "--normalization RMSNorm --qk-layernorm --qk-norm-across-heads --clip-qkv 0.5 --sandwich-norm "
+      "--no-input-norms --disable-bias-linear --swiglu --residual-factor 0.5 --embedding-factor 3 "
+      "--logit-factor 0.5 ");
+}
+
+TEST(Gradients, NormsAfterRopeAgree) {
+  expect_all_agree(
+      "--group-query-attention --num-query-groups 2 --position-embedding-type rope --qk-layernorm "
+      "--qk-norm-after-rope --no-layernorm-bias --parallel-residual --residual-factor 0.5 ");
+}
+
 // With tensor parallelism, for the output head and the MTP heads, in separate stages.
 TEST(Gradients, SoftCappedLogitsAgree) {
   expect_all_agree(fmt::format("{}--final-logit-softcapping 0.3 ", kMtp),

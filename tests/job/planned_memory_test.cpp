@@ -122,6 +122,15 @@ constexpr const char* kMoreModels[] = {
     "--position-embedding-type rope --window-size 8,0 ",
     kTwoBases,
     kSandwich,
+    "--normalization RMSNorm --sandwich-norm --no-input-norms --disable-bias-linear ",
+    "--normalization RMSNorm --sandwich-norm --no-input-norms --disable-bias-linear --hidden-dropout 0 ",
+    "--bf16 --fp32-residual-connection --normalization RMSNorm --sandwich-norm --no-input-norms "
+    "--disable-bias-linear ",
+    "--normalization RMSNorm --qk-layernorm --qk-norm-across-heads --group-query-attention "
+    "--num-query-groups 2 --position-embedding-type rope ",
+    "--qk-layernorm --qk-norm-after-rope --position-embedding-type rope --no-rope-freq 2 ",
+    "--clip-qkv 1 ",
+    "--residual-factor 0.5 --embedding-factor 2 --logit-factor 0.25 --no-layernorm-bias ",
     "--attn-logit-softcapping 30 --softmax-type off-by-one --window-size 8,0 ",
     "--attn-logit-softcapping 30 --attention-dropout 0.1 ",
     "--untie-embeddings-and-output-weights --swiglu ",

@@ -25,6 +25,7 @@ TEST(Switches, EachChangesTheModel) {
   for (const std::string& flags : {std::string("--activation gelu"),
                                    std::string("--activation gelu-tanh"),
                                    std::string("--activation squared-relu"),
+                                   std::string("--activation relu"),
                                    std::string("--activation swiglu"),
                                    std::string("--activation geglu"),
                                    std::string("--activation geglu-tanh"),

@@ -32,6 +32,7 @@ TEST(FastCdf, EqualsTheNormalDistribution) {
 
 double value(ActivationKind kind, double z) {
   if (kind == ActivationKind::kSquaredRelu) return z > 0 ? z * z : 0;
+  if (kind == ActivationKind::kRelu) return z > 0 ? z : 0;
   if (kind == ActivationKind::kSwiglu) return z / (1 + std::exp(-z));
   if (kind == ActivationKind::kGeluTanh || kind == ActivationKind::kGegluTanh)
     return z / 2 * (1 + std::tanh(std::sqrt(2 / M_PI) * (z + 0.044715 * z * z * z)));
@@ -55,6 +56,7 @@ TEST(Activation, ValueAndDerivativeFollowTheDefinition) {
   check<ActivationKind::kGeluErf>();
   check<ActivationKind::kGeluTanh>();
   check<ActivationKind::kSquaredRelu>();
+  check<ActivationKind::kRelu>();
   check<ActivationKind::kSwiglu>();
 }
 

@@ -65,7 +65,7 @@ TEST(Buckets, GradientsOfMatricesMayBeDeferred) {
   const LayerParams layer = layer_params(test::llama3_8b(), {}, 0);
   EXPECT_TRUE(can_defer_wgrad(mixer_of<AttentionParams>(layer).qkv.weight));
   EXPECT_TRUE(can_defer_wgrad(mixer_of<MlpParams>(layer).fc2.weight));
-  EXPECT_FALSE(can_defer_wgrad(layer.sublayers[0].norm.weight));
+  EXPECT_FALSE(can_defer_wgrad(layer.sublayers[0].norm->weight));
   EXPECT_TRUE(can_defer_wgrad({.name = "experts", .shape = {8, 4, 2}, .param_group = ParamGroup::kExpert}));
   EXPECT_FALSE(
       can_defer_wgrad({.name = "biases of experts", .shape = {8, 4}, .param_group = ParamGroup::kExpert}));
@@ -146,14 +146,14 @@ TEST(Buckets, TheSpecDeterminesTheExtraReduction) {
   const auto kind = [](const ParamSpec& spec, int tp) {
     return extra_reduction(spec, shard(spec, Position::on(Axis::kTp, 0, tp)), tp);
   };
-  EXPECT_EQ(kind(layer.sublayers[0].norm.weight, 16), Kind::kTensor);
+  EXPECT_EQ(kind(layer.sublayers[0].norm->weight, 16), Kind::kTensor);
   EXPECT_EQ(kind(mixer_of<AttentionParams>(layer).qkv.weight, 16), Kind::kSharedRows)
       << "16 ranks, 8 key/value heads";
   EXPECT_EQ(kind(mixer_of<AttentionParams>(layer).qkv.weight, 8), Kind::kNone);
   EXPECT_EQ(kind(mixer_of<MlpParams>(layer).fc2.weight, 16), Kind::kNone);
-  EXPECT_EQ(kind(layer.sublayers[0].norm.weight, 1), Kind::kNone);
+  EXPECT_EQ(kind(layer.sublayers[0].norm->weight, 1), Kind::kNone);
   const LayerParams unsharded = layer_params(test::llama3_8b(), test::layout(16, 16, 1), 0);
-  EXPECT_EQ(kind(unsharded.sublayers[0].norm.weight, 16), Kind::kNone);
+  EXPECT_EQ(kind(unsharded.sublayers[0].norm->weight, 16), Kind::kNone);
 }
 
 }  // namespace

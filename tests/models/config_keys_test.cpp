@@ -172,8 +172,8 @@ TEST(ConfigKeys, RequiresAClassOfTheModelType) {
                         "LlamaForSequenceClassification"));
   EXPECT_THAT(small("qwen2", {{"architectures", {"LlamaForCausalLM"}}}), HasSubstr("Qwen2ForCausalLM"));
   EXPECT_THAT(fault_of({{"hidden_size", 64}}), HasSubstr("model_type must be one of"));
-  EXPECT_THAT(fault_of({{"model_type", "gemma3"}, {"text_config", {{"model_type", "gemma3_text"}}}}),
-              HasSubstr("got gemma3; save the text model that text_config describes"));
+  EXPECT_THAT(fault_of({{"model_type", "other_vl"}, {"text_config", {{"model_type", "llama"}}}}),
+              HasSubstr("got other_vl; save the text model that text_config describes"));
   EXPECT_THAT(small("gemma2", {{"final_logit_softcapping", 0.0}}), HasSubstr("must be a number of at least"));
 }
 
@@ -287,7 +287,7 @@ TEST(ConfigKeys, ReadsGemma3PositionsAsTransformers) {
   EXPECT_THAT(small("gemma3_text", nested(cut)),
               HasSubstr("rope_parameters.full_attention.truncate must be true"));
   config::Model m = model(flat(yarn));
-  EXPECT_EQ(family_of(m), Family::kGemma3);
+  EXPECT_EQ(family_of(m), family_of_type("gemma3_text"));
   m.yarn_correction_range_round_to_int = false;
   EXPECT_FALSE(family_of(m)) << "its class would round";
 }
@@ -304,8 +304,9 @@ TEST(ConfigKeys, ReadsOrRejectsRopeScaling) {
   EXPECT_THAT(scaled({{"rope_type", "linear"}, {"factor", 0.5}}),
               HasSubstr("factor must be a number from 1"));
   EXPECT_THAT(scaled({{"rope_type", "default"}, {"factor", 4}}), HasSubstr("factor must be 1; got 4"));
-  EXPECT_THAT(scaled({{"rope_type", "yarn"}, {"factor", 4}, {"attention_factor", 2.0}}),
+  EXPECT_THAT(scaled({{"rope_type", "yarn"}, {"factor", 4}, {"attention_factor", 0.5}}),
               HasSubstr("attention_factor must be 1.138"));
+  EXPECT_EQ(scaled({{"rope_type", "yarn"}, {"factor", 4}, {"attention_factor", 2.0}}), "");
   EXPECT_EQ(scaled({{"rope_type", "yarn"}, {"factor", 4}, {"attention_factor", 1.138629436111989}}), "");
   // A factor of 1 scales nothing.
   EXPECT_EQ(run_from({{"model_type", "llama"}, {"rope_scaling", {{"type", "yarn"}, {"factor", 1.0}}}})
@@ -359,7 +360,7 @@ TEST(ConfigKeys, WritesConfigsThatTransformersReads) {
   // LlamaConfig requires hidden_size % heads == 0; Mistral has the same layers without this rule.
   m = run_of("llama_plain").model;
   m.hidden_size = 66;
-  EXPECT_EQ(family_of(m), Family::kMistral);
+  EXPECT_EQ(family_of(m), family_of_type("mistral"));
   EXPECT_TRUE(config_of(m).at("sliding_window").is_null());
 }
 

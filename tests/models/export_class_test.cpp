@@ -32,6 +32,11 @@ TEST(ExportClass, NamesTheClassOfEveryFamily) {
   for (const char* folder : {"llama", "mistral", "qwen2", "qwen3", "mixtral", "gpt2", "qwen3_moe", "gpt_oss",
                              "gemma2", "gemma3_text", "deepseek_v3", "t5", "bert"})
     EXPECT_EQ(export_text(run_of(folder).model), config_in(folder).at("architectures").at(0)) << folder;
+  for (const char* name : colonnade::test::kFurtherModels)
+    if (const std::string folder = std::string("hf_more/") + name;
+        colonnade::test::is_written_as_read(folder)) {
+      EXPECT_EQ(export_text(run_of(folder).model), config_in(folder).at("architectures").at(0)) << folder;
+    }
 }
 
 TEST(ExportClass, NamesTheFewestFlagsThatPreventOne) {
@@ -39,8 +44,9 @@ TEST(ExportClass, NamesTheFewestFlagsThatPreventOne) {
   EXPECT_EQ(exported_llama({}), "LlamaForCausalLM");
   EXPECT_EQ(exported_llama({"--apply-layernorm-1p"}),
             "no Hugging Face class: without --apply-layernorm-1p it would be LlamaForCausalLM");
-  EXPECT_EQ(exported_llama({"--rotary-percent", "0.5"}),
-            "no Hugging Face class: with --rotary-percent 1 it would be LlamaForCausalLM");
+  EXPECT_EQ(exported_llama({"--rotary-percent", "0.5"}), "Phi3ForCausalLM");
+  EXPECT_EQ(exported_llama({"--rotary-interleaved"}),
+            "no Hugging Face class: without --rotary-interleaved it would be LlamaForCausalLM");
   EXPECT_EQ(exported_llama({"--qk-l2-norm"}),
             "no Hugging Face class: without --qk-l2-norm it would be LlamaForCausalLM");
   EXPECT_EQ(exported_llama({"--attention-output-gate"}),

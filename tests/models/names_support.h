@@ -12,12 +12,14 @@
 #include "colonnade/layout/params/gpt.h"
 #include "colonnade/models/hf/config.h"
 #include "colonnade/models/hf/names.h"
+#include "support/recorded_models.h"
 #include "support/vectors.h"
 
 namespace colonnade::models::hf::test {
 
+/// Path of a file in the folder of a model (support/recorded_models.h).
 inline std::string path_of(const std::string& folder, const std::string& file) {
-  return colonnade::test::vectors() + "/hf/" + folder + "/" + file;
+  return colonnade::test::vectors() + "/" + colonnade::test::recorded_folder(folder) + "/" + file;
 }
 
 inline nlohmann::json config_in(const std::string& folder, const std::string& file = "config.json") {
@@ -38,6 +40,14 @@ inline std::set<std::string> names_of(const config::Run& run) {
   for (const auto& spec : layout::model_params(run.model, run.parallel))
     for (const auto& tensor : tensors_of(spec, naming_of(run.model))) names.insert(tensor.name);
   return names;
+}
+
+/// The family of `folder`'s model after a change.
+template <typename Change>
+const Family* family_after(const std::string& folder, const Change& change) {
+  config::Model model = run_of(folder).model;
+  change(model);
+  return family_of(model);
 }
 
 /// Error for the config.json of `folder` after a change; "" without one.

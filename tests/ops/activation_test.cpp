@@ -35,6 +35,9 @@ Tensor reference_activation(const Tensor& z, Activation kind) {
     case Activation::kSquaredRelu:
       y = at::relu(gate).square();
       break;
+    case Activation::kRelu:
+      y = at::relu(gate);
+      break;
     case Activation::kSwiglu:
       y = at::silu(gate);
       break;
@@ -44,9 +47,9 @@ Tensor reference_activation(const Tensor& z, Activation kind) {
   return gated ? y * z.chunk(2, -1)[1] : y;
 }
 
-constexpr Activation kAll[] = {Activation::kGeluErf,   Activation::kGeluTanh, Activation::kSquaredRelu,
-                               Activation::kSwiglu,    Activation::kGeglu,    Activation::kGegluTanh,
-                               Activation::kQuickGeglu};
+constexpr Activation kAll[] = {Activation::kGeluErf,    Activation::kGeluTanh, Activation::kSquaredRelu,
+                               Activation::kSwiglu,     Activation::kGeglu,    Activation::kGegluTanh,
+                               Activation::kQuickGeglu, Activation::kRelu};
 
 ActivationKind with_bounds(Activation activation) {
   ActivationKind kind = activation;

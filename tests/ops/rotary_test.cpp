@@ -254,5 +254,27 @@ TEST(Rotary, RejectsPositionsOnAnotherDevice) {
   EXPECT_THROW(rotary(test::random({2, 1, 1, 8}), table, positions), Error);
 }
 
+// By hand: frequencies 1 and 1/100 of a head of 4 with base 10^4.
+TEST(Rotary, LongRopeDividesFrequenciesByTheSequenceLength) {
+  config::Model m;
+  m.position_embedding = config::PositionEmbedding::kRope;
+  m.kv_channels = 4;
+  m.max_position_embeddings = 64;
+  m.longrope_short_factor = "[1,2]";
+  m.longrope_long_factor = "[4,5]";
+  m.longrope_original_max_position_embeddings = 16;
+  const double scale = std::sqrt(1 + std::log(4.0) / std::log(16.0));
+  const auto at_one = [&](std::int64_t sequence) {
+    const at::Tensor sin = rotary_table(m, 64, test::device(), sequence).sin[1].cpu();
+    return std::pair{sin[0].item<double>() / scale, sin[1].item<double>() / scale};
+  };
+  EXPECT_NEAR(at_one(16).first, std::sin(1.0), 1e-6);
+  EXPECT_NEAR(at_one(16).second, std::sin(0.01 / 2), 1e-8);
+  EXPECT_NEAR(at_one(17).first, std::sin(0.25), 1e-6);
+  EXPECT_NEAR(at_one(17).second, std::sin(0.01 / 5), 1e-8);
+  m.longrope_attention_factor = 2.0;
+  EXPECT_NEAR(rotary_table(m, 64, test::device()).cos[0][0].item<double>(), 2, 1e-6);
+}
+
 }  // namespace
 }  // namespace colonnade::ops

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <utility>
 
 namespace colonnade::config {
@@ -152,6 +153,32 @@ std::optional<std::vector<bool>> expand_layer_freq(std::string_view text, std::i
 
 std::optional<std::vector<bool>> expand_skip_freq(std::string_view text, std::int64_t layers) {
   return layers_by(text, layers, [](std::int64_t i, std::int64_t step) { return (i + 1) % step != 0; });
+}
+
+std::optional<std::vector<bool>> expand_no_rope_freq(std::string_view text, std::int64_t layers) {
+  auto mask = layers_by(text, layers, [](std::int64_t i, std::int64_t step) { return (i + 1) % step == 0; });
+  if (const auto value = Reader(text).whole(); value && !value->is_list && layers % value->number != 0)
+    return std::nullopt;
+  if (mask) mask->flip();
+  return mask;
+}
+
+std::optional<std::vector<double>> parse_numbers(std::string_view text) {
+  if (text.size() < 3 || text.front() != '[' || text.back() != ']') return std::nullopt;
+  const char *at = text.data() + 1, *const end = text.data() + text.size() - 1;
+  const auto skip_spaces = [&] {
+    while (at < end && *at == ' ') ++at;
+  };
+  std::vector<double> numbers;
+  for (;; ++at) {  // after a comma
+    skip_spaces();
+    const auto [next, error] = std::from_chars(at, end, numbers.emplace_back());
+    if (error != std::errc{} || !std::isfinite(numbers.back())) return std::nullopt;
+    at = next;
+    skip_spaces();
+    if (at == end) return numbers;
+    if (*at != ',') return std::nullopt;
+  }
 }
 
 }  // namespace colonnade::config

@@ -21,4 +21,12 @@ std::optional<std::vector<bool>> expand_layer_freq(std::string_view text, std::i
 /// or 0 per layer. Empty as above. Source: Megatron's core/transformer/utils.py.
 std::optional<std::vector<bool>> expand_skip_freq(std::string_view text, std::int64_t layers);
 
+/// --no-rope-freq as a mask of the layers with RoPE: N leaves out every N-th layer; a list has 1 for layers
+/// without. Empty as above, and if N does not divide the layers. Source: Megatron's
+/// core/transformer/transformer_config.py.
+std::optional<std::vector<bool>> expand_no_rope_freq(std::string_view text, std::int64_t layers);
+
+/// Numbers of a list "[1.0, 1.25]"; empty if malformed.
+std::optional<std::vector<double>> parse_numbers(std::string_view text);
+
 }  // namespace colonnade::config

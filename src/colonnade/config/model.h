@@ -15,7 +15,7 @@ namespace colonnade::config {
 enum class PositionEmbedding { kLearnedAbsolute, kRope, kYarn, kRelative, kNone };
 enum class RopeType { kRope, kYarn };
 enum class Normalization { kLayerNorm, kRmsNorm };
-enum class Activation { kGeluErf, kGeluTanh, kSquaredRelu, kSwiglu, kGeglu, kGegluTanh, kQuickGeglu };
+enum class Activation { kGeluErf, kGeluTanh, kSquaredRelu, kSwiglu, kGeglu, kGegluTanh, kQuickGeglu, kRelu };
 enum class SoftmaxType { kVanilla, kOffByOne, kLearnable };
 
 /// Architecture of a model: a single stack (GPT, BERT), or encoder and decoder if encoder_num_layers > 0
@@ -49,24 +49,34 @@ struct Model {
   double mscale = 1.0;                 ///< --mscale: YaRN's log(factor) coefficient, numerator
   double mscale_all_dim = 0.0;         ///< --mscale-all-dim: the same, denominator
   std::int64_t yarn_original_max_position_embeddings = 4096;  ///< old context length
-  double yarn_beta_fast = 32;                          ///< frequencies with more rotations are not scaled
-  double yarn_beta_slow = 1;                           ///< frequencies with fewer rotations are interpolated
-  bool yarn_correction_range_round_to_int = true;      ///< rounds the ends of the correction range
+  double yarn_beta_fast = 32;                      ///< frequencies with more rotations are not scaled
+  double yarn_beta_slow = 1;                       ///< frequencies with fewer rotations are interpolated
+  bool yarn_correction_range_round_to_int = true;  ///< rounds the ends of the correction range
+  double query_scaling_beta = 0;  ///< queries at p times 1 + beta ln(1 + floor(p / L)), L before YaRN; 0: off
+  std::string longrope_short_factor;  ///< LongRoPE: list of divisors of the frequencies; "": no LongRoPE
+  std::string longrope_long_factor;   ///< the same for sequences beyond the original context length
+  std::int64_t longrope_original_max_position_embeddings = 4096;  ///< context length before LongRoPE
+  std::optional<double> longrope_attention_factor;                ///< unset: from the context lengths
+  std::string no_rope_freq;                            ///< --no-rope-freq, layers without RoPE; "": none
   std::int64_t relative_attention_num_buckets = 32;    ///< --relative-attention-num-buckets
   std::int64_t relative_attention_max_distance = 128;  ///< --relative-attention-max-distance
   std::optional<double> rotary_base_local;  ///< unscaled RoPE base of sliding-window layers; unset: one base
 
   Normalization normalization = Normalization::kLayerNorm;  ///< --normalization
   double norm_epsilon = 1e-5;                               ///< --norm-epsilon
-  bool apply_layernorm_1p = false;  ///< --apply-layernorm-1p: gamma is stored as gamma - 1
-  bool qk_layernorm = false;        ///< --qk-layernorm
-  bool qk_l2_norm = false;          ///< --qk-l2-norm: RMS norm of each query and key head, without weight
+  bool apply_layernorm_1p = false;    ///< --apply-layernorm-1p: gamma is stored as gamma - 1
+  bool qk_layernorm = false;          ///< --qk-layernorm
+  bool layernorm_bias = true;         ///< off: --no-layernorm-bias
+  bool qk_norm_across_heads = false;  ///< --qk-layernorm normalizes all heads of a token together
+  bool qk_norm_after_rope = false;    ///< --qk-layernorm normalizes rotated queries and keys
+  bool qk_l2_norm = false;            ///< --qk-l2-norm: RMS norm of each query and key head, without weight
 
   Activation activation = Activation::kGeluErf;       ///< from --swiglu, --squared-relu, --openai-gelu, ...
   bool add_bias_linear = true;                        ///< off: --disable-bias-linear
   bool add_qkv_bias = false;                          ///< --add-qkv-bias; also on when add_bias_linear is
   double glu_linear_offset = 0;                       ///< --glu-linear-offset, of --quick-geglu
   std::optional<double> activation_func_clamp_value;  ///< --activation-func-clamp-value, of --quick-geglu
+  double clip_qkv = 0;                 ///< queries, keys and values are clamped to +- this; 0: off
   std::int64_t window_size = 0;        ///< --window-size W,0: attends to W earlier tokens and itself; 0: all
   std::string window_attn_skip_freq;   ///< --window-attn-skip-freq; "": all layers are windowed
   bool attention_output_gate = false;  ///< --attention-output-gate: attention output times sigmoid(gate)
@@ -76,6 +86,10 @@ struct Model {
   bool apply_query_key_layer_scaling = false;   ///< --apply-query-key-layer-scaling, see layer_number()
   bool parallel_residual = false;  ///< --parallel-residual: attention and MLP read one norm and are summed
   bool sandwich_norm = false;      ///< norms on attention and MLP outputs, before the residual add
+  bool input_norms = true;         ///< norms on attention and MLP inputs; off: --no-input-norms
+  double residual_factor = 1;      ///< factor on attention and MLP outputs before the residual add
+  double embedding_factor = 1;     ///< factor on embeddings
+  double logit_factor = 1;         ///< factor on logits
   bool scale_embeddings = false;   ///< embeddings times sqrt(hidden_size)
   Moe moe;                         ///< mixture of experts
   LatentAttention latent;          ///< multi-latent attention
@@ -124,6 +138,7 @@ struct Model {
   }
   [[nodiscard]] bool has_rotary() const { return rotary_embedding().has_value(); }
   [[nodiscard]] bool uses_yarn() const { return rotary_embedding() == RopeType::kYarn; }
+  [[nodiscard]] bool uses_longrope() const { return has_rotary() && !longrope_short_factor.empty(); }
   /// Whether sequences that share a micro-batch give the sums that they give alone: not with dropout, whose
   /// masks depend on the sample, with MTP, whose weights do, and with routing that depends on other tokens.
   [[nodiscard]] bool sums_over_sequences() const {
@@ -161,10 +176,12 @@ struct Model {
     return static_cast<double>(hidden_size) / static_cast<double>(mup_base_hidden_size);
   }
   /// Factors on embeddings and logits.
-  [[nodiscard]] double embedding_multiplier() const { return use_mup ? mup_embedding_mult : 1; }
+  [[nodiscard]] double embedding_multiplier() const {
+    return embedding_factor * (use_mup ? mup_embedding_mult : 1);
+  }
   [[nodiscard]] double logit_multiplier() const {
-    if (!use_mup) return 1;
-    return mup_output_mult == 1 ? 1 / width_mult() : mup_output_mult;
+    if (!use_mup) return logit_factor;
+    return logit_factor * (mup_output_mult == 1 ? 1 / width_mult() : mup_output_mult);
   }
   /// Standard deviation of initial weights other than embeddings and the output layer.
   [[nodiscard]] double hidden_init_std() const { return init_method_std / std::sqrt(width_mult()); }

@@ -94,7 +94,7 @@ const Names& enum_names<Normalization>() {
 template <>
 const Names& enum_names<Activation>() {
   static const Names names{"gelu",  "gelu-tanh",  "squared-relu", "swiglu",
-                           "geglu", "geglu-tanh", "quick-geglu"};
+                           "geglu", "geglu-tanh", "quick-geglu",  "relu"};
   return names;
 }
 template <>

@@ -8,18 +8,38 @@
 
 #include "colonnade/base/error.h"
 #include "colonnade/checkpoint/hugging_face.h"
+#include "colonnade/convert/quantized.h"
 #include "colonnade/models/hf/config.h"
+#include "colonnade/models/hf/names.h"
 #include "colonnade/models/hf/spellings.h"
 
 namespace colonnade::convert {
 namespace {
 
 using checkpoint::CheckpointReader;
-using Tensors = std::map<std::string, at::Tensor>;  // tensors of stored tensors
+using checkpoint::ComposedTensor;
+using Tensors = std::map<std::string, ComposedTensor>;
 
-at::Tensor part_of(at::Tensor stored, const models::hf::SpelledTensor& spelled) {
-  if (spelled.index) stored = stored.select(0, *spelled.index);
-  return spelled.rows ? stored.narrow(0, spelled.first_row, *spelled.rows) : stored;
+/// The part of a stored tensor that `part` names: a view of the file.
+ComposedTensor part_of(at::Tensor stored, const models::hf::SpelledTensor& part) {
+  if (part.index) stored = stored.select(0, *part.index);
+  return checkpoint::composed(part.rows ? stored.narrow(0, part.first_row, *part.rows) : stored);
+}
+
+/// The part of a computed tensor that `part` names.
+ComposedTensor part_of(const ComposedTensor& whole, const models::hf::SpelledTensor& part) {
+  if (!part.index && !part.rows) return whole;
+  ComposedTensor tensor = whole;
+  if (part.index) tensor.shape.erase(tensor.shape.begin());
+  if (part.rows) tensor.shape[0] = *part.rows;
+  tensor.compute = [compute = whole.compute, part](checkpoint::Box box) {
+    box.offset[0] += part.first_row;
+    if (!part.index) return compute(box);
+    box.offset.insert(box.offset.begin(), *part.index);
+    box.shape.insert(box.shape.begin(), 1);
+    return compute(box).squeeze(0);
+  };
+  return tensor;
 }
 
 /// Whether config.json ties the output layer to the embeddings; false if it is invalid, which job::prepare
@@ -42,21 +62,22 @@ void name_embeddings(Tensors& tensors, const models::hf::TiedTables& tied, const
   std::vector<std::string> tables = tied.copies;
   if (tensors.contains(tied.output) && is_tied(config, tensors)) tables.push_back(tied.output);
   const auto stored = std::ranges::find_if(tables, [&](const auto& name) { return tensors.contains(name); });
-  if (stored != tables.end()) tensors[tied.embedding] = at::Tensor(tensors.at(*stored));
+  if (stored != tables.end()) tensors[tied.embedding] = ComposedTensor(tensors.at(*stored));
 }
 
-/// A BERT may store two output biases; Transformers uses the decoder's.
-void name_output_bias(Tensors& tensors) {
-  const auto decoder_bias = tensors.find("cls.predictions.decoder.bias");
-  if (decoder_bias == tensors.end()) return;
-  at::Tensor bias = decoder_bias->second;
-  const auto other = tensors.find("cls.predictions.bias");
-  if (other == tensors.end()) {
-    tensors.erase(decoder_bias);
+/// Exchanges a copy that Transformers reads and its original: a BERT may store two output biases, of which
+/// the decoder's is read.
+void read_copy(Tensors& tensors, const models::hf::Copy& names) {
+  const auto copy = tensors.find(names.name);
+  if (copy == tensors.end()) return;
+  ComposedTensor read = copy->second;
+  const auto original = tensors.find(names.original);
+  if (original == tensors.end()) {
+    tensors.erase(copy);
   } else {
-    decoder_bias->second = other->second;
+    copy->second = original->second;
   }
-  tensors["cls.predictions.bias"] = std::move(bias);
+  tensors[names.original] = std::move(read);
 }
 
 }  // namespace
@@ -64,16 +85,19 @@ void name_output_bias(Tensors& tensors) {
 CheckpointReader open_hugging_face(const std::filesystem::path& folder) {
   const CheckpointReader stored = CheckpointReader::open_hugging_face(folder);
   const std::string type = models::hf::model_type_of(stored.hf_config());
+  const auto quantized = quantized_weights(stored);
   models::hf::StoredShapes shapes;
-  for (const std::string& name : stored.names()) shapes[name] = stored.info(name).shape;
+  for (const std::string& name : stored.names())
+    if (!is_part_of_quantized(name, quantized)) shapes[name] = stored.info(name).shape;
+  for (const auto& [name, tensor] : quantized) shapes[name] = tensor.shape;
   Tensors tensors;
-  for (const auto& [name, spelled] : models::hf::spelled_tensors(type, shapes, folder.string()))
-    tensors[name] = part_of(stored.view(spelled.stored), spelled);
+  for (const auto& [name, part] : models::hf::spelled_tensors(type, shapes, folder.string())) {
+    const auto weight = quantized.find(part.stored);
+    tensors[name] = weight != quantized.end() ? part_of(weight->second, part) : part_of(stored.view(part.stored), part);
+  }
   if (const auto tied = models::hf::tied_tables(type)) name_embeddings(tensors, *tied, stored.hf_config());
-  if (type == "bert") name_output_bias(tensors);
-  std::map<std::string, checkpoint::ComposedTensor> composed;
-  for (auto& [name, tensor] : tensors) composed[name] = checkpoint::composed(std::move(tensor));
-  return stored.with_tensors(std::move(composed));
+  for (const models::hf::Copy& copy : models::hf::copies_to_read(type)) read_copy(tensors, copy);
+  return stored.with_tensors(std::move(tensors));
 }
 
 bool equal_tensors(const CheckpointReader& source, const std::string& a, const std::string& b) {

@@ -72,6 +72,11 @@ std::optional<Slice> slice_of(const LocalPart& part, const models::hf::StoredTen
     std::swap(slice.offset[last - 1], slice.offset[last]);
     std::swap(slice.global_shape[last - 1], slice.global_shape[last]);
   }
+  if (tensor.has_leading_one) {
+    slice.data = slice.data.unsqueeze(0);
+    slice.offset.insert(slice.offset.begin(), 0);
+    slice.global_shape.insert(slice.global_shape.begin(), 1);
+  }
   return slice;
 }
 

@@ -71,7 +71,8 @@ std::int64_t rotary_table_bytes(const ModelBlocks& model, const std::vector<layo
     for (const std::int64_t i : stage.layers()) add(i);
     if (stage.has(BlockKind::kMtpLayer)) add(m.total_layers());
   }
-  return static_cast<std::int64_t>(bases.size()) * length * m.rotary_channels() * kFp32;
+  const std::int64_t tables = m.query_scaling_beta != 0 ? 2 : 1;
+  return tables * static_cast<std::int64_t>(bases.size()) * length * m.rotary_channels() * kFp32;
 }
 
 /// Copies of `length` gradients in the dtype of the wire, and of the received shards of `parts` ranks; an

@@ -66,7 +66,7 @@ std::string missing_fault(const Names& missing, const config::Model& model) {
     return name.starts_with("lm_head.") || name.starts_with("cls.");
   });
   if (head && model.untie_embeddings_and_output_weights) {
-    const bool scales = models::hf::family_of(model) == models::hf::Family::kT5;
+    const bool scales = config::has_several_stacks(model);
     return fmt::format(
         "no {}: the folder holds the base model without its output layer, which config.json does not "
         "tie to the embeddings; save the model with its head, or write {} in config.json where the "

@@ -11,7 +11,8 @@ enum class ActivationKind : unsigned char {
   kSwiglu,
   kGeglu,
   kGegluTanh,
-  kQuickGeglu
+  kQuickGeglu,
+  kRelu
 };
 
 constexpr bool is_gated(ActivationKind kind) {
@@ -66,7 +67,9 @@ constexpr ValueDerivative<F> soft_cap(F z, F c) {
 template <ActivationKind kKind, typename M, typename F>
 constexpr ValueDerivative<F> value_derivative(F z) {
   using enum ActivationKind;
-  if constexpr (kKind == kSquaredRelu) {
+  if constexpr (kKind == kRelu) {
+    return z > F(0) ? ValueDerivative<F>{z, F(1)} : ValueDerivative<F>{F(0), F(0)};
+  } else if constexpr (kKind == kSquaredRelu) {
     const F positive = z > F(0) ? z : F(0);
     return {positive * positive, F(2) * positive};
   } else if constexpr (kKind == kSwiglu) {

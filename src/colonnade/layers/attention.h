@@ -6,6 +6,7 @@
 #include <memory>
 #include <optional>
 
+#include "colonnade/layers/across_heads_norm.h"
 #include "colonnade/layers/core_attention.h"
 #include "colonnade/layers/linear.h"
 #include "colonnade/layers/mixer.h"
@@ -50,11 +51,14 @@ class Attention final : public Mixer {
   /// --attention-output-gate.
   [[nodiscard]] ops::GatedQkv split_heads(const at::Tensor& fused, const tensor::Pass& pass) const;
 
-  /// A head before its rotary embedding: normed by `norm`, or by the weightless norm of --qk-l2-norm.
+  /// A head, normed by `norm`, or by the weightless norm of --qk-l2-norm.
   [[nodiscard]] at::Tensor normed(const at::Tensor& x, const std::optional<Norm>& norm) const;
 
-  std::optional<Norm> q_norm_, k_norm_;
-  std::optional<double> l2_norm_epsilon_;  ///< of --qk-l2-norm
+  std::optional<Norm> q_norm_, k_norm_;        ///< of each head
+  std::optional<AcrossHeadsNorm> heads_norm_;  ///< of all heads, --qk-norm-across-heads
+  bool norms_after_rotary_;                    ///< --qk-norm-after-rope
+  double clip_;                                ///< --clip-qkv; 0: off
+  std::optional<double> l2_norm_epsilon_;      ///< of --qk-l2-norm
   std::shared_ptr<const ops::RotaryTable> rotary_;
   CoreAttention core_;
   std::int64_t heads_, groups_, head_dim_;

@@ -22,7 +22,7 @@ class Norm {
   [[nodiscard]] ops::AddNormOutput add_forward(const at::Tensor& x, const at::Tensor& residual) const;
 
   std::unique_ptr<tensor::Parameter> weight;
-  std::unique_ptr<tensor::Parameter> bias;  ///< null with RMSNorm
+  std::unique_ptr<tensor::Parameter> bias;  ///< null with RMSNorm and --no-layernorm-bias
 
  private:
   config::Normalization kind_;

@@ -35,29 +35,20 @@ struct MixerMaker {
   }
 };
 
-/// Residual + drop(y + bias), and its norm; one fused kernel where there is neither bias nor dropout.
-ops::AddNormOutput add_and_norm(const Residual& add, const Norm& norm, const at::Tensor& y,
-                                tensor::Parameter* bias, const at::Tensor& residual,
-                                const tensor::Pass& pass) {
-  if (add.is_plain_add(bias, pass)) return norm.add_forward(y, residual);
-  ops::AddNormOutput added;
-  added.sum = add.forward(y, bias, residual, pass);
-  added.normed = norm.forward(added.sum);
-  return added;
-}
-
 }  // namespace
 
 TransformerLayer::TransformerLayer(const layout::LayerParams& params, const config::Model& model,
                                    const Context& context, std::shared_ptr<const ops::RotaryTable> rotary,
                                    std::int64_t layer, const MaskSpec& mask_spec)
-    : recompute_norms_(context.recompute.recomputes("layernorm")),
+    : type_(context.options.dtype().toScalarType()),
+      residual_factor_(model.residual_factor),
+      recompute_norms_(context.recompute.recomputes("layernorm")),
       residual_after_norm_(model.apply_residual_connection_post_layernorm),
       final_norm_(make_norm(params.final_norm, model, context)) {
   const MixerMaker make{model, context, rotary, layer, mask_spec};
   for (const layout::SublayerParams& p : params.sublayers) {
     const std::string& dropout_name = layout::output_weight(p.mixers.back()).name;
-    sublayers_.push_back({.norm = {p.norm, model, context},
+    sublayers_.push_back({.norm = make_norm(p.norm, model, context),
                           .mixers = {},
                           .post_norm = make_norm(p.post_norm, model, context),
                           .residual = {dropout_name, model.hidden_dropout, context}});
@@ -71,20 +62,39 @@ at::Tensor TransformerLayer::forward(const at::Tensor& x, const at::Tensor& enco
                                      const tensor::Pass& pass) {
   ops::AddNormOutput in;
   in.sum = x;
-  in.normed = sublayers_.front().norm.forward(x);
+  in.normed = normed(sublayers_.front().norm, x);
   for (std::size_t i = 0;; ++i) {
     const Sublayer& sublayer = sublayers_[i];
-    const at::Tensor y = mix(sublayer, in, encoded, pass);
+    at::Tensor y = mix(sublayer, in, encoded, pass);
     tensor::Parameter* bias = sublayer.mixers.back().mixer->output_bias();
+    if (residual_factor_ != 1) {
+      y = (bias != nullptr ? ops::bias_dropout_add(y, bias, at::zeros_like(y), 0, {}) : y) * residual_factor_;
+      bias = nullptr;
+    }
     const at::Tensor residual = residual_after_norm_ ? in.normed.to(x.scalar_type()) : in.sum;
     in = {};  // releases the norm's output before the next one
     if (i + 1 < sublayers_.size()) {
-      in = add_and_norm(sublayer.residual, sublayers_[i + 1].norm, y, bias, residual, pass);
+      in = add_and_norm(sublayer, sublayers_[i + 1].norm, y, bias, residual, pass);
       continue;
     }
     const at::Tensor sum = sublayer.residual.forward(y, bias, residual, pass);
     return final_norm_ ? final_norm_->forward(sum).to(x.scalar_type()) : sum;
   }
+}
+
+ops::AddNormOutput TransformerLayer::add_and_norm(const Sublayer& sublayer,
+                                                  const std::optional<Norm>& next_norm, const at::Tensor& y,
+                                                  tensor::Parameter* bias, const at::Tensor& residual,
+                                                  const tensor::Pass& pass) const {
+  if (next_norm && sublayer.residual.is_plain_add(bias, pass)) return next_norm->add_forward(y, residual);
+  ops::AddNormOutput added;
+  added.sum = sublayer.residual.forward(y, bias, residual, pass);
+  added.normed = normed(next_norm, added.sum);
+  return added;
+}
+
+at::Tensor TransformerLayer::normed(const std::optional<Norm>& norm, const at::Tensor& sum) const {
+  return norm ? norm->forward(sum) : sum.to(type_);
 }
 
 at::Tensor TransformerLayer::mix(const Sublayer& sublayer, const ops::AddNormOutput& in,
@@ -101,8 +111,8 @@ at::Tensor TransformerLayer::mix(const Sublayer& sublayer, const ops::AddNormOut
     y = std::move(out);
     bias = mixer->output_bias();
   }
-  if (recompute_norms_)
-    discard_and_recompute({in.normed}, y, [&norm = sublayer.norm, sum = in.sum.detach()] {
+  if (recompute_norms_ && sublayer.norm)
+    discard_and_recompute({in.normed}, y, [&norm = *sublayer.norm, sum = in.sum.detach()] {
       return Tensors{norm.forward(sum)};
     });
   return sublayer.post_norm ? sublayer.post_norm->forward(y) : y;
@@ -116,7 +126,7 @@ void TransformerLayer::finish_step() {
 std::vector<tensor::Parameter*> TransformerLayer::parameters() {
   std::vector<tensor::Parameter*> all;
   for (const Sublayer& sublayer : sublayers_) {
-    collect(all, {sublayer.norm.weight.get(), sublayer.norm.bias.get()});
+    add_norm(all, sublayer.norm);
     for (const SublayerMixer& m : sublayer.mixers) m.mixer->add_parameters(all);
     add_norm(all, sublayer.post_norm);
   }

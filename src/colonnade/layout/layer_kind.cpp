@@ -69,6 +69,14 @@ std::int64_t attention_window(const config::Model& model, std::int64_t layer) {
   return (*kinds)[static_cast<std::size_t>(std::min(layer, model.num_layers - 1))] ? model.window_size : 0;
 }
 
+bool has_rope(const config::Model& model, std::int64_t layer) {
+  if (!model.has_rotary() || model.no_rope_freq.empty()) return model.has_rotary();
+  const auto rotates = config::expand_no_rope_freq(model.no_rope_freq, model.num_layers);
+  COL_CHECK(rotates, "--no-rope-freq must be valid for {} layers; got {}", model.num_layers,
+            model.no_rope_freq);
+  return (*rotates)[static_cast<std::size_t>(std::min(layer, model.num_layers - 1))];
+}
+
 bool is_bidirectional(const config::Model& model, std::int64_t layer) {
   return model.bidirectional || !config::is_in_last_stack(model, layer);
 }

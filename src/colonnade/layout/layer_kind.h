@@ -61,4 +61,8 @@ bool is_bidirectional(const config::Model& model, std::int64_t layer);
 /// --window-attn-skip-freq, which rules::check reports before.
 std::int64_t attention_window(const config::Model& model, std::int64_t layer);
 
+/// Whether self-attention of `layer` has a rotary embedding (--no-rope-freq). Numbers beyond the last layer
+/// have the last layer's. Throws Error for an invalid pattern, which rules::check reports before.
+bool has_rope(const config::Model& model, std::int64_t layer);
+
 }  // namespace colonnade::layout

@@ -28,7 +28,8 @@ struct Rotary {
     if (!model.has_rotary()) return;
     const std::int64_t length = std::max(max_sequence, model.max_position_embeddings);
     const auto make = [&](const config::Model& m) {
-      return std::make_shared<const ops::RotaryTable>(ops::rotary_table(m, length, context.options.device()));
+      return std::make_shared<const ops::RotaryTable>(
+          ops::rotary_table(m, length, context.options.device(), max_sequence));
     };
     global = local = make(model);
     if (!model.rotary_base_local || model.window_size == 0) return;
@@ -37,14 +38,16 @@ struct Rotary {
     unscaled.rope_type = config::RopeType::kRope;
     unscaled.rotary_base = *model.rotary_base_local;
     unscaled.use_rope_scaling = false;
+    unscaled.longrope_short_factor.clear();
     unscaled.rotary_seq_len_interpolation_factor = 1;
     local = make(unscaled);
   }
   /// Table of `layer`. Numbers beyond the last layer (MTP layers) have its table.
   [[nodiscard]] const SharedTable& of(const config::Model& model, std::int64_t layer) const {
+    if (!layout::has_rope(model, layer)) return none;
     return layout::attention_window(model, layer) > 0 ? local : global;
   }
-  SharedTable global, local;
+  SharedTable global, local, none;
 };
 
 /// Builds the stages of one rank in model chunk order.

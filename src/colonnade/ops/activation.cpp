@@ -27,6 +27,8 @@ kernels::ActivationKind kernel_kind(config::Activation kind) {
       return To::kGegluTanh;
     case From::kQuickGeglu:
       return To::kQuickGeglu;
+    case From::kRelu:
+      return To::kRelu;
   }
   COL_CHECK(false, "activation must be one of config::Activation; got {}", static_cast<int>(kind));
 }

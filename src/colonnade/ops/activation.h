@@ -13,7 +13,7 @@ namespace colonnade::ops {
 /// With z = x + bias (bias [f] may be null), over the last dimension:
 ///   kGeluErf       z * Phi(z)                                       [..., f] -> [..., f]
 ///   kGeluTanh      z/2 * (1 + tanh(sqrt(2/pi) (z + 0.044715 z^3)))
-///   kSquaredRelu   max(z, 0)^2
+///   kSquaredRelu   max(z, 0)^2;  kRelu  max(z, 0)
 ///   kSwiglu        silu(gate) * up, z = [gate | up]                 [..., 2f] -> [..., f]
 ///   kGeglu         gelu_erf(gate) * up;  kGegluTanh  gelu_tanh(gate) * up
 ///   kQuickGeglu    g sigmoid(1.702 g) * (u + offset), z = [gate_0, up_0, gate_1, up_1, ...],

@@ -4,10 +4,12 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <string>
 #include <vector>
 
 #include "colonnade/base/error.h"
 #include "colonnade/config/attention.h"
+#include "colonnade/config/layer_pattern.h"
 #include "colonnade/ops/apply_rotary.h"
 #include "colonnade/ops/autograd.h"
 
@@ -48,6 +50,38 @@ class YarnBlend {
  private:
   double first_, last_;
 };
+
+/// LongRoPE: divisors of the frequencies and factor on cosines and sines.
+struct LongRope {
+  LongRope(const config::Model& model, std::int64_t half, std::int64_t sequence) {
+    if (!model.uses_longrope()) return;
+    const auto original = static_cast<double>(model.longrope_original_max_position_embeddings);
+    const bool is_long = static_cast<double>(sequence) > original;
+    const std::string& text = is_long ? model.longrope_long_factor : model.longrope_short_factor;
+    const auto factors = config::parse_numbers(text);
+    COL_CHECK(factors && std::ssize(*factors) == half, "LongRoPE must have {} factors; got {}", half, text);
+    divisors = *factors;
+    const double ratio = static_cast<double>(model.max_position_embeddings) / original;
+    scale = model.longrope_attention_factor.value_or(
+        ratio <= 1 ? 1 : std::sqrt(1 + std::log(ratio) / std::log(original)));
+  }
+  [[nodiscard]] double divisor(std::int64_t i) const {
+    return divisors.empty() ? 1 : divisors[static_cast<std::size_t>(i)];
+  }
+  std::vector<double> divisors;
+  double scale = 1;
+};
+
+/// Factor on the queries at each position, fp32 [length].
+Tensor query_scale(const config::Model& model, std::int64_t length) {
+  const Tensor scale = at::empty({length}, at::kFloat);
+  for (std::int64_t p = 0; p < length; ++p) {
+    const auto spans = static_cast<double>(p / model.yarn_original_max_position_embeddings);
+    scale.mutable_data_ptr<float>()[p] =
+        static_cast<float>(1 + model.query_scaling_beta * std::log(1 + spans));
+  }
+  return scale;
+}
 
 /// Saved arguments; an empty table means no rotation.
 struct RotaryArgs {
@@ -92,7 +126,7 @@ struct SplitFunction : torch::autograd::Function<SplitFunction> {
     const Tensor q = at::empty({b, n, s, d}, qkv.options());
     const Tensor k = at::empty({b, g, s, d}, qkv.options());
     const Tensor v = at::empty({b, g, s, d}, qkv.options());
-    apply_rotary(heads_at(qkv, 0, n, d), as_sbnd(q), args.table, args.positions, false);
+    apply_rotary(heads_at(qkv, 0, n, d), as_sbnd(q), args.table.of_queries(), args.positions, false);
     const std::int64_t first_key = args.first_key();
     apply_rotary(heads_at(qkv, first_key, g, d), as_sbnd(k), args.table, args.positions, false);
     apply_rotary(heads_at(qkv, first_key + g * d, g, d), as_sbnd(v), {}, {}, false);
@@ -107,8 +141,8 @@ struct SplitFunction : torch::autograd::Function<SplitFunction> {
     const std::int64_t first_key = args.first_key();
     const Tensor grad =
         at::empty({grads[0].size(2), grads[0].size(0), first_key + 2 * g * d}, grads[0].options());
-    apply_rotary(as_sbnd(with_unit_stride(grads[0])), heads_at(grad, 0, n, d), args.table, args.positions,
-                 true);
+    apply_rotary(as_sbnd(with_unit_stride(grads[0])), heads_at(grad, 0, n, d), args.table.of_queries(),
+                 args.positions, true);
     apply_rotary(as_sbnd(with_unit_stride(grads[1])), heads_at(grad, first_key, g, d), args.table,
                  args.positions, true);
     apply_rotary(as_sbnd(with_unit_stride(grads[2])), heads_at(grad, first_key + g * d, g, d), {}, {}, true);
@@ -133,7 +167,8 @@ variable_list split(const Tensor& qkv_sbx, RotaryArgs args, const RotaryTable* t
 
 }  // namespace
 
-RotaryTable rotary_table(const config::Model& model, std::int64_t length, at::Device device) {
+RotaryTable rotary_table(const config::Model& model, std::int64_t length, at::Device device,
+                         std::int64_t sequence) {
   const std::int64_t half = model.rotary_channels() / 2;
   const at::Tensor cos = at::empty({length, half}, at::kFloat);
   const at::Tensor sin = at::empty({length, half}, at::kFloat);
@@ -143,12 +178,14 @@ RotaryTable rotary_table(const config::Model& model, std::int64_t length, at::De
   const bool yarn = model.uses_yarn() && model.rotary_scaling_factor > 1;
   const double yarn_factor = yarn ? model.rotary_scaling_factor : 1.0;
   const double interpolation = kind.from_position_embedding ? model.rotary_seq_len_interpolation_factor : 1.0;
-  const double mscale =
-      yarn_mscale(yarn_factor, model.mscale) / yarn_mscale(yarn_factor, model.mscale_all_dim);
+  const LongRope longrope(model, half, sequence);
+  const double mscale = longrope.scale * yarn_mscale(yarn_factor, model.mscale) /
+                        yarn_mscale(yarn_factor, model.mscale_all_dim);
   const YarnBlend blend(model, half);
   for (std::int64_t i = 0; i < half; ++i) {
     double frequency = std::pow(model.rotary_base, -static_cast<double>(i) / static_cast<double>(half));
     if (model.use_rope_scaling && kind.from_position_embedding) frequency = llama3_scaled(frequency, model);
+    frequency /= longrope.divisor(i);
     if (yarn) frequency *= blend.kept_fraction(i) + (1 - blend.kept_fraction(i)) / yarn_factor;
     // Megatron computes frequencies, positions and angles in fp32; this rounding is part of the model.
     const auto rounded = static_cast<float>(frequency);
@@ -159,7 +196,12 @@ RotaryTable rotary_table(const config::Model& model, std::int64_t length, at::De
       sin_at[p * half + i] = static_cast<float>(mscale * std::sin(static_cast<double>(angle)));
     }
   }
-  return {cos.to(device), sin.to(device), kind.interleaved};
+  RotaryTable table{cos.to(device), sin.to(device), kind.interleaved, {}, {}};
+  if (model.query_scaling_beta == 0) return table;
+  const at::Tensor scale = query_scale(model, length).unsqueeze(1);
+  table.query_cos = (cos * scale).to(device);
+  table.query_sin = (sin * scale).to(device);
+  return table;
 }
 
 double yarn_mscale(double factor, double weight) {

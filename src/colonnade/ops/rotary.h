@@ -16,6 +16,10 @@ struct RotaryTable {
   at::Tensor cos;
   at::Tensor sin;
   bool interleaved = false;
+  at::Tensor query_cos, query_sin;  ///< those of queries, if they differ (Model::query_scaling_beta)
+  [[nodiscard]] RotaryTable of_queries() const {
+    return query_cos.defined() ? RotaryTable{query_cos, query_sin, interleaved, {}, {}} : *this;
+  }
 };
 
 /// inv_freq[i] = base^(-2i/d_rot), with d_rot = model.rotary_channels(). config::rotary_of gives the pairs
@@ -28,7 +32,12 @@ struct RotaryTable {
 /// and sines are then multiplied by yarn_mscale(f, mscale) / yarn_mscale(f, mscale_all_dim). Factor 1 is
 /// bitwise equal to plain RoPE. model.rotary_embedding() selects RoPE or YaRN. Source: Megatron's
 /// core/models/common/embeddings/yarn_rotary_pos_embedding.py.
-RotaryTable rotary_table(const config::Model& model, std::int64_t length, at::Device device);
+///
+/// LongRoPE (Ding et al. 2024) divides frequency i by the i-th of its short factors, for a `sequence` beyond
+/// the original length L by the i-th of its long ones. Cosines and sines are multiplied by the attention
+/// factor, by default sqrt(1 + ln(M / L) / ln L) with the maximum length M, as in Transformers.
+RotaryTable rotary_table(const config::Model& model, std::int64_t length, at::Device device,
+                         std::int64_t sequence = 0);
 
 /// 1 + 0.1 weight ln(factor); 1 for factor <= 1.
 double yarn_mscale(double factor, double weight);

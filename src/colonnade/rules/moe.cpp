@@ -241,17 +241,6 @@ Broken topk_one(const Run& r) {
                  ""};
 }
 
-Broken expert_bias(const Run& r) {
-  const auto& moe = r.model.moe;
-  if (!has_experts(r) || !moe.router_enable_expert_bias || moe.router_score_function != Score::kSoftmax)
-    return std::nullopt;
-  return Finding{"--moe-router-enable-expert-bias",
-                 "requires --moe-router-score-function sigmoid or sqrtsoftplus",
-                 "softmax",
-                 {{"moe_router_enable_expert_bias", "false"}},
-                 "remove the flag, or add --moe-router-score-function sigmoid"};
-}
-
 Broken group_best(const Run& r) {
   const auto& moe = r.model.moe;
   const std::int64_t best = moe.router_group_best, groups = moe.router_num_groups;
@@ -419,9 +408,6 @@ constexpr Rule kMoe[] = {
     {"router-topk-one", false, topk_one, "moe_router_topk=1",
      "The softmax over one selected expert is always 1, so the router would get no gradient.",
      "moe_router_topk moe_router_score_function moe_router_load_balancing_type"},
-    {"router-bias", false, expert_bias, "moe_router_enable_expert_bias=true",
-     "The bias balances independent expert scores; softmax scores depend on each other.",
-     "moe_router_score_function"},
     {"router-groups", false, groups, "moe_router_group_topk=2",
      "A token selects its experts from the best group-topk of num-groups groups.",
      "moe_router_num_groups moe_router_group_topk"},

@@ -76,6 +76,7 @@ bool has_parse_fault(const config::Run& run, const Rule& rule, const Finding& fo
 std::span<const RuleGroup> rule_groups() {
   static const RuleGroup kGroups[] = {
       {"Model, rank and batch sizes", shape_rules()},
+      {"Norms and layers without RoPE", norm_rules()},
       {"Batch sizes that change during a run", batch_rules()},
       {"Mixture of experts", moe_rules(), "num_experts=8; add_bias_linear=false; sequence_parallel=true"},
       {"Upcycling and latent experts", expert_weight_rules(),

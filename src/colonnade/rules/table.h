@@ -102,6 +102,7 @@ std::string routing_note(const config::Run& run);
 std::span<const RuleGroup> rule_groups();
 
 std::span<const Rule> shape_rules();
+std::span<const Rule> norm_rules();
 std::span<const Rule> batch_rules();
 std::span<const Rule> moe_rules();
 std::span<const Rule> expert_weight_rules();

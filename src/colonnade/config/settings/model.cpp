@@ -145,6 +145,34 @@ void yarn(Table& t) {
       .megatron_default("unset");
 }
 
+void longrope(Table& t) {
+  t.add<kModel, &Model::query_scaling_beta>(
+       "--query-scaling-beta",
+       "multiply queries at position p by 1 + beta ln(1 + floor(p / L)), L being the context length before YaRN; "
+       "0: off")
+      .at_least(0)
+      .colonnade_only();
+  t.add<kModel, &Model::longrope_short_factor>(
+       "--longrope-short-factor",
+       "LongRoPE: list with a divisor of each RoPE frequency, for sequences within the original context; empty: "
+       "no LongRoPE")
+      .colonnade_only();
+  t.add<kModel, &Model::longrope_long_factor>(
+       "--longrope-long-factor", "LongRoPE: the divisors for sequences beyond the original context")
+      .colonnade_only();
+  t.add<kModel, &Model::longrope_original_max_position_embeddings>(
+       "--longrope-original-max-position-embeddings", "context length before LongRoPE")
+      .unit("tokens")
+      .at_least(2)
+      .colonnade_only();
+  t.add<kModel, &Model::longrope_attention_factor>(
+       "--longrope-attention-factor",
+       "LongRoPE: factor on cosines and sines; unset: sqrt(1 + ln(maximum / original length) / ln(original "
+       "length))")
+      .at_least(0)
+      .colonnade_only();
+}
+
 void positions(Table& t) {
   t.model_group("positions");
   t.add<kModel, &Model::position_embedding>("--position-embedding-type", "type of position embedding")
@@ -182,6 +210,10 @@ void positions(Table& t) {
       .at_least(1)
       .colonnade_only();
   yarn(t);
+  longrope(t);
+  t.add<kModel, &Model::no_rope_freq>(
+      "--no-rope-freq",
+      "layers without RoPE: N for every N-th layer, or a list with 1 for each such layer; empty: none");
   t.add<kModel, &Model::relative_attention_num_buckets>(
        "--relative-attention-num-buckets", "number of relative position buckets, both directions together")
       .range(4, 1'000'000);
@@ -200,7 +232,15 @@ void layers(Table& t) {
   t.add<kModel, &Model::apply_layernorm_1p>("--apply-layernorm-1p",
                                             "store norm weights as gamma - 1 (zero-centered gamma)")
       .key("layernorm_zero_centered_gamma");
+  t.add<kModel, &Model::layernorm_bias>("--layernorm-bias", "biases of LayerNorm").colonnade_only();
   t.add<kModel, &Model::qk_layernorm>("--qk-layernorm", "normalize queries and keys per head");
+  t.add<kModel, &Model::qk_norm_across_heads>(
+       "--qk-norm-across-heads",
+       "with --qk-layernorm, normalize all query heads of a token together, and all its key heads")
+      .colonnade_only();
+  t.add<kModel, &Model::qk_norm_after_rope>("--qk-norm-after-rope",
+                                            "with --qk-layernorm, normalize queries and keys after RoPE")
+      .colonnade_only();
   t.add<kModel, &Model::qk_l2_norm>("--qk-l2-norm",
                                     "divide each query and key head by its root mean square, without weight");
   t.add<kModel, &Model::activation>(
@@ -237,6 +277,10 @@ void attention(Table& t) {
       "--window-attn-skip-freq",
       "N: every N-th layer uses full attention; or a list with 1 per windowed layer; empty: "
       "all layers are windowed");
+  t.add<kModel, &Model::clip_qkv>("--clip-qkv",
+                                  "clamp queries, keys and values to +- this, before RoPE; 0: off")
+      .at_least(0)
+      .colonnade_only();
   t.add<kModel, &Model::softmax_type>(
       "--softmax-type",
       "extra term in the attention softmax denominator: none (vanilla), exp(0) (off-by-one), "
@@ -268,6 +312,18 @@ void embeddings_logits_and_dropout(Table& t) {
   t.add<kModel, &Model::sandwich_norm>(
        "--sandwich-norm", "additional norms on the outputs of attention and MLP before the residual add")
       .colonnade_only();
+  t.add<kModel, &Model::input_norms>(
+       "--input-norms",
+       "norms on the inputs of attention and MLP; without them, only --sandwich-norm's on the outputs")
+      .colonnade_only();
+  t.add<kModel, &Model::residual_factor>("--residual-factor",
+                                         "factor on the outputs of attention and MLP before the residual add")
+      .at_least(0)
+      .colonnade_only();
+  t.add<kModel, &Model::embedding_factor>("--embedding-factor", "factor on embeddings")
+      .at_least(0)
+      .colonnade_only();
+  t.add<kModel, &Model::logit_factor>("--logit-factor", "factor on logits").at_least(0).colonnade_only();
   t.add<kModel, &Model::scale_embeddings>("--scale-embeddings",
                                           "multiply embeddings by the square root of the hidden size")
       .colonnade_only();

@@ -108,10 +108,6 @@ constexpr Flag kHyperConnections[] = {
     {"--mhc-recompute-layer-num", "integer"},
 };
 
-constexpr Flag kLayersWithoutRope[] = {
-    {"--no-rope-freq", "text"},
-};
-
 constexpr Flag kHeterogeneous[] = {
     {"--heterogeneous-layers-config-path", "text"},
     {"--heterogeneous-layers-config-encoded-json", "text"},
@@ -176,8 +172,6 @@ void add_unsupported_model(Table& t) {
   t.unsupported("linear attention (delta rule) or other attention variants",
                 "remove it; --multi-latent-attention and --window-size are supported", kDeltaRule);
   t.unsupported("hyper-connections (mHC)", "remove it", kHyperConnections);
-  t.unsupported("layers without RoPE (NoPE) among others",
-                "remove it; --position-embedding-type applies to all layers", kLayersWithoutRope);
   t.unsupported("heterogeneous layers", "remove it; all layers have the same sizes", kHeterogeneous);
   t.unsupported("multi-axis RoPE", "use --position-embedding-type rope, yarn or learned_absolute",
                 kPositions);

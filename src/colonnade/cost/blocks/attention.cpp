@@ -96,14 +96,16 @@ std::int64_t AttentionCost::core_saved() const {
 }
 
 std::int64_t AttentionCost::projections_saved() const {
+  const std::int64_t clipped = z_.m.clip_qkv > 0 ? qkv_bytes() : 0;
+  if (z_.m.qk_norm_across_heads) return clipped + qkv_bytes() + gate_bytes() + 2 * z_.n * kFp32;
   const std::int64_t inputs = z_.n * z_.e * (z_.q + z_.kv), rows = z_.n * (z_.heads + z_.groups);
   if (z_.m.qk_l2_norm) return inputs + rows * kFp32;
-  return z_.m.qk_layernorm ? inputs + norm_statistics(z_.m, rows) : 0;
+  return clipped + (z_.m.qk_layernorm ? inputs + norm_statistics(z_.m, rows) : 0);
 }
 
 std::int64_t AttentionCost::saved() const {
   const std::int64_t positions =
-      z_.m.has_rotary() && has_position_ids(z_.run) && z_.b > 1 ? z_.n * kInt64 : 0;  // in [s, b] order
+      layer_.rope && has_position_ids(z_.run) && z_.b > 1 ? z_.n * kInt64 : 0;  // in [s, b] order
   return qkv_bytes() - recomputed_qkv() + z_.n * z_.e * z_.out + (recomputes_core() ? 0 : core_saved()) +
          projections_saved() + positions + 2 * gate_bytes();
 }
@@ -349,11 +351,17 @@ BlockCompute AttentionCost::core(AttentionKernel kernel) const {
 
 void AttentionCost::add_projections(BlockCompute& compute) const {
   const RealSizes z(z_);
-  const double rotary = z.m.has_rotary() ? z.q + z.kv : 0;
+  const double rotary = layer_.rope ? z.q + z.kv : 0;
   const double normed = z.m.qk_layernorm || z.m.qk_l2_norm ? z.q + z.kv : 0;
   compute.add_elementwise(2 * z.n * z.e * (rotary + normed), z.n * z.e * (2 * rotary + 3 * normed),
                           (rotary > 0 ? 2 : 0) + (normed > 0 ? 2 : 0),
                           (rotary > 0 ? 2 : 0) + (normed > 0 ? 4 : 0));
+  if (z.m.qk_norm_across_heads)
+    compute.collectives.push_back({GroupKind::kTensor, false, 2 * kFp32 * z.n, 2, 2});
+  if (z.m.clip_qkv > 0) {
+    const double heads = z.n * z.e * (z.q + 2 * z.kv);
+    compute.add_elementwise(2 * heads, 3 * heads, 1, 1);
+  }
   const double gate = z.m.attention_output_gate ? z.q : 0;
   if (gate > 0) {  // sigmoid and products in fp32, not fused
     const double gated = z.n * gate;

@@ -60,6 +60,7 @@ std::vector<LayerTraits> layer_traits(const config::Run& run) {
     layer.sequence = Sequences::of_layer(m, i);
     layer.ends_sequence = Sequences::of_layer(m, i + 1) != layer.sequence;
     layer.bidirectional = layout::is_bidirectional(m, i);
+    layer.rope = m.no_rope_freq.empty() ? m.has_rotary() : layout::has_rope(m, i);
     layer.window = one_window ? m.window_size : layout::attention_window(m, i);
     if (run.parallel.context_parallel_size > 1) layer.context = layout::context_layer(run.parallel, i);
   }
@@ -74,7 +75,9 @@ LayerCost::LayerCost(const Sequences& sequences, const LayerTraits& traits)
   const std::int64_t statistics = norm_statistics(layer_.m, layer_.r);
   saved_ = other_sequence_bytes() + (ends_sequence_ ? layer_.stream + statistics : 0);
   for (const SublayerCost& sublayer : sublayers_) {
-    saved_ += norm_saved(layer_) + (layer_.m.sandwich_norm ? layer_.hidden + statistics : 0);
+    // Without a norm, mixers save the residual sum, in their own dtype.
+    saved_ += (layer_.m.input_norms ? norm_saved(layer_) : layer_.hidden) +
+              (layer_.m.sandwich_norm ? layer_.hidden + statistics : 0);
     if (!layer_.sequence_parallel) wgrad_saved_ -= states_counted_twice(sublayer) * layer_.hidden;
     for (const auto& mixer : sublayer) {
       saved_ += mixer->saved();
@@ -146,7 +149,11 @@ void LayerCost::add_compute(AttentionKernel kernel, std::vector<RepeatedCompute>
     for (const auto& mixer : sublayer) {
       BlockCompute compute = mixer->compute(kernel);
       if (mixer == sublayer.front()) {
-        add_norm(compute, z);
+        if (z.m.input_norms)
+          add_norm(compute, z);
+        else
+          compute.add_elementwise(z.hidden + 2 * z.stream, z.hidden + 2 * z.stream, 1, 1);
+        if (z.m.residual_factor != 1) compute.add_elementwise(2 * z.hidden, 2 * z.hidden, 1, 1);
         if (z.m.sandwich_norm) add_plain_norm(compute, z.hidden);
       } else {
         compute.add_elementwise(3 * z.hidden, 3 * z.hidden, 1, 1);  // sums of outputs and input gradients
@@ -163,7 +170,7 @@ void LayerCost::add_compute(AttentionKernel kernel, std::vector<RepeatedCompute>
 }
 
 void LayerCost::add_recomputed(AttentionKernel kernel, std::vector<BlockCompute>& parts) const {
-  if (layer_.recomputes("layernorm")) {
+  if (layer_.recomputes("layernorm") && layer_.m.input_norms) {
     const auto norms = static_cast<int>(sublayers_.size());
     parts.emplace_back().add_elementwise(norms * 2 * RealSizes(layer_).hidden, 0, norms, 0);
   }

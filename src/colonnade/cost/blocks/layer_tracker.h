@@ -29,7 +29,7 @@ class LayerTracker {
   /// residual stream becomes that of the mixers' output, through a conversion, dropout and a sandwich norm.
   void enter_mixer() {
     if (++entered_ > 1) return;
-    allocate(z_.recomputed("layernorm", z_.hidden));
+    if (z_.m.input_norms) allocate(z_.recomputed("layernorm", z_.hidden));
     if (copies_gradient()) allocate(z_.hidden);
     if (!z_.m.sandwich_norm) return;
     transient(z_.hidden);
@@ -68,7 +68,7 @@ class LayerTracker {
     if (!is_last()) return;
     release((mixers_ - 1) * z_.hidden);  // input gradients were summed
     transient(z_.stream);
-    release(z_.stream + z_.hidden);
+    release((z_.m.input_norms ? z_.stream : 0) + z_.hidden);
     if (read && saves_hidden() && !has_own_gradient()) allocate(z_.hidden);
   }
   /// The layer's gradients of parameters with data-parallel replicas of their own (layout::ParamGroup) are
@@ -85,8 +85,10 @@ class LayerTracker {
   /// Whether a delayed weight gradient holds the linear's input or output gradient itself, not a gathered
   /// copy.
   [[nodiscard]] bool saves_hidden() const { return delay_wgrad_ && !z_.sequence_parallel; }
-  /// Whether dropout or a conversion makes the gradient of the mixers' output a copy.
-  [[nodiscard]] bool copies_gradient() const { return z_.m.hidden_dropout > 0 || z_.converted > 0; }
+  /// Whether dropout, a factor or a conversion makes the gradient of the mixers' output a copy.
+  [[nodiscard]] bool copies_gradient() const {
+    return z_.m.hidden_dropout > 0 || z_.m.residual_factor != 1 || z_.converted > 0;
+  }
   [[nodiscard]] bool has_own_gradient() const { return copies_gradient() || z_.m.sandwich_norm; }
 
   const Sizes& z_;

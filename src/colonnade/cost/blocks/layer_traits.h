@@ -16,6 +16,7 @@ struct LayerTraits {
   bool ends_sequence = false;  ///< last layer of a sequence that later layers read; ends with a norm
   bool bidirectional = false;  ///< layout::is_bidirectional
   std::int64_t window = 0;     ///< layout::attention_window
+  bool rope = false;           ///< layout::has_rope
   layout::LayerContextParallel context;  ///< context-parallel groups; trivial without context parallelism
   auto operator<=>(const LayerTraits&) const = default;
 };

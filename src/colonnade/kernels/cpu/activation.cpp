@@ -98,6 +98,8 @@ void with_kind(ActivationKind kind, bool bias, const F& f) {
       return pick.template operator()<ActivationKind::kGegluTanh>();
     case ActivationKind::kQuickGeglu:
       return pick.template operator()<ActivationKind::kQuickGeglu>();
+    case ActivationKind::kRelu:
+      return pick.template operator()<ActivationKind::kRelu>();
   }
 }
 

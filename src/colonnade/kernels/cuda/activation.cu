@@ -80,6 +80,8 @@ void with_kind(ActivationKind kind, const F& f) {
       return f.template operator()<ActivationKind::kGegluTanh>();
     case ActivationKind::kQuickGeglu:
       return f.template operator()<ActivationKind::kQuickGeglu>();
+    case ActivationKind::kRelu:
+      return f.template operator()<ActivationKind::kRelu>();
   }
 }
 

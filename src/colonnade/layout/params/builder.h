@@ -49,6 +49,13 @@ class ParamBuilder {
     return norm_of(name, m_.kv_channels, tp_ > 1 ? AxisSet{Axis::kTp} : AxisSet{});
   }
 
+  /// Norm of all queries or keys of a token, `size` channels sharded by heads.
+  [[nodiscard]] NormParams heads_norm(const std::string& name, std::int64_t size) const {
+    NormParams p = norm_of(name, size, {});
+    p.weight.sharded_dims = {{.dim = 0, .segments = {{.size = size, .unit = m_.kv_channels}}}};
+    return p;
+  }
+
   /// Column-parallel W [pieces, in], sharded by rows; `in` 0: the hidden size.
   [[nodiscard]] LinearParams column(const std::string& name, const std::vector<DimSegment>& pieces, bool bias,
                                     std::int64_t in = 0) const {
@@ -203,7 +210,7 @@ class ParamBuilder {
                             .init = m_.apply_layernorm_1p ? Init::zeros() : Init::ones(),
                             .weight_decay = false},
                  .bias = std::nullopt};
-    if (m_.normalization == config::Normalization::kLayerNorm) {
+    if (m_.normalization == config::Normalization::kLayerNorm && m_.layernorm_bias) {
       p.bias = ParamSpec{.name = name + ".bias",
                          .shape = {size},
                          .partial = partial,

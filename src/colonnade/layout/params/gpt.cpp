@@ -35,8 +35,10 @@ AttentionParams attention_params(const Model& m, const Builder& build, const std
       .proj = build.row(name + "linear_proj", {.size = q, .unit = d}),
   };
   if (m.qk_layernorm) {
-    p.q_norm = build.head_norm(name + "q_layernorm");
-    p.k_norm = build.head_norm(name + "k_layernorm");
+    p.q_norm = m.qk_norm_across_heads ? build.heads_norm(name + "q_layernorm", q)
+                                      : build.head_norm(name + "q_layernorm");
+    p.k_norm = m.qk_norm_across_heads ? build.heads_norm(name + "k_layernorm", kv)
+                                      : build.head_norm(name + "k_layernorm");
   }
   if (m.softmax_type == config::SoftmaxType::kLearnable)
     p.sinks = ParamSpec{.name = name + "core_attention.softmax_offset",
@@ -139,8 +141,9 @@ LayerParams named_layer(const Model& m, const Builder& build, const std::string&
                         const LayerKind& kind) {
   LayerParams p;
   const auto add = [&](const char* norm, MixerParams mixer, const char* post_norm) {
-    SublayerParams& sublayer = p.sublayers.emplace_back(SublayerParams{
-        .norm = build.norm(name + norm), .mixers = {std::move(mixer)}, .post_norm = std::nullopt});
+    SublayerParams& sublayer = p.sublayers.emplace_back(
+        SublayerParams{.norm = std::nullopt, .mixers = {std::move(mixer)}, .post_norm = std::nullopt});
+    if (m.input_norms) sublayer.norm = build.norm(name + norm);
     if (m.sandwich_norm && post_norm != nullptr) sublayer.post_norm = build.norm(name + post_norm);
   };
   const bool latent = kind.mixer == Mixer::kLatentAttention;

@@ -71,7 +71,7 @@ using MixerParams =
     std::variant<AttentionParams, LatentAttentionParams, CrossAttentionParams, MlpParams, MoeParams>;
 /// y = x + drop(post_norm(sum over mixers of mixer(norm(x)))).
 struct SublayerParams {
-  NormParams norm;
+  std::optional<NormParams> norm;  ///< empty with --no-input-norms
   std::vector<MixerParams> mixers;
   std::optional<NormParams> post_norm;  ///< with sandwich norms
 };

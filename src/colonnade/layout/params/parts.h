@@ -8,7 +8,7 @@
 namespace colonnade::layout {
 
 struct NormParams {
-  ParamSpec weight;               ///< [h], or [d] for q and k norms
+  ParamSpec weight;               ///< [h], or [d] for q and k norms, of all heads [n d]
   std::optional<ParamSpec> bias;  ///< LayerNorm only
 };
 struct LinearParams {

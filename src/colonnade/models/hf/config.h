@@ -10,9 +10,6 @@
 
 namespace colonnade::models::hf {
 
-/// swiglu_alpha of quick GELU in config.json.
-inline constexpr double kQuickAlpha = 1.702;
-
 /// model_type of a config.json; "" if it is missing or no string.
 std::string model_type_of(const nlohmann::json& config);
 

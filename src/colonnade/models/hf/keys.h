@@ -83,6 +83,9 @@ class Keys {
   void only(std::span<const Neutral> keys);
   void ignore(std::span<const std::string_view> keys);
 
+  /// Reads `value` for `key` from now on.
+  void replace(const char* key, nlohmann::json value) { object_[key] = std::move(value); }
+
   void fault(std::string_view key, std::string_view rule, const nlohmann::json& got,
              std::string_view fix = Faults::kConvert);
   /// A fault for every key that is neither known nor null.

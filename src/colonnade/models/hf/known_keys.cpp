@@ -95,30 +95,6 @@ constexpr Neutral kNeutral[] = {{"is_encoder_decoder", "false"},
                                 {"mlp_dropout", "0"},
                                 {"hidden_dropout_prob", "0"}};
 
-/// Accepted classes of a model_type: with our head or without a head.
-struct Classes {
-  std::string_view model_type;
-  std::vector<std::string_view> names;
-};
-
-const std::vector<Classes>& known_classes() {
-  static const std::vector<Classes> kClasses = {
-      {"llama", {"LlamaForCausalLM", "LLaMAForCausalLM", "LlamaModel"}},
-      {"mistral", {"MistralForCausalLM", "MistralModel"}},
-      {"qwen2", {"Qwen2ForCausalLM", "Qwen2Model"}},
-      {"qwen3", {"Qwen3ForCausalLM", "Qwen3Model"}},
-      {"mixtral", {"MixtralForCausalLM", "MixtralModel"}},
-      {"qwen3_moe", {"Qwen3MoeForCausalLM", "Qwen3MoeModel"}},
-      {"deepseek_v3", {"DeepseekV3ForCausalLM", "DeepseekV3Model"}},
-      {"kimi_k2", {"DeepseekV3ForCausalLM", "KimiK2ForCausalLM"}},
-      {"gpt_oss", {"GptOssForCausalLM", "GptOssModel"}},
-      {"gemma2", {"Gemma2ForCausalLM", "Gemma2Model"}},
-      {"gemma3_text", {"Gemma3ForCausalLM", "Gemma3TextModel"}},
-      {"gpt2", {"GPT2LMHeadModel", "GPT2Model"}},
-      {"t5", {"T5ForConditionalGeneration", "T5WithLMHeadModel", "T5Model"}}};
-  return kClasses;
-}
-
 }  // namespace
 
 void ignore_neutral_keys(Keys& keys) {
@@ -126,16 +102,13 @@ void ignore_neutral_keys(Keys& keys) {
   keys.only(kNeutral);
 }
 
-void require_architecture(Keys& keys, const std::string& model_type) {
+void require_architecture(Keys& keys, const ModelType& type) {
   const json given = keys.any("architectures");
-  if (given.is_null() || (given.is_array() && given.empty())) return;
-  const auto classes = std::ranges::find(known_classes(), model_type, &Classes::model_type);
-  if (classes == known_classes().end()) return;
+  if (type.classes.empty() || given.is_null() || (given.is_array() && given.empty())) return;
   for (const json& name : given)
-    if (name.is_string() &&
-        std::ranges::find(classes->names, name.get<std::string>()) != classes->names.end())
+    if (name.is_string() && std::ranges::find(type.classes, name.get<std::string>()) != type.classes.end())
       return;
-  keys.fault("architectures", fmt::format("must be {} with model_type {}", classes->names[0], model_type),
+  keys.fault("architectures", fmt::format("must be {} with model_type {}", type.classes[0], type.name),
              given.is_array() ? given[0] : given);
 }
 

@@ -1,7 +1,7 @@
 // Keys of config.json without effect here, always or at one value. Private to models/hf.
 #pragma once
 
-#include "colonnade/models/hf/keys.h"
+#include "colonnade/models/hf/family.h"
 
 namespace colonnade::models::hf {
 
@@ -10,7 +10,7 @@ namespace colonnade::models::hf {
 /// read its own keys.
 void ignore_neutral_keys(Keys& keys);
 
-/// architectures must name a supported class of `model_type`; missing or empty is accepted.
-void require_architecture(Keys& keys, const std::string& model_type);
+/// architectures must name a supported class of the model_type; missing or empty is accepted.
+void require_architecture(Keys& keys, const ModelType& type);
 
 }  // namespace colonnade::models::hf

@@ -1,6 +1,8 @@
 // See positions_read.h.
 #include "colonnade/models/hf/positions_read.h"
 
+#include <fmt/ranges.h>
+
 #include <cmath>
 
 namespace colonnade::models::hf {
@@ -76,15 +78,18 @@ double required(Keys& block, const char* key, Bounds bounds) {
   return block.real(key, bounds.least, bounds);
 }
 
-/// attention_factor, which overrides the other values in Transformers, must equal their result.
-void check_attention_factor(Keys& block, double factor, double mscale, double mscale_all_dim) {
+/// attention_factor, which overrides mscale and mscale_all_dim in Transformers; nothing if it equals their
+/// result. Latent attention also scales scores by mscale_all_dim, so that no other value fits.
+std::optional<double> read_attention_factor(Keys& block, double factor, double mscale,
+                                            double mscale_all_dim) {
   const auto given = block.real_or_null("attention_factor", std::nullopt, kAny);
-  if (!given) return;
-  const auto weight = [&](double m) { return 1 + 0.1 * m * std::log(factor); };
-  const double computed = weight(mscale) / weight(mscale_all_dim);
-  if (std::abs(*given - computed) > 1e-6 * computed)
-    block.fault("attention_factor", fmt::format("must be {}, the value that the factor gives", computed),
-                json(*given));
+  if (!given) return std::nullopt;
+  const double computed = yarn_attention_factor(factor, mscale, mscale_all_dim);
+  if (std::abs(*given - computed) <= 1e-6 * computed) return std::nullopt;
+  if (mscale_all_dim == 0 && factor > 1 && *given >= 1) return given;
+  block.fault("attention_factor", fmt::format("must be {}, the value that the factor gives", computed),
+              json(*given));
+  return std::nullopt;
 }
 
 /// Without mscale and mscale_all_dim the attention factor is 1 + 0.1 ln(factor), as with mscale 1 and
@@ -95,13 +100,13 @@ void read_yarn(Keys& keys, Keys& block, const RopeDefaults& defaults, Settings& 
   const double all_dim = block.real_or_null("mscale_all_dim", 0, kAny).value_or(0);
   const bool both = mscale != 0 && all_dim != 0;
   if (!both && all_dim != 0) block.fault("mscale", "must be above 0 if mscale_all_dim is", json(mscale));
-  check_attention_factor(block, factor, both ? mscale : 1, both ? all_dim : 0);
+  const auto weight = read_attention_factor(block, factor, both ? mscale : 1, both ? all_dim : 0);
   const auto unless_zero = [&](const char* key, double fallback) {
     const double value = block.real_or_null(key, fallback, kAny).value_or(fallback);
     return value == 0 ? fallback : value;
   };
   s["rotary_scaling_factor"] = text(factor);
-  s["mscale"] = text(both ? mscale : 1.0);
+  s["mscale"] = text(weight ? (*weight - 1) / (0.1 * std::log(factor)) : both ? mscale : 1.0);
   s["mscale_all_dim"] = text(all_dim);
   s["yarn_beta_fast"] = text(unless_zero("beta_fast", 32));
   s["yarn_beta_slow"] = text(unless_zero("beta_slow", 1));
@@ -128,13 +133,48 @@ void read_llama3(Keys& keys, Keys& block, const RopeDefaults& defaults, Settings
   s["rope_original_max_position_embeddings"] = text(original_length(keys, block, defaults));
 }
 
+/// A list of numbers as a setting.
+std::string read_numbers(Keys& block, const char* key) {
+  const json given = block.any(key);
+  std::vector<std::string> numbers;
+  for (const json& one : given.is_array() ? given : json::array())
+    if (one.is_number()) numbers.push_back(text(one.get<double>()));
+  if (!given.is_array() || numbers.size() != given.size() || numbers.empty())
+    block.fault(key, "must be a list of numbers", given, "correct the file");
+  return fmt::format("[{}]", fmt::join(numbers, ","));
+}
+
+void read_longrope(Keys& keys, Keys& block, const RopeDefaults& defaults, Settings& s) {
+  s["longrope_short_factor"] = read_numbers(block, "short_factor");
+  s["longrope_long_factor"] = read_numbers(block, "long_factor");
+  s["longrope_original_max_position_embeddings"] = text(original_length(keys, block, defaults));
+  if (const auto factor = block.real_or_null("attention_factor", std::nullopt, kAny))
+    s["longrope_attention_factor"] = text(*factor);
+  block.only("factor", {});
+}
+
+/// Reads the share of each head that rotates.
+void read_partial(Keys& keys, Keys& block, const RopeDefaults& defaults, Settings& s) {
+  constexpr const char* kKey = "partial_rotary_factor";
+  if (!defaults.partial) return block.only(kKey, {1});
+  constexpr Bounds kShare{.least = 0, .most = 1};
+  const double of_file = keys.real_or_null(kKey, defaults.partial, kShare).value_or(*defaults.partial);
+  const double share = block.real(kKey, of_file, kShare);
+  if (keys.has(kKey) && share != of_file)
+    keys.fault(kKey, "must agree with that of the block of positions", json::array({of_file, share}),
+               kRemoveOne);
+  s["rotary_percent"] = text(share);
+}
+
 /// Reads the scaling of `block`.
 void read_scaling(Keys& keys, Keys& block, const std::string& name, const RopeDefaults& defaults,
                   Settings& s) {
   block.alias("rope_type", "type");
   const std::string type = block.word("rope_type", "default");
-  block.only("partial_rotary_factor", {1});
-  if (type == "yarn") {
+  read_partial(keys, block, defaults, s);
+  if (defaults.longrope && (type == "longrope" || type == "su" || type == "yarn")) {
+    read_longrope(keys, block, defaults, s);  // Phi's class takes both other names for it
+  } else if (type == "yarn") {
     read_yarn(keys, block, defaults, s);
   } else if (type == "llama3") {
     read_llama3(keys, block, defaults, s);
@@ -143,7 +183,10 @@ void read_scaling(Keys& keys, Keys& block, const std::string& name, const RopeDe
   } else if (type == "default") {
     block.only("factor", {1});
   } else {
-    keys.fault(name, "must be of rope_type default, linear, llama3 or yarn", json(type));
+    keys.fault(name,
+               defaults.longrope ? "must be of rope_type default, linear, llama3 or longrope"
+                                 : "must be of rope_type default, linear, llama3 or yarn",
+               json(type));
     return;  // its keys would be unknown too
   }
   // A length without a factor scales nothing.
@@ -162,6 +205,11 @@ void require_rope_type(Keys& keys, const json& scaling) {
 
 }  // namespace
 
+double yarn_attention_factor(double factor, double mscale, double mscale_all_dim) {
+  const auto weight = [&](double m) { return 1 + 0.1 * m * std::log(factor); };
+  return weight(mscale) / weight(mscale_all_dim);
+}
+
 void read_positions(Keys& keys, const RopeDefaults& defaults, Faults& faults, Settings& s) {
   Block found = block_of(keys, defaults);
   Keys block(std::move(found.object), found.name + ".", faults);
@@ -170,8 +218,8 @@ void read_positions(Keys& keys, const RopeDefaults& defaults, Faults& faults, Se
   read_scaling(keys, block, found.name, defaults, s);
 }
 
-void read_gemma3_positions(Keys& keys, const RopeDefaults& defaults, bool windows, Faults& faults,
-                           Settings& s) {
+void read_positions_by_kind(Keys& keys, const RopeDefaults& defaults, bool windows, Faults& faults,
+                            Settings& s) {
   const json both = keys.object("rope_parameters");
   Keys kinds(both, "rope_parameters.", faults);
   json full = kinds.object("full_attention");
@@ -187,11 +235,13 @@ void read_gemma3_positions(Keys& keys, const RopeDefaults& defaults, bool window
   }
   Keys block(full, name + ".", faults);
   s["position_embedding_type"] = "rope";
-  s["rotary_base"] = text(theta_of(keys, block, defaults));
+  const double global_base = theta_of(keys, block, defaults);
+  s["rotary_base"] = text(global_base);
   read_scaling(keys, block, name, defaults, s);
 
   Keys local(kinds.object("sliding_attention"), "rope_parameters.sliding_attention.", faults);
-  const double of_file = keys.real("rope_local_base_freq", 10000, {.least = 1});
+  const double of_file =
+      keys.real("rope_local_base_freq", defaults.local.value_or(global_base), {.least = 1});
   const double base = local.real("rope_theta", of_file, {.least = 1});
   if (keys.has("rope_local_base_freq") && base != of_file)
     keys.fault("rope_local_base_freq", "must agree with rope_parameters.sliding_attention.rope_theta",

@@ -7,90 +7,10 @@
 #include <string_view>
 
 #include "colonnade/base/error.h"
-#include "colonnade/models/hf/keys.h"
+#include "colonnade/models/hf/family.h"
 
 namespace colonnade::models::hf {
 namespace {
-
-using Names = std::vector<std::string_view>;
-
-/// Replacement of a part of a name.
-struct Respelling {
-  std::string_view from, to;
-};
-
-/// Experts fused in one tensor [experts, rows of all parts, ...] whose name ends with `stored`. `parts`: name
-/// endings of one expert's tensors, {} being its number.
-struct FusedExperts {
-  std::string_view stored;
-  Names parts;
-};
-
-/// Name variants of some model types.
-struct Spellings {
-  Names types;
-  std::string_view prefix;  ///< prefix of the base model in a model with a head
-  Names roots;              ///< first name components in the base model
-  Names heads;              ///< first name components of heads
-  TiedTables tied;
-  std::vector<Respelling> respellings = {};
-  std::vector<FusedExperts> fused = {};
-};
-
-const Names kLlamaRoots = {"embed_tokens", "layers", "norm", "rotary_emb"};
-const Names kLlamaHeads = {"lm_head", "score", "qa_outputs", "v_head", "classifier"};
-const TiedTables kLlamaTables = {"model.embed_tokens.weight", "lm_head.weight"};
-
-/// Looked up by the first row whose types contain the model_type.
-const std::vector<Spellings>& all_spellings() {
-  static const std::vector<Spellings> kAll = {
-      {{"llama", "mistral", "qwen2", "qwen3", "gemma2", "gemma3_text", "gpt_oss"},
-       "model.",
-       kLlamaRoots,
-       kLlamaHeads,
-       kLlamaTables},
-      {{"mixtral"},
-       "model.",
-       kLlamaRoots,
-       kLlamaHeads,
-       kLlamaTables,
-       {{".mlp.", ".block_sparse_moe."}},
-       {{".experts.gate_up_proj", {".experts.{}.w1.weight", ".experts.{}.w3.weight"}},
-        {".experts.down_proj", {".experts.{}.w2.weight"}}}},
-      {{"qwen3_moe", "deepseek_v3", "kimi_k2"},
-       "model.",
-       kLlamaRoots,
-       kLlamaHeads,
-       kLlamaTables,
-       {},
-       {{".experts.gate_up_proj", {".experts.{}.gate_proj.weight", ".experts.{}.up_proj.weight"}},
-        {".experts.down_proj", {".experts.{}.down_proj.weight"}}}},
-      {{"gpt2"},
-       "transformer.",
-       {"wte", "wpe", "h", "ln_f"},
-       {"lm_head", "score", "multiple_choice_head", "qa_outputs", "v_head", "classifier"},
-       {"transformer.wte.weight", "lm_head.weight"}},
-      {{"t5"},
-       "",
-       {"shared", "encoder", "decoder"},
-       {"lm_head", "classification_head", "qa_outputs"},
-       {"shared.weight", "lm_head.weight", {"encoder.embed_tokens.weight", "decoder.embed_tokens.weight"}}},
-      {{"bert"},
-       "bert.",
-       {"embeddings", "encoder", "pooler"},
-       {"cls", "classifier", "qa_outputs"},
-       {"bert.embeddings.word_embeddings.weight", "cls.predictions.decoder.weight"},
-       {{".LayerNorm.gamma", ".LayerNorm.weight"}, {".LayerNorm.beta", ".LayerNorm.bias"}}},
-  };
-  return kAll;
-}
-
-const Spellings* spellings_of(const std::string& type) {
-  const auto& all = all_spellings();
-  const auto found = std::ranges::find_if(
-      all, [&](const Spellings& row) { return std::ranges::find(row.types, type) != row.types.end(); });
-  return found == all.end() ? nullptr : &*found;
-}
 
 /// Name components of modules that wrap the model: torch.compile, FSDP, DDP, PEFT, multimodal models, or the
 /// base model's own prefix.
@@ -116,32 +36,32 @@ bool holds(const auto& parts, std::string_view part) {
 }
 
 /// `stored` normalized to names.h; unchanged if not recognized.
-std::string respelled(const Spellings& spellings, const std::string& stored) {
+std::string respelled(const Spelling& spelling, const std::string& stored) {
   std::string name = stored;
   for (const std::string_view wrapper : kInside)
     for (auto at = name.find(wrapper); at != std::string::npos; at = name.find(wrapper))
       name.erase(at, wrapper.size());
   std::string_view rest = name;
   const auto known = [&] {
-    return holds(spellings.roots, first_part(rest)) || holds(spellings.heads, first_part(rest));
+    return holds(spelling.roots, first_part(rest)) || holds(spelling.heads, first_part(rest));
   };
   while (!known() && holds(kWrappers, first_part(rest)) && rest.find('.') != std::string_view::npos)
     rest.remove_prefix(rest.find('.') + 1);
   if (!known()) return stored;
-  const bool base = holds(spellings.roots, first_part(rest));
-  std::string result = fmt::format("{}{}", base ? spellings.prefix : "", rest);
-  for (const Respelling& other : spellings.respellings)
+  const bool base = holds(spelling.roots, first_part(rest));
+  std::string result = fmt::format("{}{}", base ? spelling.prefix : "", rest);
+  for (const Respelling& other : spelling.respellings)
     if (const auto at = result.find(other.from); at != std::string::npos)
       result.replace(at, other.from.size(), other.to);
   return result;
 }
 
 /// Per-expert parts of a fused expert tensor, by name; empty for other tensors.
-std::map<std::string, SpelledTensor> parts_of_fused(const Spellings& spellings, const std::string& name,
+std::map<std::string, SpelledTensor> parts_of_fused(const Spelling& spelling, const std::string& name,
                                                     const std::string& stored,
                                                     const std::vector<std::int64_t>& shape) {
   std::map<std::string, SpelledTensor> parts;
-  for (const FusedExperts& fused : spellings.fused) {
+  for (const FusedExperts& fused : spelling.fused) {
     const auto count = static_cast<std::int64_t>(fused.parts.size());
     if (!name.ends_with(fused.stored) || shape.size() != 3 || shape[1] % count != 0) continue;
     if (shape[0] > kMostExperts || shape[1] == 0) continue;  // corrupt header
@@ -201,14 +121,14 @@ constexpr ForeignTensor kForeignTensors[] = {
 std::map<std::string, SpelledTensor> spelled_tensors(const std::string& model_type,
                                                      const StoredShapes& stored, const std::string& source) {
   std::map<std::string, SpelledTensor> tensors;
-  const Spellings* spellings = spellings_of(model_type);
+  const Family* family = family_of_type(model_type);
   for (const auto& [name, shape] : stored) {
     std::map<std::string, SpelledTensor> found;
-    if (spellings == nullptr) {
+    if (family == nullptr) {
       found[name] = {.stored = name};
     } else {
-      const std::string respelling = respelled(*spellings, name);
-      found = parts_of_fused(*spellings, respelling, name, shape);
+      const std::string respelling = respelled(family->spelling, name);
+      found = parts_of_fused(family->spelling, respelling, name, shape);
       if (found.empty()) found[respelling] = {.stored = name};
     }
     for (auto& [spelled, tensor] : found) {
@@ -232,8 +152,8 @@ std::string unsupported_tensors(const std::vector<std::string>& unknown) {
 }
 
 std::optional<TiedTables> tied_tables(const std::string& model_type) {
-  const Spellings* spellings = spellings_of(model_type);
-  return spellings == nullptr ? std::nullopt : std::optional(spellings->tied);
+  const Family* family = family_of_type(model_type);
+  return family == nullptr ? std::nullopt : std::optional(family->tied);
 }
 
 }  // namespace colonnade::models::hf
