@@ -3,11 +3,11 @@
 # LibTorch. Installs only what is missing and says first what, how big and how long (at 10 MB/s).
 #
 #   tools/setup.sh          what a build needs
-#   tools/setup.sh test     also what the tests need (torch for Python, tensorboard, transformers, zsh, fish)
+#   tools/setup.sh test     also what the tests need (torch for Python, tensorboard, transformers, Megatron Core, zsh, fish)
 #   tools/setup.sh check    also clang-format and clang-tidy
 #   tools/setup.sh fuzz     also Clang with its sanitizers
 #   tools/setup.sh demo     also the text of the demo
-#   tools/setup.sh bench    what tests need, and the peers that speed is measured against
+#   tools/setup.sh bench    the same: its peers are those that speed is measured against
 #
 # Written for Debian 12; Ubuntu 24.04 has the same package names (untested there). x86-64, Python 3.11 or
 # newer, root or sudo. Needs the network only for what is missing.
@@ -123,9 +123,9 @@ install_test_python() {
   .venv/bin/python tools/torch_stand_ins.py
 }
 
-install_bench_python() {
+install_peers() {
   is_current bench && return
-  say "installing the peers of the benchmarks: 3 MB to get, some seconds"
+  say "installing the peers of tests and benchmarks: 3 MB to get, some seconds"
   install_wheels bench --no-deps
 }
 
@@ -133,11 +133,10 @@ main() {
   [ "$(uname -m)" = x86_64 ] || die "x86-64 is needed; got $(uname -m)"
   case "${1:-build}" in
     build) install_packages build; make_venv; install_torch ;;
-    test) install_packages build test; make_venv; install_torch; install_test_python ;;
+    test | bench) install_packages build test; make_venv; install_torch; install_test_python; install_peers ;;
     check) install_packages build check; make_venv; install_torch ;;
     demo) install_packages build demo; make_venv; install_torch ;;
     fuzz) install_packages build fuzz; make_venv; install_torch ;;
-    bench) install_packages build test; make_venv; install_torch; install_test_python; install_bench_python ;;
     *) die "mode must be build, test, check, fuzz, demo or bench; got $1" ;;
   esac
 }

@@ -6,7 +6,9 @@
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
 #include "colonnade/base/printable.h"
+#include "colonnade/checkpoint/folders.h"
 #include "colonnade/checkpoint/verify.h"
+#include "colonnade/convert/megatron/verify.h"
 #include "colonnade/convert/open.h"
 #include "flags.h"
 #include "verbs.h"
@@ -22,7 +24,10 @@ struct Paths {
 
 void add_command(CLI::App& app, const std::string& name, const std::string& help, Paths& paths, bool two) {
   CLI::App* command = app.add_subcommand(name, help);
-  command->add_option("PATH", paths.first, "run folder, step folder, Hugging Face folder or checkpoint of Megatron")->required();
+  command
+      ->add_option("PATH", paths.first,
+                   "run folder, step folder, Hugging Face folder or checkpoint of Megatron")
+      ->required();
   if (two) command->add_option("OTHER", paths.second, "the checkpoint to compare with")->required();
   command->add_option("--json", paths.json_file, "also write the result to this file as JSON");
 }
@@ -36,11 +41,20 @@ void add_commands(CLI::App& app, Paths& paths) {
               paths, true);
 }
 
-/// A checkpoint of any format. Names are those of Hugging Face where the model's family has them, so that formats
-/// can be compared.
+/// A checkpoint of any format. Names are those of Hugging Face where the model's family has them, so that
+/// formats can be compared.
 checkpoint::CheckpointReader opened(const std::string& path,
                                     checkpoint::Check check = checkpoint::Check::kChecksums) {
   return convert::open_weights(path, std::nullopt, {}, check);
+}
+
+/// Damage of the checkpoints in a folder, native ones before those of Megatron.
+nlohmann::json verified(const std::string& path) {
+  const auto folder = checkpoint::strip_trailing_slash(path);
+  const bool native = checkpoint::step_of_name(folder.filename().string()).has_value() ||
+                      !checkpoint::step_folders(folder / "checkpoints").empty();
+  nlohmann::json result = native ? nlohmann::json() : convert::megatron::verify(folder);
+  return result.is_null() ? checkpoint::verify(path) : result;
 }
 
 /// Prints `text`, and writes `result` to the file of --json.
@@ -70,12 +84,11 @@ int checkpoint(const Arguments& arguments) {
     return kExitDone;
   }
   if (app.got_subcommand("verify")) {
-    const nlohmann::json result = checkpoint::verify(paths.first);
+    const nlohmann::json result = verified(paths.first);
     print_result(checkpoint::verify_text(result), result, paths);
     return result.at("ok").get<bool>() ? kExitDone : kExitData;
   }
-  const nlohmann::json result = 
-      checkpoint::diff(opened(paths.first), opened(paths.second));
+  const nlohmann::json result = checkpoint::diff(opened(paths.first), opened(paths.second));
   print_result(checkpoint::diff_text(result), result, paths);
   return result.at("equal").get<bool>() ? kExitDone : kExitFailed;
 }

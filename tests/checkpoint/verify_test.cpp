@@ -147,7 +147,9 @@ TEST(Inspect, ListsTensorsSizesAndState) {
   for (const char* part :
        {"model.layers.0.proj.weight", "BF16", "[8,12]", "optimizer-00003.safetensors", "\"lr\": 0.1"})
     EXPECT_THAT(text, HasSubstr(part));
-  EXPECT_EQ(inspect(CheckpointReader::open(fs::path(colonnade::test::vectors()) / "hf/gpt2"))["tensors"].size(), 28);
+  EXPECT_EQ(
+      inspect(CheckpointReader::open(fs::path(colonnade::test::vectors()) / "hf/gpt2"))["tensors"].size(),
+      28);
 }
 
 TEST(Diff, FindsEqualAndDifferentTensors) {

@@ -54,8 +54,8 @@ void add_digests(json& digests, const std::string& prefix, const Tensors& tensor
       continue;
     }
     for (std::int64_t e = 0; e < all.size(0); ++e)
-      digests[prefix + name.substr(0, at) + ".experts." + std::to_string(e) + "." + name.substr(at + stack.size())] =
-          digest(all[e].contiguous());
+      digests[prefix + name.substr(0, at) + ".experts." + std::to_string(e) + "." +
+              name.substr(at + stack.size())] = digest(all[e].contiguous());
   }
 }
 
@@ -83,12 +83,15 @@ TEST(Megatron, EveryRecordedCheckpointHoldsTheRecordedTensors) {
     std::size_t differ = 0;
     for (const auto& [key, value] : got.items()) {
       if (expected.contains(key) && expected.at(key) == value) continue;
-      if (++differ < 4) ADD_FAILURE() << key << ": " << value << " instead of " << (expected.contains(key) ? expected.at(key) : json());
+      if (++differ < 4)
+        ADD_FAILURE() << key << ": " << value << " instead of "
+                      << (expected.contains(key) ? expected.at(key) : json());
     }
     // A checkpoint of weights alone shares the file of expected tensors with those that have states.
     for (const auto& [key, value] : expected.items()) {
       const bool is_state = key.starts_with("param.") || key.starts_with("exp_avg");
-      if (!got.contains(key) && !(is_state && entry.at("what").get<std::string>().find("no optimizer") != std::string::npos))
+      if (!got.contains(key) &&
+          !(is_state && entry.at("what").get<std::string>().find("no optimizer") != std::string::npos))
         if (++differ < 8) ADD_FAILURE() << "missing " << key;
     }
     EXPECT_EQ(differ, 0U);
@@ -119,12 +122,13 @@ void expect_weights_of(const std::string& checkpoint, const std::string& folder)
   std::vector<std::string> names = source.names();
   std::erase_if(names, [](const std::string& name) { return name.starts_with("optimizer."); });
   EXPECT_EQ(names, expected.names());
-  for (const std::string& name : names) EXPECT_TRUE(at::equal(source.read(name), expected.read(name))) << name;
+  for (const std::string& name : names)
+    EXPECT_TRUE(at::equal(source.read(name), expected.read(name))) << name;
 }
 
 TEST(Megatron, WeightsAreThoseOfTheHuggingFaceFolder) {
-  for (const char* run : {"llama_tp1pp1", "llama_tp2pp2", "llama_dp2_fully_reshardable", "llama_tp1_plain_adam",
-                          "llama_legacy_tp2"})
+  for (const char* run : {"llama_tp1pp1", "llama_tp2pp2", "llama_dp2_fully_reshardable",
+                          "llama_tp1_plain_adam", "llama_legacy_tp2"})
     expect_weights_of(run, "hf/llama");
   expect_weights_of("moe_ep2", "trajectory/moe");
 }
@@ -137,11 +141,13 @@ void expect_close(const at::Tensor& got, const at::Tensor& expected, const std::
 /// Moments under Hugging Face names, as the run's optimizer had them in memory: rows of our parameter.
 TEST(Megatron, MomentsAreThoseOfTheRun) {
   const checkpoint::SafetensorsFile expected(vectors_plain() / "llama.expected.safetensors");
-  for (const char* run : {"llama_tp1pp1", "llama_tp2pp2", "llama_dp2_fully_reshardable", "llama_tp1_plain_adam"}) {
+  for (const char* run :
+       {"llama_tp1pp1", "llama_tp2pp2", "llama_dp2_fully_reshardable", "llama_tp1_plain_adam"}) {
     SCOPED_TRACE(run);
     const auto source = open(*find_folder(vectors_plain() / run, std::nullopt));
     for (const std::string state : {"exp_avg", "exp_avg_sq"}) {
-      const at::Tensor fused = source.read("optimizer." + state + ".decoder.layers.1.self_attention.linear_qkv.weight");
+      const at::Tensor fused =
+          source.read("optimizer." + state + ".decoder.layers.1.self_attention.linear_qkv.weight");
       std::vector<at::Tensor> parts;
       for (const char* part : {"q_proj", "k_proj", "v_proj"})
         parts.push_back(expected.view(state + ".model.layers.1.self_attn." + part + ".weight"));

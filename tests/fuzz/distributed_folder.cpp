@@ -1,5 +1,5 @@
-// A folder of torch.distributed.checkpoint: the first two bytes are the length of .metadata, which is followed by the
-// segments.
+// A folder of torch.distributed.checkpoint: the first two bytes are the length of .metadata, which is
+// followed by the segments.
 #include <ATen/ATen.h>
 
 #include <algorithm>

@@ -162,7 +162,10 @@ TEST(CustomModel, IsNotInterchangeableWithTheModelOfTheSettings) {
     gpt_step = save(job, gpt.path()).folder;
   });
   EXPECT_THAT(load_error(run, build_custom, gpt_step), HasSubstr("got a model built from settings"));
-  EXPECT_EQ(checkpoint::inspect(checkpoint::CheckpointReader::open(gpt_step)).at("state").at("model").at("hugging_face_class"),
+  EXPECT_EQ(checkpoint::inspect(checkpoint::CheckpointReader::open(gpt_step))
+                .at("state")
+                .at("model")
+                .at("hugging_face_class"),
             "GPT2LMHeadModel");
 }
 

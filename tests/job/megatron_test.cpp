@@ -33,13 +33,14 @@ struct Recorded {
 };
 
 /// Steps by number, of a csv with the columns step, lm_loss, grad_norm, lr_used.
-std::map<int, Recorded> curve_of(const std::string& path) {
+std::map<int, Recorded> megatron_curve(const std::string& path) {
   std::map<int, Recorded> curve;
   std::istringstream lines(read_file(path));
   for (std::string line; std::getline(lines, line);) {
     int step = 0;
     Recorded row;
-    if (std::sscanf(line.c_str(), "%d,%lf,%lf,%lf", &step, &row.loss, &row.grad_norm, &row.lr) == 4) curve[step] = row;
+    if (std::sscanf(line.c_str(), "%d,%lf,%lf,%lf", &step, &row.loss, &row.grad_norm, &row.lr) == 4)
+      curve[step] = row;
   }
   return curve;
 }
@@ -55,10 +56,26 @@ struct Continued {
 };
 
 config::Run settings_of(const Continued& test, const std::string& folder) {
-  std::vector<std::string> words = {"gpt",   "--load", folder,  "--mock-data", "--device", test::device_flag(),
-                                    "--lr",  "0.01",   "--clip-grad", "1.0", "--train-iters", "15",
-                                    "--micro-batch-size", "2", "--global-batch-size", "8",
-                                    "--tokenizer-type", "NullTokenizer", "--vocab-size", "120"};
+  std::vector<std::string> words = {"gpt",
+                                    "--load",
+                                    folder,
+                                    "--mock-data",
+                                    "--device",
+                                    test::device_flag(),
+                                    "--lr",
+                                    "0.01",
+                                    "--clip-grad",
+                                    "1.0",
+                                    "--train-iters",
+                                    "15",
+                                    "--micro-batch-size",
+                                    "2",
+                                    "--global-batch-size",
+                                    "8",
+                                    "--tokenizer-type",
+                                    "NullTokenizer",
+                                    "--vocab-size",
+                                    "120"};
   words.insert(words.end(), test.layout.begin(), test.layout.end());
   config::Run run = config::parse(words);
   run.parallel.world_size = test.world;
@@ -67,7 +84,7 @@ config::Run settings_of(const Continued& test, const std::string& folder) {
 }
 
 /// Rows of a step's tokens: micro-batch m of data rank r takes rows (m * ranks + r) * 2 and the next.
-pipeline::Steps steps_of(const Job& job, const at::Tensor& tokens) {
+pipeline::Steps row_steps(const Job& job, const at::Tensor& tokens) {
   pipeline::Steps steps;
   const std::int64_t length = tokens.size(1) - 1;
   steps.batch = [&job, tokens, length](int microbatch) {
@@ -78,7 +95,9 @@ pipeline::Steps steps_of(const Job& job, const at::Tensor& tokens) {
     batch.set(tensor::Field::kLossMask, at::ones({2, length}, test::options(at::kFloat)));
     return batch;
   };
-  steps.loss = [](const at::Tensor& output, const tensor::Batch& batch) { return token_loss(output, batch, false); };
+  steps.loss = [](const at::Tensor& output, const tensor::Batch& batch) {
+    return token_loss(output, batch, false);
+  };
   return steps;
 }
 
@@ -88,7 +107,7 @@ TEST_P(ContinuedRun, FollowsTheRecordedCurve) {
   const Continued& test = GetParam();
   const std::string folder = te_folder() + test.checkpoint;
   const config::Run run = settings_of(test, folder);
-  const auto curve = curve_of(te_folder() + test.curve);
+  const auto curve = megatron_curve(te_folder() + test.curve);
   ASSERT_GE(curve.size(), 10U);
   const checkpoint::SafetensorsFile file(te_folder() + "tokens.safetensors");
   const at::Tensor tokens = file.view("tokens").to(test::device(), at::kLong);
@@ -100,7 +119,7 @@ TEST_P(ContinuedRun, FollowsTheRecordedCurve) {
     restore(job, *source, Restore::kResume);
     const int last = curve.rbegin()->first;
     for (int step = static_cast<int>(job.counters.iteration) + 1; step <= last; ++step) {
-      const auto report = job.train_step(steps_of(job, tokens[step - 1]),
+      const auto report = job.train_step(row_steps(job, tokens[step - 1]),
                                          {.learning_rate = curve.at(step).lr, .weight_decay = 0.1});
       if (ranks.rank() == test.world - 1)
         got[step] = {report.losses.at("lm_loss"), report.optimizer.grad_norm, curve.at(step).lr};
@@ -109,13 +128,15 @@ TEST_P(ContinuedRun, FollowsTheRecordedCurve) {
   ASSERT_GE(got.size(), 5U);
   for (const auto& [step, row] : got) {
     EXPECT_NEAR(row.loss, curve.at(step).loss, test.bound * curve.at(step).loss) << "step " << step;
-    EXPECT_NEAR(row.grad_norm, curve.at(step).grad_norm, 30 * test.bound * curve.at(step).grad_norm) << "step " << step;
+    EXPECT_NEAR(row.grad_norm, curve.at(step).grad_norm, 30 * test.bound * curve.at(step).grad_norm)
+        << "step " << step;
   }
 }
 
 constexpr double kFp32 = 1e-5, kBf16 = 2e-3;
-const std::vector<std::string> kTp2 = {"--tensor-model-parallel-size", "2"}, kPp2 = {"--pipeline-model-parallel-size", "2"};
-std::vector<std::string> both(std::vector<std::string> a, const std::vector<std::string>& b) {
+const std::vector<std::string> kTwoTensorRanks = {"--tensor-model-parallel-size", "2"},
+                               kTwoStages = {"--pipeline-model-parallel-size", "2"};
+std::vector<std::string> joined(std::vector<std::string> a, const std::vector<std::string>& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
 }
@@ -124,13 +145,14 @@ INSTANTIATE_TEST_SUITE_P(
     Vectors, ContinuedRun,
     ::testing::Values(
         Continued{"FullyTp1", "resume_dp2_fully_iter5", "resume.curve.csv", 1, {}, kFp32},
-        Continued{"FullyTp2", "resume_dp2_fully_iter5", "resume.curve.csv", 2, kTp2, kFp32},
-        Continued{"FullyPp2", "resume_dp2_fully_iter5", "resume.curve.csv", 2, kPp2, kFp32},
-        Continued{"FlatDp2", "resume_dp2_dpr_iter5", "resume.curve.csv", 2, {"--use-distributed-optimizer"}, kFp32},
-        Continued{"FlatTp2Pp2", "resume_dp2_dpr_iter5", "resume.curve.csv", 4, both(kTp2, kPp2), kFp32},
+        Continued{"FullyTp2", "resume_dp2_fully_iter5", "resume.curve.csv", 2, kTwoTensorRanks, kFp32},
+        Continued{"FullyPp2", "resume_dp2_fully_iter5", "resume.curve.csv", 2, kTwoStages, kFp32},
+        Continued{
+            "FlatDp2", "resume_dp2_dpr_iter5", "resume.curve.csv", 2, {"--use-distributed-optimizer"}, kFp32},
+        Continued{"FlatTp2Pp2", "resume_dp2_dpr_iter5", "resume.curve.csv", 4, joined(kTwoTensorRanks, kTwoStages), kFp32},
         Continued{"Bf16FullyTp1", "dense_tp2pp2dp2_fully", "dense.curve.csv", 1, {}, kBf16},
-        Continued{"Bf16FlatTp2Pp2", "dense_tp2pp2dp2_dpr", "dense.curve.csv", 4, both(kTp2, kPp2), kBf16},
-        Continued{"Bf16LegacyTp2", "dense_tp2pp2dp2_torch", "dense.curve.csv", 2, kTp2, kBf16}),
+        Continued{"Bf16FlatTp2Pp2", "dense_tp2pp2dp2_dpr", "dense.curve.csv", 4, joined(kTwoTensorRanks, kTwoStages), kBf16},
+        Continued{"Bf16LegacyTp2", "dense_tp2pp2dp2_torch", "dense.curve.csv", 2, kTwoTensorRanks, kBf16}),
     [](const auto& info) { return std::string(info.param.name); });
 
 TEST(ContinuedRuns, ArgsOfTheCheckpointDescribeTheModelAndTheRun) {

@@ -43,7 +43,8 @@ class DistributedReader {
 
   static const Value& member(const Value& object, const char* name, const std::string& of) {
     const Value* found = pickle::attribute(&object, name);
-    if (found == nullptr) throw DataError(fmt::format("{} must have '{}'; got none; copy the file again", of, name));
+    if (found == nullptr)
+      throw DataError(fmt::format("{} must have '{}'; got none; copy the file again", of, name));
     return *found;
   }
 
@@ -74,8 +75,9 @@ class DistributedReader {
     auto& open = files_[name];
     if (!open.map) {
       if (!is_plain_name(name))
-        throw DataError(fmt::format("{}: a segment must be in a file of the folder; got '{}'; take another checkpoint",
-                                    folder_.string(), printable(name)));
+        throw DataError(
+            fmt::format("{}: a segment must be in a file of the folder; got '{}'; take another checkpoint",
+                        folder_.string(), printable(name)));
       open.map = std::make_shared<const MappedFile>(folder_ / name);
       open.bytes = open.map->bytes();
     }
@@ -89,10 +91,12 @@ class DistributedReader {
       fail(key, "must have a place in a file", "something else");
     const MappedBytes& whole = file(path.text);
     const auto size = static_cast<std::int64_t>(whole.bytes.size());
-    if (offset.integer < 0 || offset.integer > size || length.integer < 0 || length.integer > size - offset.integer)
+    if (offset.integer < 0 || offset.integer > size || length.integer < 0 ||
+        length.integer > size - offset.integer)
       fail(key, fmt::format("must lie in {}, which has {} bytes", path.text, size),
            fmt::format("bytes {} to {}", offset.integer, offset.integer + length.integer));
-    return {whole.bytes.subspan(static_cast<std::size_t>(offset.integer), static_cast<std::size_t>(length.integer)),
+    return {whole.bytes.subspan(static_cast<std::size_t>(offset.integer),
+                                static_cast<std::size_t>(length.integer)),
             whole.map};
   }
 
@@ -102,7 +106,8 @@ class DistributedReader {
       const Value& index = *stored.items[i];
       const Value& key = member(index, "fqn", (folder_ / kMetadataName).string());
       if (!key.is(Kind::kText)) continue;
-      TorchFile contents(segment(key.text, *stored.items[i + 1]), fmt::format("{}: '{}'", folder_.string(), key.text));
+      TorchFile contents(segment(key.text, *stored.items[i + 1]),
+                         fmt::format("{}: '{}'", folder_.string(), key.text));
       const auto tensor = result_.tensors.find(key.text);
       if (tensor == result_.tensors.end())
         result_.objects.insert_or_assign(key.text, std::move(contents));
@@ -111,7 +116,8 @@ class DistributedReader {
     }
   }
 
-  void add_chunk(const std::string& key, ComposedTensor& tensor, const Value* offset, const TorchFile& contents) {
+  void add_chunk(const std::string& key, ComposedTensor& tensor, const Value* offset,
+                 const TorchFile& contents) {
     Part part{.box = {}, .data = contents.tensor(contents.root())};
     part.box.shape = part.data.sizes().vec();
     if (offset == nullptr || offset->is(Kind::kNone))
@@ -121,7 +127,8 @@ class DistributedReader {
     if (part.box.offset.size() != tensor.shape.size() || part.box.shape.size() != tensor.shape.size())
       fail(key, fmt::format("must have chunks of {} dimensions", tensor.shape.size()), to_text(part.box));
     if (part.data.scalar_type() != tensor.dtype)
-      fail(key, fmt::format("must have chunks of {}", dtype_name(tensor.dtype)), dtype_name(part.data.scalar_type()));
+      fail(key, fmt::format("must have chunks of {}", dtype_name(tensor.dtype)),
+           dtype_name(part.data.scalar_type()));
     tensor.parts.push_back(std::move(part));
   }
 

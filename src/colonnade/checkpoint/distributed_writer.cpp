@@ -1,4 +1,5 @@
-// See distributed_writer.h. Source of the classes: torch/distributed/checkpoint/metadata.py and filesystem.py.
+// See distributed_writer.h. Source of the classes: torch/distributed/checkpoint/metadata.py and
+// filesystem.py.
 #include "colonnade/checkpoint/distributed_writer.h"
 
 #include <ATen/ATen.h>
@@ -117,8 +118,9 @@ struct SegmentWriter::State {
       written += n;
     }
   }
-  /// Writes a zip of torch.save: a pickle, and storage 0 where there is one. LibTorch's writer also writes in its
-  /// destructor, where a failure would end the process: it is told of no failure, and the first is thrown afterwards.
+  /// Writes a zip of torch.save: a pickle, and storage 0 where there is one. LibTorch's writer also writes in
+  /// its destructor, where a failure would end the process: it is told of no failure, and the first is thrown
+  /// afterwards.
   void add(Segment segment, const std::string& pickle, const at::Tensor* storage) {
     segment.file = path.filename().string();
     segment.offset = written;
@@ -201,8 +203,8 @@ std::string distributed_metadata(const std::vector<Segment>& segments) {
 std::string to_text(const std::vector<Segment>& segments) {
   json all = json::array();
   for (const Segment& s : segments)
-    all.push_back({s.key, s.file, s.offset, s.length, s.is_tensor, s.is_tensor ? dtype_name(s.dtype) : "", s.shape,
-                   s.box.offset, s.box.shape});
+    all.push_back({s.key, s.file, s.offset, s.length, s.is_tensor, s.is_tensor ? dtype_name(s.dtype) : "",
+                   s.shape, s.box.offset, s.box.shape});
   return all.dump();
 }
 
@@ -210,7 +212,12 @@ std::vector<Segment> segments_of(const std::string& text) {
   const json all = json::parse(text);
   std::vector<Segment> segments;
   for (const json& s : all) {
-    Segment segment{.key = s[0], .file = s[1], .offset = s[2], .length = s[3], .is_tensor = s[4], .shape = s[6],
+    Segment segment{.key = s[0],
+                    .file = s[1],
+                    .offset = s[2],
+                    .length = s[3],
+                    .is_tensor = s[4],
+                    .shape = s[6],
                     .box = {s[7], s[8]}};
     if (segment.is_tensor) segment.dtype = dtype_of(s[5].get<std::string>()).value();
     segments.push_back(std::move(segment));

@@ -22,8 +22,8 @@ struct Segment {
   Box box;
 };
 
-/// Writes one *.distcp file sequentially. Errors (full disk, read-only folder) throw Error with path and reason; the
-/// caller removes a partial file.
+/// Writes one *.distcp file sequentially. Errors (full disk, read-only folder) throw Error with path and
+/// reason; the caller removes a partial file.
 class SegmentWriter {
  public:
   explicit SegmentWriter(const std::filesystem::path& path);

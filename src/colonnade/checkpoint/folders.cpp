@@ -54,7 +54,8 @@ std::optional<std::int64_t> iteration_of_name(const std::string& name) {
   constexpr std::string_view kPrefix = "iter_";
   if (!name.starts_with(kPrefix)) return std::nullopt;
   std::int64_t iteration = 0;
-  const auto [end, error] = std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), iteration);
+  const auto [end, error] =
+      std::from_chars(name.data() + kPrefix.size(), name.data() + name.size(), iteration);
   if (error != std::errc() || end != name.data() + name.size() || iteration_folder_name(iteration) != name)
     return std::nullopt;
   return iteration;

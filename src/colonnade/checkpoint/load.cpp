@@ -81,15 +81,15 @@ void check_slice(const Slice& slice, at::ScalarType stored, const Sizes& shape, 
     throw DataError(fmt::format(
         "{}: '{}' must have the shape of this model, [{}]; got [{}]; check the model settings",
         folder.string(), slice.name, fmt::join(slice.global_shape, ", "), fmt::join(shape, ", ")));
-  COL_CHECK(slice.data.dim() == static_cast<std::int64_t>(shape.size()) &&
-                slice.offset.size() == shape.size(),
-            "read_into: a slice of '{}' must have {} dimensions; got {} and {} offsets", slice.name,
-            shape.size(), slice.data.dim(), slice.offset.size());
+  COL_CHECK(
+      slice.data.dim() == static_cast<std::int64_t>(shape.size()) && slice.offset.size() == shape.size(),
+      "read_into: a slice of '{}' must have {} dimensions; got {} and {} offsets", slice.name, shape.size(),
+      slice.data.dim(), slice.offset.size());
   for (std::size_t d = 0; d < shape.size(); ++d)
-    COL_CHECK(slice.offset[d] >= 0 &&
-                  slice.offset[d] + slice.data.size(static_cast<std::int64_t>(d)) <= shape[d],
-              "read_into: a slice of '{}' must lie in [{}]; got {}", slice.name,
-              fmt::join(shape, ", "), to_text(slice.box()));
+    COL_CHECK(
+        slice.offset[d] >= 0 && slice.offset[d] + slice.data.size(static_cast<std::int64_t>(d)) <= shape[d],
+        "read_into: a slice of '{}' must lie in [{}]; got {}", slice.name, fmt::join(shape, ", "),
+        to_text(slice.box()));
   const at::ScalarType wanted = slice.data.scalar_type();
   if (wanted != stored && !(at::isFloatingType(wanted) && at::isFloatingType(stored)))
     throw DataError(fmt::format("{}: '{}' must be {} or convertible to it; got {}", folder.string(),
@@ -149,7 +149,8 @@ CheckpointReader CheckpointReader::of(ComposedSource source) {
 }
 
 CheckpointReader CheckpointReader::with_tensors(std::map<std::string, ComposedTensor> tensors) const {
-  CheckpointReader other = of({state_->folder, state_->step, std::move(tensors), state_->state, state_->hf_config});
+  CheckpointReader other =
+      of({state_->folder, state_->step, std::move(tensors), state_->state, state_->hf_config});
   other.state_->unlisted = state_->unlisted;
   return other;
 }

@@ -10,14 +10,15 @@
 
 namespace colonnade::checkpoint {
 
-/// Values of a box: a view of stored values in any strides, with the sizes of the box, and possibly at an address
-/// that is not aligned to its elements.
+/// Values of a box: a view of stored values in any strides, with the sizes of the box, and possibly at an
+/// address that is not aligned to its elements.
 struct Part {
   Box box;
   at::Tensor data;
 };
 
-/// A tensor as boxes that cover it once, or as a function of a box where values are computed when they are read.
+/// A tensor as boxes that cover it once, or as a function of a box where values are computed when they are
+/// read.
 struct ComposedTensor {
   at::ScalarType dtype = at::kFloat;
   Sizes shape;

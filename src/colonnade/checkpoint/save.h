@@ -32,8 +32,8 @@ struct Snapshot {
 struct SaveOptions {
   /// Older checkpoints whose step is not a multiple of this are deleted after a save; 0 keeps all.
   std::int64_t retain_interval = 0;
-  /// Writes a Hugging Face folder with this name in place of a checkpoint: the model's tensors, index, config and other
-  /// files, without manifest and `latest`. Empty: a checkpoint.
+  /// Writes a Hugging Face folder with this name in place of a checkpoint: the model's tensors, index, config
+  /// and other files, without manifest and `latest`. Empty: a checkpoint.
   std::filesystem::path export_folder;
   /// For tests: called on every rank at each of kSavePoints. An exception counts as a failed write of that
   /// rank.

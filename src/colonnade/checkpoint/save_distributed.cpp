@@ -102,8 +102,9 @@ class DistributedSave {
     for (const Segment& segment : segments_) {
       std::error_code missing;
       if (!fs::exists(staging_ / segment.file, missing))
-        throw Error(fmt::format("{} must be visible to rank 0; got no file; save into a folder shared by all ranks",
-                                (staging_ / segment.file).string()));
+        throw Error(
+            fmt::format("{} must be visible to rank 0; got no file; save into a folder shared by all ranks",
+                        (staging_ / segment.file).string()));
     }
     SegmentWriter objects(staging_ / "__objects_0.distcp");
     for (const std::string& key : snapshot.object_keys) objects.add_object(key, snapshot.object);
@@ -160,8 +161,9 @@ class DistributedSave {
 
 }  // namespace
 
-SaveResult save_distributed(const fs::path& run_folder, std::int64_t iteration, const DistributedSnapshot& snapshot,
-                            const comm::Group& world, const SaveOptions& options) {
+SaveResult save_distributed(const fs::path& run_folder, std::int64_t iteration,
+                            const DistributedSnapshot& snapshot, const comm::Group& world,
+                            const SaveOptions& options) {
   return DistributedSave(run_folder, iteration, world, options).run(snapshot);
 }
 

@@ -1,5 +1,5 @@
-// Saving in the folder layout of Megatron's torch_dist: iter_*/ with the files of torch.distributed.checkpoint, and a
-// tracker file. Staged and published as a native checkpoint is (save.h).
+// Saving in the folder layout of Megatron's torch_dist: iter_*/ with the files of
+// torch.distributed.checkpoint, and a tracker file. Staged and published as a native checkpoint is (save.h).
 #pragma once
 
 #include <filesystem>
@@ -21,9 +21,9 @@ struct DistributedSnapshot {
   std::string metadata;                                                   ///< metadata.json, written last
 };
 
-/// Writes run_folder/iter_XXXXXXX and then latest_checkpointed_iteration.txt. Collective over `world`, as save(), with
-/// its guarantees and its save points, but for "writing". Communication: texts only, since each rank writes what it
-/// owns.
+/// Writes run_folder/iter_XXXXXXX and then latest_checkpointed_iteration.txt. Collective over `world`, as
+/// save(), with its guarantees and its save points, but for "writing". Communication: texts only, since each
+/// rank writes what it owns.
 SaveResult save_distributed(const std::filesystem::path& run_folder, std::int64_t iteration,
                             const DistributedSnapshot& snapshot, const comm::Group& world,
                             const SaveOptions& options = {});

@@ -39,8 +39,10 @@ void attempt(Problem& problem, const Step& step) {
   }
 }
 
-/// Joins the files of all ranks; `problem` becomes the first rank's, with its number, on all of them. Collective.
-FileChecksums agree(const comm::Group& world, Problem& problem, const FileChecksums& files, std::string_view what);
+/// Joins the files of all ranks; `problem` becomes the first rank's, with its number, on all of them.
+/// Collective.
+FileChecksums agree(const comm::Group& world, Problem& problem, const FileChecksums& files,
+                    std::string_view what);
 
 /// Sends and receives slices in the order of plan.model and writes this rank's model file into `folder`. A
 /// rank with a `problem` (set before or while writing) still sends and receives, so that the others can

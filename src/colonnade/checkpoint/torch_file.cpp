@@ -18,8 +18,8 @@ using pickle::Kind;
 using pickle::Value;
 
 [[noreturn]] void fail_zip(const std::string& source, std::string_view got) {
-  throw DataError(fmt::format("{}: a file of torch.save must be an intact zip; got {}; copy or save the file again",
-                              source, got));
+  throw DataError(fmt::format(
+      "{}: a file of torch.save must be an intact zip; got {}; copy or save the file again", source, got));
 }
 
 /// Reads little-endian integers from a zip with checks of its bounds.
@@ -45,7 +45,8 @@ class ZipReader {
 
  private:
   void require(std::uint64_t offset, std::uint64_t size) const {
-    if (offset > bytes_.size() || size > bytes_.size() - offset) fail_zip(source_, "an end in the middle of an entry");
+    if (offset > bytes_.size() || size > bytes_.size() - offset)
+      fail_zip(source_, "an end in the middle of an entry");
   }
   std::span<const std::byte> bytes_;
   const std::string& source_;
@@ -76,13 +77,13 @@ Directory directory_of(const ZipReader& zip, const std::string& source) {
   fail_zip(source, "no list of entries at the end");
 }
 
-struct Entry {
+struct ZipEntry {
   std::string name;
   std::uint64_t size = 0, local_offset = 0;
 };
 
 /// Replaces sizes that need 64 bits by those of the entry's extra field.
-void read_64bit_sizes(const ZipReader& zip, std::uint64_t at, std::uint64_t length, Entry& entry) {
+void read_64bit_sizes(const ZipReader& zip, std::uint64_t at, std::uint64_t length, ZipEntry& entry) {
   const std::uint64_t end = at + length;
   while (at + 4 <= end) {
     const std::uint64_t id = zip.integer(at, 2), bytes = zip.integer(at + 2, 2);
@@ -116,14 +117,15 @@ std::map<std::string, std::span<const std::byte>> entries_of(std::span<const std
     if (zip.integer(at, 4) != kCentralEntry) fail_zip(source, "a damaged list of entries");
     const std::uint64_t method = zip.integer(at + 10, 2), name_length = zip.integer(at + 28, 2);
     const std::uint64_t extra_length = zip.integer(at + 30, 2), comment_length = zip.integer(at + 32, 2);
-    Entry entry{zip.text(at + 46, name_length), zip.integer(at + 24, 4), zip.integer(at + 42, 4)};
+    ZipEntry entry{zip.text(at + 46, name_length), zip.integer(at + 24, 4), zip.integer(at + 42, 4)};
     read_64bit_sizes(zip, at + 46 + name_length, extra_length, entry);
     if (method != 0) fail_zip(source, fmt::format("the compressed entry '{}'", entry.name));
     if (zip.integer(entry.local_offset, 4) != kLocalEntry) fail_zip(source, "an entry without its header");
     const std::uint64_t data = entry.local_offset + 30 + zip.integer(entry.local_offset + 26, 2) +
                                zip.integer(entry.local_offset + 28, 2);
     const auto slash = entry.name.find('/');
-    entries[slash == std::string::npos ? entry.name : entry.name.substr(slash + 1)] = zip.part(data, entry.size);
+    entries[slash == std::string::npos ? entry.name : entry.name.substr(slash + 1)] =
+        zip.part(data, entry.size);
     at += 46 + name_length + extra_length + comment_length;
   }
   return entries;
@@ -131,21 +133,33 @@ std::map<std::string, std::span<const std::byte>> entries_of(std::span<const std
 
 /// dtype of "torch.FloatStorage" and "torch.float32".
 std::optional<at::ScalarType> dtype_of_class(const std::string& name) {
-  static const std::map<std::string, at::ScalarType> kTypes = {
-      {"torch.DoubleStorage", at::kDouble},  {"torch.FloatStorage", at::kFloat},
-      {"torch.HalfStorage", at::kHalf},      {"torch.BFloat16Storage", at::kBFloat16},
-      {"torch.LongStorage", at::kLong},      {"torch.IntStorage", at::kInt},
-      {"torch.ShortStorage", at::kShort},    {"torch.CharStorage", at::kChar},
-      {"torch.ByteStorage", at::kByte},      {"torch.BoolStorage", at::kBool},
-      {"torch.float64", at::kDouble},        {"torch.double", at::kDouble},
-      {"torch.float32", at::kFloat},         {"torch.float", at::kFloat},
-      {"torch.float16", at::kHalf},          {"torch.half", at::kHalf},
-      {"torch.bfloat16", at::kBFloat16},     {"torch.int64", at::kLong},
-      {"torch.long", at::kLong},             {"torch.int32", at::kInt},
-      {"torch.int", at::kInt},               {"torch.int16", at::kShort},
-      {"torch.int8", at::kChar},             {"torch.uint8", at::kByte},
-      {"torch.bool", at::kBool},             {"torch.float8_e4m3fn", at::kFloat8_e4m3fn},
-      {"torch.float8_e5m2", at::kFloat8_e5m2}};
+  static const std::map<std::string, at::ScalarType> kTypes = {{"torch.DoubleStorage", at::kDouble},
+                                                               {"torch.FloatStorage", at::kFloat},
+                                                               {"torch.HalfStorage", at::kHalf},
+                                                               {"torch.BFloat16Storage", at::kBFloat16},
+                                                               {"torch.LongStorage", at::kLong},
+                                                               {"torch.IntStorage", at::kInt},
+                                                               {"torch.ShortStorage", at::kShort},
+                                                               {"torch.CharStorage", at::kChar},
+                                                               {"torch.ByteStorage", at::kByte},
+                                                               {"torch.BoolStorage", at::kBool},
+                                                               {"torch.float64", at::kDouble},
+                                                               {"torch.double", at::kDouble},
+                                                               {"torch.float32", at::kFloat},
+                                                               {"torch.float", at::kFloat},
+                                                               {"torch.float16", at::kHalf},
+                                                               {"torch.half", at::kHalf},
+                                                               {"torch.bfloat16", at::kBFloat16},
+                                                               {"torch.int64", at::kLong},
+                                                               {"torch.long", at::kLong},
+                                                               {"torch.int32", at::kInt},
+                                                               {"torch.int", at::kInt},
+                                                               {"torch.int16", at::kShort},
+                                                               {"torch.int8", at::kChar},
+                                                               {"torch.uint8", at::kByte},
+                                                               {"torch.bool", at::kBool},
+                                                               {"torch.float8_e4m3fn", at::kFloat8_e4m3fn},
+                                                               {"torch.float8_e5m2", at::kFloat8_e5m2}};
   const auto found = kTypes.find(name);
   return found == kTypes.end() ? std::nullopt : std::optional(found->second);
 }
@@ -156,7 +170,8 @@ std::optional<at::ScalarType> torch_dtype(const pickle::Value* value) {
   return value != nullptr && value->is(Kind::kClass) ? dtype_of_class(value->text) : std::nullopt;
 }
 
-TorchFile::TorchFile(MappedBytes bytes, std::string source) : source_(std::move(source)), map_(std::move(bytes.map)) {
+TorchFile::TorchFile(MappedBytes bytes, std::string source)
+    : source_(std::move(source)), map_(std::move(bytes.map)) {
   for (const auto& [name, contents] : entries_of(bytes.bytes, source_)) {
     constexpr std::string_view kStorages = "data/";
     if (name == "data.pkl")
@@ -182,8 +197,8 @@ bool TorchFile::is_tensor(const Value& value) {
 
 at::Tensor TorchFile::tensor(const Value& value) const {
   const auto fail = [&](std::string_view got) {
-    throw DataError(fmt::format("{}: a tensor must lie in its storage; got {}; copy or save the file again", source_,
-                                got));
+    throw DataError(fmt::format("{}: a tensor must lie in its storage; got {}; copy or save the file again",
+                                source_, got));
   };
   if (value.is_a("torch._utils._rebuild_parameter") && !value.items.empty() && is_tensor(*value.items[0]) &&
       !value.items[0]->is_a("torch._utils._rebuild_parameter"))
@@ -230,18 +245,29 @@ at::Tensor TorchFile::tensor(const Value& value) const {
 
 const char* torch_dtype_name(at::ScalarType dtype) {
   switch (dtype) {
-    case at::kDouble: return "float64";
-    case at::kFloat: return "float32";
-    case at::kHalf: return "float16";
-    case at::kBFloat16: return "bfloat16";
-    case at::kLong: return "int64";
-    case at::kInt: return "int32";
-    case at::kShort: return "int16";
-    case at::kChar: return "int8";
-    case at::kByte: return "uint8";
-    case at::kBool: return "bool";
-    default: throw Error(fmt::format("a torch file must have a dtype of checkpoints; got {}; convert the tensor",
-                                     c10::toString(dtype)));
+    case at::kDouble:
+      return "float64";
+    case at::kFloat:
+      return "float32";
+    case at::kHalf:
+      return "float16";
+    case at::kBFloat16:
+      return "bfloat16";
+    case at::kLong:
+      return "int64";
+    case at::kInt:
+      return "int32";
+    case at::kShort:
+      return "int16";
+    case at::kChar:
+      return "int8";
+    case at::kByte:
+      return "uint8";
+    case at::kBool:
+      return "bool";
+    default:
+      throw Error(fmt::format("a torch file must have a dtype of checkpoints; got {}; convert the tensor",
+                              c10::toString(dtype)));
   }
 }
 
@@ -249,16 +275,26 @@ namespace {
 
 const char* storage_name(at::ScalarType dtype) {
   switch (dtype) {
-    case at::kDouble: return "DoubleStorage";
-    case at::kFloat: return "FloatStorage";
-    case at::kHalf: return "HalfStorage";
-    case at::kBFloat16: return "BFloat16Storage";
-    case at::kLong: return "LongStorage";
-    case at::kInt: return "IntStorage";
-    case at::kShort: return "ShortStorage";
-    case at::kChar: return "CharStorage";
-    case at::kByte: return "ByteStorage";
-    default: return "BoolStorage";
+    case at::kDouble:
+      return "DoubleStorage";
+    case at::kFloat:
+      return "FloatStorage";
+    case at::kHalf:
+      return "HalfStorage";
+    case at::kBFloat16:
+      return "BFloat16Storage";
+    case at::kLong:
+      return "LongStorage";
+    case at::kInt:
+      return "IntStorage";
+    case at::kShort:
+      return "ShortStorage";
+    case at::kChar:
+      return "CharStorage";
+    case at::kByte:
+      return "ByteStorage";
+    default:
+      return "BoolStorage";
   }
 }
 

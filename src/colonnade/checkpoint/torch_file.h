@@ -1,5 +1,5 @@
-// Files of torch.save: a zip of uncompressed entries, a pickle (data.pkl) and one entry per storage (data/0, ...).
-// Source: torch/serialization.py (_save, _load), PKWARE's APPNOTE.TXT (zip and its 64-bit form).
+// Files of torch.save: a zip of uncompressed entries, a pickle (data.pkl) and one entry per storage (data/0,
+// ...). Source: torch/serialization.py (_save, _load), PKWARE's APPNOTE.TXT (zip and its 64-bit form).
 #pragma once
 
 #include <ATen/core/Tensor.h>
@@ -26,8 +26,8 @@ struct MappedBytes {
 /// A parsed file of torch.save. A value: copies and tensors share the map.
 class TorchFile {
  public:
-  /// Parses bytes that hold one file; `source` names it in errors. Throws DataError for a damaged zip, compressed
-  /// entries, a pickle with unknown classes (pickle::read) and the format from before torch 1.6.
+  /// Parses bytes that hold one file; `source` names it in errors. Throws DataError for a damaged zip,
+  /// compressed entries, a pickle with unknown classes (pickle::read) and the format from before torch 1.6.
   TorchFile(MappedBytes bytes, std::string source);
   /// Maps and parses a file.
   static TorchFile open(const std::filesystem::path& path);
@@ -37,9 +37,9 @@ class TorchFile {
 
   /// Whether the value is a tensor.
   static bool is_tensor(const pickle::Value& value);
-  /// The tensor that a value of this pickle describes: a view of the map, without a copy. Its address may not be
-  /// aligned to its elements (read it with copy_values of load.h). Throws DataError where the value is no tensor,
-  /// or its storage does not hold it.
+  /// The tensor that a value of this pickle describes: a view of the map, without a copy. Its address may not
+  /// be aligned to its elements (read it with copy_values of load.h). Throws DataError where the value is no
+  /// tensor, or its storage does not hold it.
   [[nodiscard]] at::Tensor tensor(const pickle::Value& value) const;
 
  private:

@@ -213,9 +213,10 @@ struct Checkpoint {
   bool use_mp_args_from_checkpoint_args = false;  ///< uses the parallel sizes of the checkpoint's run
   bool use_tokenizer_model_from_checkpoint_args = true;  ///< the checkpoint's tokenizer may be used
   std::optional<std::int64_t> override_ckpt_iteration;   ///< iteration assigned to the loaded checkpoint
-  std::string ckpt_format = "native";  ///< --ckpt-format: native, or Megatron's torch_dist
-  std::string save_hf;                 ///< --save-hf: folder of exported Hugging Face folders; "": none
-  std::optional<std::int64_t> save_hf_interval;  ///< --save-hf-interval: steps between them; unset: at the end
+  std::string ckpt_format = "native";                    ///< --ckpt-format: native, or Megatron's torch_dist
+  std::string save_hf;  ///< --save-hf: folder of exported Hugging Face folders; "": none
+  std::optional<std::int64_t>
+      save_hf_interval;  ///< --save-hf-interval: steps between them; unset: at the end
 
   [[nodiscard]] bool saves_torch_dist() const { return ckpt_format == "torch_dist"; }
 

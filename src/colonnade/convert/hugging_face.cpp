@@ -93,7 +93,8 @@ CheckpointReader open_hugging_face(const std::filesystem::path& folder) {
   Tensors tensors;
   for (const auto& [name, part] : models::hf::spelled_tensors(type, shapes, folder.string())) {
     const auto weight = quantized.find(part.stored);
-    tensors[name] = weight != quantized.end() ? part_of(weight->second, part) : part_of(stored.view(part.stored), part);
+    tensors[name] =
+        weight != quantized.end() ? part_of(weight->second, part) : part_of(stored.view(part.stored), part);
   }
   if (const auto tied = models::hf::tied_tables(type)) name_embeddings(tensors, *tied, stored.hf_config());
   for (const models::hf::Copy& copy : models::hf::copies_to_read(type)) read_copy(tensors, copy);

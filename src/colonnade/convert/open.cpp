@@ -15,7 +15,7 @@ using checkpoint::CheckpointReader;
 
 std::optional<CheckpointReader> find_run(const std::filesystem::path& path, std::optional<std::int64_t> step,
                                          const comm::Group& world, checkpoint::Check check,
-                              const config::Model* model) {
+                                         const config::Model* model) {
   const auto folder = checkpoint::strip_trailing_slash(path);
   const bool has_native = !checkpoint::step_folders(folder / "checkpoints").empty();
   const auto megatron = has_native && step ? std::nullopt : megatron::find_folder(folder, step);
@@ -28,15 +28,15 @@ std::optional<CheckpointReader> find_run(const std::filesystem::path& path, std:
 }
 
 CheckpointReader open_weights(const std::filesystem::path& path, std::optional<std::int64_t> step,
-                              const comm::Group& world, checkpoint::Check check,
-                              const config::Model* model) {
+                              const comm::Group& world, checkpoint::Check check, const config::Model* model) {
   if (checkpoint::is_hugging_face_folder(path)) return open_hugging_face(path);
   if (auto run = find_run(path, step, world, check, model)) return *run;
   const std::string fault = checkpoint::unsupported_weights_fault(path);
-  throw DataError(!fault.empty() ? fault
-                                 : fmt::format("{} must be a run folder, a step folder, a Hugging Face folder or a "
-                                               "checkpoint of Megatron; got none of them; check the path",
-                                               path.string()));
+  throw DataError(!fault.empty()
+                      ? fault
+                      : fmt::format("{} must be a run folder, a step folder, a Hugging Face folder or a "
+                                    "checkpoint of Megatron; got none of them; check the path",
+                                    path.string()));
 }
 
 }  // namespace colonnade::convert

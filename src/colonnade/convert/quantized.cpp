@@ -128,10 +128,10 @@ std::map<std::string, ComposedTensor> quantized_weights(const CheckpointReader& 
       if (!stored.has(stem + std::string(kMxScales)) || blocks.size() != 4 || blocks[3] != kMxBlock / 2)
         continue;
       require_scales(stored, stem + std::string(kMxScales), {blocks[0], blocks[1], blocks[2]});
-      weights[stem] = {at::kBFloat16,
-                       {blocks[0], blocks[2] * kMxBlock, blocks[1]},
-                       {},
-                       [stored, stem](const Box& box) { return read_mxfp4(stored, stem, box); }};
+      weights[stem] = {
+          at::kBFloat16, {blocks[0], blocks[2] * kMxBlock, blocks[1]}, {}, [stored, stem](const Box& box) {
+            return read_mxfp4(stored, stem, box);
+          }};
     }
   }
   return weights;

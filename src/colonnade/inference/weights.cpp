@@ -132,7 +132,8 @@ checkpoint::CheckpointReader open_weights(const config::Run& run, const comm::Gr
   const config::Checkpoint& c = run.checkpoint;
   if (c.load.empty() && c.pretrained_checkpoint.empty())
     throw ConfigError("--load or --pretrained-checkpoint must name the weights; got neither; use --load DIR");
-  if (c.load.empty()) return convert::open_weights(c.pretrained_checkpoint, c.ckpt_step, world, check, &run.model);
+  if (c.load.empty())
+    return convert::open_weights(c.pretrained_checkpoint, c.ckpt_step, world, check, &run.model);
   if (auto found = convert::find_run(c.load, c.ckpt_step, world, check, &run.model)) return *found;
   if (!c.pretrained_checkpoint.empty())
     return convert::open_weights(c.pretrained_checkpoint, std::nullopt, world, check, &run.model);

@@ -217,8 +217,8 @@ checkpoint::DistributedSnapshot distributed_snapshot(Job& job, const json& more)
   namespace mt = convert::megatron;
   const config::Model& model = job.run.model;
   checkpoint::DistributedSnapshot shot;
-  const auto add = [&](const tensor::Parameter& parameter, std::int64_t begin, const at::Tensor& values, bool owner,
-                       const std::string& prefix) {
+  const auto add = [&](const tensor::Parameter& parameter, std::int64_t begin, const at::Tensor& values,
+                       bool owner, const std::string& prefix) {
     for (const Slice& ours : convert::state_slices(parameter.spec.name, parameter, begin, values, owner))
       append(shot.slices, mt::megatron_slices(parameter.spec, ours, model, prefix));
   };
@@ -270,7 +270,8 @@ checkpoint::SaveResult save(Job& job, const std::filesystem::path& run_folder, c
                           with);
 }
 
-checkpoint::SaveResult export_hugging_face(Job& job, const std::filesystem::path& folder, const StepFiles& files) {
+checkpoint::SaveResult export_hugging_face(Job& job, const std::filesystem::path& folder,
+                                           const StepFiles& files) {
   checkpoint::Snapshot shot = snapshot(job, json::object(), files);
   shot.optimizer.clear();
   checkpoint::SaveOptions options;
@@ -281,7 +282,8 @@ checkpoint::SaveResult export_hugging_face(Job& job, const std::filesystem::path
 void restore(Job& job, const checkpoint::CheckpointReader& source, Restore what) {
   const at::NoGradGuard no_grad;
   const std::string dropped = dropped_states(source.state());
-  const bool with_optimizer = what == Restore::kResume && !job.run.checkpoint.no_load_optim && dropped.empty();
+  const bool with_optimizer =
+      what == Restore::kResume && !job.run.checkpoint.no_load_optim && dropped.empty();
   if (what == Restore::kResume && !dropped.empty() && job.ranks.world().rank() == 0)
     log::warning("{}: {}", source.folder().string(), dropped);
   require_same_builder(source, job.model.from_settings);

@@ -25,8 +25,8 @@ namespace colonnade::job {
 checkpoint::Snapshot snapshot(Job& job, const nlohmann::json& more = nlohmann::json::object(),
                               const StepFiles& files = {});
 
-/// This rank's share of a checkpoint in Megatron's torch_dist, with `more` as in snapshot(). Throws ConfigError for a
-/// model of a program's own builder.
+/// This rank's share of a checkpoint in Megatron's torch_dist, with `more` as in snapshot(). Throws
+/// ConfigError for a model of a program's own builder.
 checkpoint::DistributedSnapshot distributed_snapshot(Job& job,
                                                      const nlohmann::json& more = nlohmann::json::object());
 

@@ -90,12 +90,14 @@ class Conversion {
     std::error_code absent;
     if (fs::exists(options_.target, absent) &&
         (!fs::is_directory(options_.target, absent) || !fs::is_empty(options_.target, absent)))
-      throw ConfigError(fmt::format("--to must name a new or empty folder; got {}; choose another, or remove it",
-                                    options_.target.string()));
+      throw ConfigError(
+          fmt::format("--to must name a new or empty folder; got {}; choose another, or remove it",
+                      options_.target.string()));
     if (to(CheckpointFormat::kHuggingFace) && !opened_.naming())
-      throw ConfigError(fmt::format("--to hf: a Hugging Face class must express the model; got none: {}; convert to "
-                                    "native: or megatron:",
-                                    models::hf::export_text(run_.model)));
+      throw ConfigError(
+          fmt::format("--to hf: a Hugging Face class must express the model; got none: {}; convert to "
+                      "native: or megatron:",
+                      models::hf::export_text(run_.model)));
   }
 
   // ---- files
@@ -120,14 +122,17 @@ class Conversion {
     step_ = source_.state().is_object() ? source_.state().at("iteration").get<std::int64_t>() : 0;
     if (to(CheckpointFormat::kMegatron)) {
       folder_ = step_ == 0 && !opened_.carries_optimizer() ? "release" : fmt::format("iter_{:07}", step_);
-      add_files(opened_.megatron_items(), [](std::size_t i, std::size_t) { return fmt::format("__0_{}.distcp", i); });
+      add_files(opened_.megatron_items(),
+                [](std::size_t i, std::size_t) { return fmt::format("__0_{}.distcp", i); });
     } else {
-      if (to(CheckpointFormat::kNative)) folder_ = fs::path("checkpoints") / checkpoint::step_folder_name(step_);
+      if (to(CheckpointFormat::kNative))
+        folder_ = fs::path("checkpoints") / checkpoint::step_folder_name(step_);
       add_files(opened_.model_items(), [](std::size_t i, std::size_t n) {
         return n == 1 ? "model.safetensors" : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, n);
       });
       model_files_ = files_.size();
-      add_files(opened_.optimizer_items(), [](std::size_t i, std::size_t) { return fmt::format("optimizer-{:05}.safetensors", i); });
+      add_files(opened_.optimizer_items(),
+                [](std::size_t i, std::size_t) { return fmt::format("optimizer-{:05}.safetensors", i); });
     }
     for (const TargetFile& file : files_) progress_.total_bytes += file.bytes();
     report_.files = files_.size();
@@ -164,8 +169,10 @@ class Conversion {
 
   void save_progress() const {
     json written = json::object();
-    for (const auto& [name, file] : written_) written[name] = {file.sum.bytes, file.sum.xxh3_128, file.segments};
-    write_file_atomically(staging_ / kProgressName, json{{"identity", identity()}, {"written", written}}.dump());
+    for (const auto& [name, file] : written_)
+      written[name] = {file.sum.bytes, file.sum.xxh3_128, file.segments};
+    write_file_atomically(staging_ / kProgressName,
+                          json{{"identity", identity()}, {"written", written}}.dump());
   }
 
   WrittenFile write_file(const TargetFile& file) {
@@ -205,8 +212,10 @@ class Conversion {
   void write_files() {
     std::vector<const TargetFile*> left;
     for (const TargetFile& file : files_)
-      if (written_.contains(file.name)) progress_.bytes += file.bytes();
-      else left.push_back(&file);
+      if (written_.contains(file.name))
+        progress_.bytes += file.bytes();
+      else
+        left.push_back(&file);
     std::atomic<std::size_t> next{0};
     std::exception_ptr failure;
     bool done = false;
@@ -216,6 +225,7 @@ class Conversion {
       const at::NoGradGuard no_grad;
       for (std::size_t i = next++; i < left.size(); i = next++) {
         try {
+          if (options_.on_file) options_.on_file(left[i]->name);
           WrittenFile written = write_file(*left[i]);
           const std::lock_guard lock(mutex_);
           written_[left[i]->name] = std::move(written);
@@ -235,7 +245,8 @@ class Conversion {
       }
     };
     std::vector<std::thread> workers;
-    const auto count = std::min<std::size_t>(static_cast<std::size_t>(std::max(options_.workers, 1)), left.size());
+    const auto count =
+        std::min<std::size_t>(static_cast<std::size_t>(std::max(options_.workers, 1)), left.size());
     for (std::size_t i = 0; i < count; ++i) workers.emplace_back(work);
     std::thread teller(tell);
     for (std::thread& worker : workers) worker.join();
@@ -265,7 +276,8 @@ class Conversion {
     for (const TargetFile& file : files_) report_.target_tensors += file.items.size();
     if (!to(CheckpointFormat::kNative)) return;
     for (const auto& [name, file] : written_) sums[name] = file.sum;
-    write_file_atomically(staging_ / folder_ / checkpoint::kManifestName, checkpoint::to_text(manifest(sums)));
+    write_file_atomically(staging_ / folder_ / checkpoint::kManifestName,
+                          checkpoint::to_text(manifest(sums)));
     checkpoint::set_latest(staging_ / "checkpoints", step_);
   }
 
@@ -356,8 +368,8 @@ class Conversion {
     }
     for (const auto& [name, chunks] : boxes)
       if (const auto problem = checkpoint::coverage_problem(shapes[name], chunks))
-        throw DataError(fmt::format("{}: '{}' must be filled once; got: {}; report this model", options_.target.string(),
-                                    name, *problem));
+        throw DataError(fmt::format("{}: '{}' must be filled once; got: {}; report this model",
+                                    options_.target.string(), name, *problem));
     report_.target_tensors = boxes.size();
   }
 

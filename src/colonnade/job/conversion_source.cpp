@@ -42,10 +42,10 @@ CheckpointReader open_source(const ConversionOptions& o) {
       break;
     case CheckpointFormat::kMegatron:
       if (const auto found = convert::megatron::find_folder(o.source, o.step))
-        return convert::megatron::open(*found,
-                                       {.cuts_vocabulary = o.to == CheckpointFormat::kHuggingFace});
+        return convert::megatron::open(*found, {.cuts_vocabulary = o.to == CheckpointFormat::kHuggingFace});
   }
-  throw DataError(fmt::format("--from: {} must hold a checkpoint of {}; got none; check the path", o.source.string(),
+  throw DataError(fmt::format("--from: {} must hold a checkpoint of {}; got none; check the path",
+                              o.source.string(),
                               o.from == CheckpointFormat::kNative ? "Colonnade" : "Megatron"));
 }
 
@@ -120,20 +120,23 @@ void ConversionSource::require_tensors(ConversionReport& report) {
   std::vector<std::string> held;
   std::size_t states = 0;
   for (const std::string& name : reader_.names())
-    if (name.starts_with("optimizer.")) ++states;
-    else held.push_back(name);
+    if (name.starts_with("optimizer."))
+      ++states;
+    else
+      held.push_back(name);
   report.source_tensors = held.size() + states;
   std::vector<std::string> missing, unused;
   std::ranges::set_difference(wanted, held, std::back_inserter(missing));
   std::ranges::set_difference(held, wanted, std::back_inserter(unused));
   std::erase_if(missing, [this](const std::string& name) { return is_copy(name); });
   if (!missing.empty())
-    throw DataError(fmt::format("{}: every tensor of the model must be there; got {} missing: {}; copy it again",
-                                reader_.folder().string(), missing.size(), checkpoint::first_names(missing)));
+    throw DataError(
+        fmt::format("{}: every tensor of the model must be there; got {} missing: {}; copy it again",
+                    reader_.folder().string(), missing.size(), checkpoint::first_names(missing)));
   report.used_tensors = held.size() - unused.size();
   if (!unused.empty())
     report.notes.push_back(fmt::format("{} tensors that no model uses were left out: {}", unused.size(),
-                                        checkpoint::first_names(unused)));
+                                       checkpoint::first_names(unused)));
   carries_optimizer_ = states > 0 && options_.with_optimizer && options_.to != CheckpointFormat::kHuggingFace;
   if (states > 0 && !carries_optimizer_)
     report.notes.push_back(fmt::format("{} tensors of the optimizer were left out", states));
@@ -168,7 +171,8 @@ std::string ConversionSource::original_of(const std::string& copy) const {
 }
 
 /// A box of our parameter from the source's tensors of the model.
-at::Tensor ConversionSource::read_parameter(const layout::ParamSpec& spec, const Box& box, at::ScalarType dtype) const {
+at::Tensor ConversionSource::read_parameter(const layout::ParamSpec& spec, const Box& box,
+                                            at::ScalarType dtype) const {
   const at::Tensor data = at::empty(box.shape, at::TensorOptions().dtype(dtype));
   const Slice ours{.name = spec.name, .global_shape = spec.shape, .offset = box.offset, .data = data};
   for (const Slice& theirs : convert::box_slices(spec, ours, naming_)) reader_.read_into(theirs);
@@ -193,14 +197,16 @@ std::vector<Item> ConversionSource::megatron_items() const {
 }
 
 /// Optimizer states of a box; masters that are the weights themselves are read from these.
-void ConversionSource::add_megatron_states(std::vector<Item>& items, const layout::ParamSpec& spec, const Box& box) const {
+void ConversionSource::add_megatron_states(std::vector<Item>& items, const layout::ParamSpec& spec,
+                                           const Box& box) const {
   for (const char* state : {"exp_avg", "exp_avg_sq", "fp32_param"}) {
     const std::string ours = fmt::format("optimizer.{}.{}", state, spec.name);
     const bool is_master = std::string_view(state) == "fp32_param";
     if (!is_master && !reader_.has(ours))
-      throw DataError(fmt::format("{}: the optimizer must have the states of Adam for Megatron; got no {}; add "
-                                  "--no-optimizer",
-                                  reader_.folder().string(), ours));
+      throw DataError(
+          fmt::format("{}: the optimizer must have the states of Adam for Megatron; got no {}; add "
+                      "--no-optimizer",
+                      reader_.folder().string(), ours));
     items.push_back({ours, at::kFloat, box.shape, [this, spec, box, state, ours] {
                        at::Tensor data;
                        if (reader_.has(ours)) {

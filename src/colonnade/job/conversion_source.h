@@ -37,7 +37,8 @@ class ConversionSource {
   /// Whether optimizer states are converted.
   [[nodiscard]] bool carries_optimizer() const { return carries_optimizer_; }
 
-  /// Throws DataError unless every tensor of the source is one of the model and the other way round; counts them.
+  /// Throws DataError unless every tensor of the source is one of the model and the other way round; counts
+  /// them.
   void require_tensors(ConversionReport& report);
 
   /// Tensors of a native checkpoint or a Hugging Face folder: the model's, and those of the optimizer.
@@ -54,7 +55,8 @@ class ConversionSource {
   [[nodiscard]] Item same(const std::string& name, bool of_model) const;
   [[nodiscard]] at::Tensor read_parameter(const layout::ParamSpec& spec, const checkpoint::Box& box,
                                           at::ScalarType dtype) const;
-  void add_megatron_states(std::vector<Item>& items, const layout::ParamSpec& spec, const checkpoint::Box& box) const;
+  void add_megatron_states(std::vector<Item>& items, const layout::ParamSpec& spec,
+                           const checkpoint::Box& box) const;
 
   const ConversionOptions& options_;
   checkpoint::CheckpointReader reader_;

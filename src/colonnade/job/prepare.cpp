@@ -173,7 +173,7 @@ constexpr auto kSizes = checkpoint::Check::kSizes;  // checksums are verified wh
 
 /// Finds the checkpoint of --load and adopts its settings; returns nothing without one, and may add a fault.
 std::optional<checkpoint::CheckpointReader> adopt_loaded(config::Run& run, rules::Purpose purpose,
-                                                        std::vector<std::string>& faults) {
+                                                         std::vector<std::string>& faults) {
   const config::Checkpoint& c = run.checkpoint;
   if (c.load.empty()) return std::nullopt;
   std::string fault = unreadable_load_fault(run);
@@ -234,8 +234,7 @@ void check_save_folder(const config::Run& run, const std::optional<checkpoint::C
   const std::filesystem::path checkpoints = std::filesystem::path(c.save) / "checkpoints";
   const auto steps = checkpoint::step_folders(checkpoints);
   std::error_code absent;
-  if (loaded && run.model.moe.use_upcycling &&
-      upcycles(run, *loaded) &&
+  if (loaded && run.model.moe.use_upcycling && upcycles(run, *loaded) &&
       std::filesystem::equivalent(loaded->folder().parent_path(), checkpoints, absent))
     return faults.push_back(fmt::format(
         "--save must not be the folder of the dense run with --moe-use-upcycling; got {} for --save and --load; "
@@ -431,9 +430,10 @@ void adopt_pretrained(config::Run& run, rules::Purpose purpose, std::vector<std:
 void prepare(config::Run& run, rules::Purpose purpose, std::vector<std::string> faults) {
   const config::Checkpoint& c = run.checkpoint;
   if (c.ckpt_format != "native" && !c.saves_torch_dist() && purpose == rules::Purpose::kTrain)
-    run.notes.push_back(fmt::format("--ckpt-format {}: native checkpoints are saved; Megatron loads those of "
-                                    "--ckpt-format torch_dist, or converted ones (colonnade convert)",
-                                    c.ckpt_format));
+    run.notes.push_back(
+        fmt::format("--ckpt-format {}: native checkpoints are saved; Megatron loads those of "
+                    "--ckpt-format torch_dist, or converted ones (colonnade convert)",
+                    c.ckpt_format));
   read_data_args(run, faults);
   if (purpose == rules::Purpose::kTrain) resume_upcycled_run(run);
   const bool needs_checkpoint = purpose != rules::Purpose::kData || !determines_all_samples(run);
@@ -445,9 +445,10 @@ void prepare(config::Run& run, rules::Purpose purpose, std::vector<std::string> 
   config::derive(run);
   rules::require(run, purpose, std::move(faults));
   if (purpose == rules::Purpose::kTrain && !c.save_hf.empty() && !models::hf::family_of(run.model))
-    throw ConfigError(fmt::format("--save-hf must have a model that a Hugging Face class expresses; got {}; remove "
-                                  "--save-hf [save-hf]",
-                                  models::hf::export_text(run.model)));
+    throw ConfigError(
+        fmt::format("--save-hf must have a model that a Hugging Face class expresses; got {}; remove "
+                    "--save-hf [save-hf]",
+                    models::hf::export_text(run.model)));
 }
 
 namespace {

@@ -1,5 +1,5 @@
-// See classes.h. Sources: torch/distributed/checkpoint/metadata.py, filesystem.py and planner.py; torch/_utils.py;
-// megatron/core/dist_checkpointing/strategies/torch.py; megatron/training/checkpointing.py.
+// See classes.h. Sources: torch/distributed/checkpoint/metadata.py, filesystem.py and planner.py;
+// torch/_utils.py; megatron/core/dist_checkpointing/strategies/torch.py; megatron/training/checkpointing.py.
 #include "colonnade/pickle/classes.h"
 
 #include <algorithm>
@@ -27,17 +27,19 @@ constexpr std::array kKnown = {
     Known{"pathlib._local", "Path PosixPath PurePosixPath PurePath"},
     Known{"signal", "Signals"},
     Known{"datetime", "timedelta datetime"},
-    Known{"torch",
-          "Size device float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 uint16 uint32 uint64 bool "
-          "float8_e4m3fn float8_e5m2 float8_e8m0fnu complex64 complex128 half double float long int short strided "
-          "FloatStorage DoubleStorage HalfStorage BFloat16Storage LongStorage IntStorage ShortStorage CharStorage "
-          "ByteStorage BoolStorage UntypedStorage"},
+    Known{
+        "torch",
+        "Size device float64 float32 float16 bfloat16 int64 int32 int16 int8 uint8 uint16 uint32 uint64 bool "
+        "float8_e4m3fn float8_e5m2 float8_e8m0fnu complex64 complex128 half double float long int short strided "
+        "FloatStorage DoubleStorage HalfStorage BFloat16Storage LongStorage IntStorage ShortStorage CharStorage "
+        "ByteStorage BoolStorage UntypedStorage"},
     Known{"torch.storage", "UntypedStorage TypedStorage _load_from_bytes"},
     Known{"torch._utils", "_rebuild_tensor_v2 _rebuild_tensor_v3 _rebuild_parameter"},
     Known{"torch.serialization", "_get_layout"},
-    Known{"torch.distributed.checkpoint.metadata",
-          "Metadata TensorStorageMetadata BytesStorageMetadata ChunkStorageMetadata MetadataIndex StorageMeta "
-          "TensorProperties _MEM_FORMAT_ENCODING"},
+    Known{
+        "torch.distributed.checkpoint.metadata",
+        "Metadata TensorStorageMetadata BytesStorageMetadata ChunkStorageMetadata MetadataIndex StorageMeta "
+        "TensorProperties _MEM_FORMAT_ENCODING"},
     Known{"torch.distributed.checkpoint.filesystem", "_StorageInfo _StoragePrefix"},
     Known{"torch.distributed._shard.sharded_tensor.metadata", "TensorProperties MEM_FORMAT_ENCODING"},
     Known{"torch.distributed.checkpoint.planner", "SavePlan WriteItem WriteItemType TensorWriteData"},

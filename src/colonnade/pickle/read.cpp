@@ -1,4 +1,5 @@
-// See read.h. A stack machine: opcodes push values, combine those above the last mark, and remember some by number.
+// See read.h. A stack machine: opcodes push values, combine those above the last mark, and remember some by
+// number.
 #include "colonnade/pickle/read.h"
 
 #include <fmt/format.h>
@@ -31,8 +32,8 @@ class Machine {
 
  private:
   [[noreturn]] void fail(std::string_view rule) const {
-    throw DataError(fmt::format("{}: its pickle must be intact; got {} at byte {}; copy or save the file again",
-                                source_, rule, at_));
+    throw DataError(fmt::format(
+        "{}: its pickle must be intact; got {} at byte {}; copy or save the file again", source_, rule, at_));
   }
 
   // ---- bytes
@@ -179,12 +180,14 @@ class Machine {
     if (!callee.is(Kind::kClass)) fail("a call of a value that is no class");
     if (!arguments.is(Kind::kTuple)) fail("a call without arguments");
     count_copied(arguments.items.size());
-    for (const Value* argument : arguments.items) count_copied(argument->items.size() + argument->text.size());
+    for (const Value* argument : arguments.items)
+      count_copied(argument->items.size() + argument->text.size());
     const std::string& name = callee.text;
     const Value* first = arguments.items.empty() ? nullptr : arguments.items.front();
     const bool first_has_items =
         first != nullptr && (first->is(Kind::kList) || first->is(Kind::kTuple) || first->is(Kind::kSet));
-    if (name == "collections.OrderedDict" && (first == nullptr || (first->is(Kind::kList) && first->items.empty())))
+    if (name == "collections.OrderedDict" &&
+        (first == nullptr || (first->is(Kind::kList) && first->items.empty())))
       return push_items(Kind::kDict, {});
     if (name == "torch.Size" && first_has_items) return push_items(Kind::kTuple, first->items);
     if (name.ends_with("builtins.set") || name.ends_with("builtins.frozenset") || name == "__builtin__.set")
@@ -206,8 +209,8 @@ class Machine {
 
   /// Adds elements to a list, set, dict or an object that acts as one.
   void add(Value& container, const std::vector<const Value*>& values, bool in_pairs) {
-    const bool fits = in_pairs ? container.is(Kind::kDict)
-                               : container.is(Kind::kList) || container.is(Kind::kSet);
+    const bool fits =
+        in_pairs ? container.is(Kind::kDict) : container.is(Kind::kList) || container.is(Kind::kSet);
     if (!fits && !container.is(Kind::kObject)) fail("elements of a value that holds none");
     if (in_pairs && values.size() % 2 != 0) fail("a key without a value");
     auto& into = container.is(Kind::kObject) ? container.added : container.items;
@@ -226,139 +229,144 @@ class Machine {
   }
 
   void execute(unsigned char opcode) {
-    if (!execute_scalar(opcode) && !execute_container(opcode) && !execute_object(opcode))
-      fail(fmt::format("the unknown opcode {:#04x}", opcode));
+    const bool known = execute_number(opcode) || execute_text(opcode) || execute_container(opcode) ||
+                       execute_elements(opcode) || execute_memo(opcode) || execute_object(opcode);
+    if (!known) fail(fmt::format("the unknown opcode {:#04x}", opcode));
   }
 
-  bool execute_scalar(unsigned char opcode) {
-    switch (opcode) {
-      case kNone: push(make(Kind::kNone)); return true;
-      case kNewTrue: push_bool(true); return true;
-      case kNewFalse: push_bool(false); return true;
-      case kInt: push_decimal(line(), false); return true;
-      case kLong: push_decimal(line(), true); return true;
-      case kBinInt: push_integer(static_cast<std::int32_t>(little_endian(4))); return true;
-      case kBinInt1: push_integer(next_byte()); return true;
-      case kBinInt2: push_integer(static_cast<std::int64_t>(little_endian(2))); return true;
-      case kLong1: push_long(next_byte()); return true;
-      case kLong4: push_long(little_endian(4)); return true;
-      case kFloat: push_real_text(line()); return true;
-      case kBinFloat: {
-        std::uint64_t bits = 0;
-        for (const std::byte b : take(8)) bits = bits << 8 | static_cast<std::uint64_t>(b);
-        Value& value = make(Kind::kFloat);
-        value.real = std::bit_cast<double>(bits);
-        push(value);
-        return true;
-      }
-      case kUnicode: push_text(Kind::kText, line()); return true;
-      case kBinUnicode: push_text(Kind::kText, characters(little_endian(4))); return true;
-      case kShortBinUnicode: push_text(Kind::kText, characters(next_byte())); return true;
-      case kBinUnicode8: push_text(Kind::kText, characters(little_endian(8))); return true;
-      case kString: {
-        std::string text = line();
-        if (text.size() < 2) fail("a damaged text");
-        push_text(Kind::kText, text.substr(1, text.size() - 2));
-        return true;
-      }
-      case kBinString: push_text(Kind::kText, characters(little_endian(4))); return true;
-      case kShortBinString: push_text(Kind::kText, characters(next_byte())); return true;
-      case kBinBytes: push_text(Kind::kBytes, characters(little_endian(4))); return true;
-      case kShortBinBytes: push_text(Kind::kBytes, characters(next_byte())); return true;
-      case kBinBytes8:
-      case kByteArray8: push_text(Kind::kBytes, characters(little_endian(8))); return true;
-      default: return false;
-    }
+  /// Runs an action; true, for the functions below.
+  template <typename Action>
+  static bool did(const Action& action) {
+    action();
+    return true;
+  }
+
+  bool execute_number(unsigned char opcode) {
+    if (opcode == kNone) return did([&] { push(make(Kind::kNone)); });
+    if (opcode == kNewTrue || opcode == kNewFalse) return did([&] { push_bool(opcode == kNewTrue); });
+    if (opcode == kInt || opcode == kLong) return did([&] { push_decimal(line(), opcode == kLong); });
+    if (opcode == kBinInt) return did([&] { push_integer(static_cast<std::int32_t>(little_endian(4))); });
+    if (opcode == kBinInt1) return did([&] { push_integer(next_byte()); });
+    if (opcode == kBinInt2) return did([&] { push_integer(static_cast<std::int64_t>(little_endian(2))); });
+    if (opcode == kLong1) return did([&] { push_long(next_byte()); });
+    if (opcode == kLong4) return did([&] { push_long(little_endian(4)); });
+    if (opcode == kFloat) return did([&] { push_real_text(line()); });
+    if (opcode == kBinFloat) return did([&] { push_real(); });
+    return false;
+  }
+
+  void push_real() {
+    std::uint64_t bits = 0;
+    for (const std::byte b : take(8)) bits = bits << 8U | static_cast<std::uint64_t>(b);
+    Value& value = make(Kind::kFloat);
+    value.real = std::bit_cast<double>(bits);
+    push(value);
+  }
+
+  bool execute_text(unsigned char opcode) {
+    if (opcode == kUnicode) return did([&] { push_text(Kind::kText, line()); });
+    if (opcode == kString) return did([&] { push_quoted(line()); });
+    if (opcode == kShortBinUnicode || opcode == kShortBinString)
+      return did([&] { push_text(Kind::kText, characters(next_byte())); });
+    if (opcode == kBinUnicode || opcode == kBinString)
+      return did([&] { push_text(Kind::kText, characters(little_endian(4))); });
+    if (opcode == kBinUnicode8) return did([&] { push_text(Kind::kText, characters(little_endian(8))); });
+    if (opcode == kShortBinBytes) return did([&] { push_text(Kind::kBytes, characters(next_byte())); });
+    if (opcode == kBinBytes) return did([&] { push_text(Kind::kBytes, characters(little_endian(4))); });
+    if (opcode == kBinBytes8 || opcode == kByteArray8)
+      return did([&] { push_text(Kind::kBytes, characters(little_endian(8))); });
+    return false;
+  }
+
+  void push_quoted(const std::string& text) {
+    if (text.size() < 2) fail("a damaged text");
+    push_text(Kind::kText, text.substr(1, text.size() - 2));
   }
 
   bool execute_container(unsigned char opcode) {
-    switch (opcode) {
-      case kMark: stack_.push_back(nullptr); return true;
-      case kEmptyDict: push_items(Kind::kDict, {}); return true;
-      case kEmptyList: push_items(Kind::kList, {}); return true;
-      case kEmptyTuple: push_items(Kind::kTuple, {}); return true;
-      case kEmptySet: push_items(Kind::kSet, {}); return true;
-      case kDict: push_items(Kind::kDict, pop_to_mark()); return true;
-      case kList: push_items(Kind::kList, pop_to_mark()); return true;
-      case kTuple: push_items(Kind::kTuple, pop_to_mark()); return true;
-      case kFrozenSet: push_items(Kind::kSet, pop_to_mark()); return true;
-      case kTuple1: push_tuple(1); return true;
-      case kTuple2: push_tuple(2); return true;
-      case kTuple3: push_tuple(3); return true;
-      case kAppend: {
+    if (opcode == kMark) return did([&] { stack_.push_back(nullptr); });
+    if (opcode == kEmptyDict) return did([&] { push_items(Kind::kDict, {}); });
+    if (opcode == kEmptyList) return did([&] { push_items(Kind::kList, {}); });
+    if (opcode == kEmptyTuple) return did([&] { push_items(Kind::kTuple, {}); });
+    if (opcode == kEmptySet) return did([&] { push_items(Kind::kSet, {}); });
+    if (opcode == kDict) return did([&] { push_items(Kind::kDict, pop_to_mark()); });
+    if (opcode == kList) return did([&] { push_items(Kind::kList, pop_to_mark()); });
+    if (opcode == kTuple) return did([&] { push_items(Kind::kTuple, pop_to_mark()); });
+    if (opcode == kFrozenSet) return did([&] { push_items(Kind::kSet, pop_to_mark()); });
+    if (opcode >= kTuple1 && opcode <= kTuple3)
+      return did([&] { push_tuple(static_cast<std::size_t>(opcode - kTuple1 + 1)); });
+    return false;
+  }
+
+  bool execute_elements(unsigned char opcode) {
+    if (opcode == kAppends || opcode == kAddItems) return did([&] { add_to_top(false); });
+    if (opcode == kSetItems) return did([&] { add_to_top(true); });
+    if (opcode == kAppend)
+      return did([&] {
         const Value* value = pop();
         add(top(), {value}, false);
-        return true;
-      }
-      case kAppends:
-      case kAddItems: add_to_top(false); return true;
-      case kSetItem: {
+      });
+    if (opcode == kSetItem)
+      return did([&] {
         const Value* value = pop();
         const Value* key = pop();
         add(top(), {key, value}, true);
-        return true;
-      }
-      case kSetItems: add_to_top(true); return true;
-      case kPop:
+      });
+    if (opcode == kPopMark) return did([&] { pop_to_mark(); });
+    if (opcode == kDup) return did([&] { stack_.push_back(&top()); });
+    if (opcode == kPop)
+      return did([&] {
         if (stack_.empty()) fail("a value that is missing on the stack");
         stack_.pop_back();
-        return true;
-      case kPopMark: pop_to_mark(); return true;
-      case kDup: stack_.push_back(&top()); return true;
-      default: return false;
-    }
+      });
+    return false;
+  }
+
+  bool execute_memo(unsigned char opcode) {
+    if (opcode == kPut) return did([&] { remember(decimal_index()); });
+    if (opcode == kBinPut) return did([&] { remember(next_byte()); });
+    if (opcode == kLongBinPut) return did([&] { remember(little_endian(4)); });
+    if (opcode == kMemoize) return did([&] { remember(memo_.size()); });
+    if (opcode == kGet) return did([&] { recall(decimal_index()); });
+    if (opcode == kBinGet) return did([&] { recall(next_byte()); });
+    if (opcode == kLongBinGet) return did([&] { recall(little_endian(4)); });
+    if (opcode == kFrame) return did([&] { take(8); });
+    if (opcode == kProto)
+      return did([&] {
+        if (next_byte() > 5) fail("a protocol newer than 5");
+      });
+    return false;
   }
 
   bool execute_object(unsigned char opcode) {
-    switch (opcode) {
-      case kProto:
-        if (next_byte() > 5) fail("a protocol newer than 5");
-        return true;
-      case kFrame: take(8); return true;
-      case kPut: remember(decimal_index()); return true;
-      case kBinPut: remember(next_byte()); return true;
-      case kLongBinPut: remember(little_endian(4)); return true;
-      case kMemoize: remember(memo_.size()); return true;
-      case kGet: recall(decimal_index()); return true;
-      case kBinGet: recall(next_byte()); return true;
-      case kLongBinGet: recall(little_endian(4)); return true;
-      case kGlobal: {
+    if (opcode == kGlobal)
+      return did([&] {
         const std::string module = line();
         push_class(module, line());
-        return true;
-      }
-      case kStackGlobal: {
+      });
+    if (opcode == kStackGlobal)
+      return did([&] {
         const Value* name = pop();
         const Value* module = pop();
         if (!name->is(Kind::kText) || !module->is(Kind::kText)) fail("a class without a name");
         push_class(module->text, name->text);
-        return true;
-      }
-      case kReduce:
-      case kNewObj: {
+      });
+    if (opcode == kReduce || opcode == kNewObj || opcode == kNewObjEx)
+      return did([&] {
+        if (opcode == kNewObjEx && !pop()->is(Kind::kDict)) fail("a call without arguments");
         const Value* arguments = pop();
         const Value* callee = pop();
         call(*callee, *arguments);
-        return true;
-      }
-      case kNewObjEx: {
-        const Value* named = pop();
-        if (!named->is(Kind::kDict)) fail("a call without arguments");
-        const Value* arguments = pop();
-        const Value* callee = pop();
-        call(*callee, *arguments);
-        return true;
-      }
-      case kBuild: set_state(); return true;
-      case kBinPersId: {
+      });
+    if (opcode == kBuild) return did([&] { set_state(); });
+    if (opcode == kBinPersId)
+      return did([&] {
         const Value* id = pop();
         Value& value = make(Kind::kPersistent);
         value.state = id;
         push(value);
-        return true;
-      }
-      default: return false;
-    }
+      });
+    return false;
   }
 
   std::span<const std::byte> bytes_;
@@ -372,6 +380,8 @@ class Machine {
 
 }  // namespace
 
-Document read(std::span<const std::byte> bytes, const std::string& source) { return Machine(bytes, source).run(); }
+Document read(std::span<const std::byte> bytes, const std::string& source) {
+  return Machine(bytes, source).run();
+}
 
 }  // namespace colonnade::pickle

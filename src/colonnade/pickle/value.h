@@ -1,4 +1,5 @@
-// Values of Python pickles as inert data: a class is a name, an object what it was made from. Nothing is executed.
+// Values of Python pickles as inert data: a class is a name, an object what it was made from. Nothing is
+// executed.
 #pragma once
 
 #include <cstdint>
@@ -12,7 +13,7 @@ namespace colonnade::pickle {
 enum class Kind : std::uint8_t {
   kNone,
   kBool,
-  kInt,    ///< of 64 bits
+  kInt,  ///< of 64 bits
   kFloat,
   kText,
   kBytes,  ///< also integers beyond 64 bits, as their little-endian bytes

@@ -30,7 +30,8 @@ void Writer::none() { byte(kNone); }
 void Writer::boolean(bool value) { byte(value ? kNewTrue : kNewFalse); }
 
 void Writer::integer(std::int64_t value) {
-  if (value >= std::numeric_limits<std::int32_t>::min() && value <= std::numeric_limits<std::int32_t>::max()) {
+  if (value >= std::numeric_limits<std::int32_t>::min() &&
+      value <= std::numeric_limits<std::int32_t>::max()) {
     byte(kBinInt);
     append_little_endian(bytes_, static_cast<std::int32_t>(value));
   } else {

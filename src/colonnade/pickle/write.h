@@ -42,7 +42,8 @@ class Writer {
 
   /// Calls the class or function before the tuple of arguments: global(), a tuple, reduce().
   void reduce();
-  /// Makes an object without calling its constructor: global(), an empty tuple, new_object(), a state, build().
+  /// Makes an object without calling its constructor: global(), an empty tuple, new_object(), a state,
+  /// build().
   void new_object();
   void build();
   /// The value before it is the id of an object outside the pickle.

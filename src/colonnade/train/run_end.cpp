@@ -89,9 +89,8 @@ std::string end_summary(const RunEnd& e, const config::Run& run, const launch::C
   std::string out = fmt::format("{} after iteration {} of {}\n", complete ? "complete" : "stopped",
                                 e.iteration, e.last_iteration);
   if (const std::string losses = losses_text(e); !losses.empty()) out += launch::summary_row("loss", losses);
-  out += launch::summary_row(
-      "checkpoint", saved ? saved_folder(e, run).string()
-                          : "none: --save-interval N or --save DIR keeps one");
+  out += launch::summary_row("checkpoint", saved ? saved_folder(e, run).string()
+                                                 : "none: --save-interval N or --save DIR keeps one");
   out += launch::summary_row("report", (e.folder / "report.html").string());
   if (line.verb != "pretrain") return out;
   const bool unknown_launcher = run.parallel.world_size > 1 && !line.launched;

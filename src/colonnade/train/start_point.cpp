@@ -52,7 +52,8 @@ std::optional<StartPoint> find_start_point(const config::Run& run, const comm::G
         .source = std::move(source), .is_run = false, .upcycles = upcycles, .counters = {}, .saved = {}};
   };
   if (!c.load.empty()) {
-    if (auto found = convert::find_run(c.load, c.ckpt_step, world, checkpoint::Check::kChecksums, &run.model)) {
+    if (auto found =
+            convert::find_run(c.load, c.ckpt_step, world, checkpoint::Check::kChecksums, &run.model)) {
       if (job::upcycles(run, *found)) return weights_of(std::move(*found));
       StartPoint start{.source = std::move(*found), .counters = {}, .saved = {}};
       if (c.finetune) return start;
@@ -65,16 +66,18 @@ std::optional<StartPoint> find_start_point(const config::Run& run, const comm::G
   }
   if (c.pretrained_checkpoint.empty()) return std::nullopt;
   const auto step = c.load.empty() ? c.ckpt_step : std::nullopt;
-  return weights_of(convert::open_weights(c.pretrained_checkpoint, step, world, checkpoint::Check::kChecksums, &run.model));
+  return weights_of(
+      convert::open_weights(c.pretrained_checkpoint, step, world, checkpoint::Check::kChecksums, &run.model));
 }
 
 bool is_own_checkpoint(const checkpoint::CheckpointReader& source, const record::RunFolder& folder,
                        std::int64_t iteration, const comm::Group& world) {
   std::error_code absent;
   const bool same =
-      std::filesystem::equivalent(source.folder(), folder.checkpoints() / checkpoint::step_folder_name(iteration),
-                                  absent) ||
-      std::filesystem::equivalent(source.folder(), folder.root / checkpoint::iteration_folder_name(iteration), absent);
+      std::filesystem::equivalent(source.folder(),
+                                  folder.checkpoints() / checkpoint::step_folder_name(iteration), absent) ||
+      std::filesystem::equivalent(source.folder(), folder.root / checkpoint::iteration_folder_name(iteration),
+                                  absent);
   return world.all_gather_text(same ? "own" : "", "whose checkpoint it is")[0] == "own";
 }
 

@@ -132,7 +132,8 @@ void checkpoints(Table& t) {
        "run or step folder to resume, of Colonnade or Megatron; a missing or empty one starts a new run")
       .common();
   t.add<kCheckpoint, &Checkpoint::pretrained_checkpoint>(
-       "--pretrained-checkpoint", "initial weights: a native checkpoint, a Hugging Face folder or a checkpoint of Megatron")
+       "--pretrained-checkpoint",
+       "initial weights: a native checkpoint, a Hugging Face folder or a checkpoint of Megatron")
       .common();
   t.add<kCheckpoint, &Checkpoint::save_interval>(
        "--save-interval", "steps between checkpoints; unset, with --save: at the end and on a stop")
@@ -146,11 +147,11 @@ void checkpoints(Table& t) {
        "fsdp_dtensor native ones are saved")
       .choices({"native", "torch_dist", "torch", "torch_dcp", "fsdp_dtensor"})
       .megatron_default("torch_dist");
-  t.add<kCheckpoint, &Checkpoint::save_hf>(
-       "--save-hf", "folder for the model as Hugging Face folders iter_0000100, ...")
+  t.add<kCheckpoint, &Checkpoint::save_hf>("--save-hf",
+                                           "folder for the model as Hugging Face folders iter_0000100, ...")
       .colonnade_only();
-  t.add<kCheckpoint, &Checkpoint::save_hf_interval>("--save-hf-interval",
-                                                    "steps between exports to --save-hf; unset: one at the end")
+  t.add<kCheckpoint, &Checkpoint::save_hf_interval>(
+       "--save-hf-interval", "steps between exports to --save-hf; unset: one at the end")
       .unit("steps")
       .at_least(1)
       .colonnade_only();
@@ -165,6 +166,9 @@ void checkpoints(Table& t) {
        "if the last save fails")
       .unit("saves")
       .at_least(1);
+}
+
+void loading(Table& t) {
   t.add<kCheckpoint, &Checkpoint::ckpt_step>("--ckpt-step", "step to load instead of the latest").at_least(0);
   t.add<kCheckpoint, &Checkpoint::finetune>("--finetune", "load weights only and reset counters");
   t.add<kCheckpoint, &Checkpoint::no_load_optim>("--no-load-optim",
@@ -199,6 +203,7 @@ void add_data(Table& t) {
   fill_in_the_middle(t);
   tokenizers(t);
   checkpoints(t);
+  loading(t);
 }
 
 }  // namespace colonnade::config

@@ -71,22 +71,26 @@ struct Layers {
 Layers layers_of(const nlohmann::json& args, const RankChunk& chunk) {
   const std::int64_t layers = integer_arg(args, "num_layers", 0);
   const std::int64_t pp = integer_arg(args, "pipeline_model_parallel_size", 1);
-  const std::int64_t vp = std::max<std::int64_t>(integer_arg(args, "virtual_pipeline_model_parallel_size", 1), 1);
+  const std::int64_t vp =
+      std::max<std::int64_t>(integer_arg(args, "virtual_pipeline_model_parallel_size", 1), 1);
   for (const char* name : {"pipeline_model_parallel_layout", "decoder_first_pipeline_num_layers",
                            "decoder_last_pipeline_num_layers"})
     if (args.contains(name) && !args[name].is_null())
-      throw DataError(fmt::format("optimizer states in flat buffers must be of equal pipeline stages; got {} in the "
-                                  "args; save them as fully_reshardable with Megatron, or add --no-load-optim",
-                                  name));
+      throw DataError(
+          fmt::format("optimizer states in flat buffers must be of equal pipeline stages; got {} in the "
+                      "args; save them as fully_reshardable with Megatron, or add --no-load-optim",
+                      name));
   for (const char* name : {"account_for_embedding_in_pipeline_split", "account_for_loss_in_pipeline_split"})
     if (flag_arg(args, name, false))
-      throw DataError(fmt::format("optimizer states in flat buffers must be of equal pipeline stages; got {} in the "
-                                  "args; save them as fully_reshardable with Megatron, or add --no-load-optim",
-                                  name));
+      throw DataError(
+          fmt::format("optimizer states in flat buffers must be of equal pipeline stages; got {} in the "
+                      "args; save them as fully_reshardable with Megatron, or add --no-load-optim",
+                      name));
   if (pp < 1 || layers % (pp * vp) != 0)
-    throw DataError(fmt::format("optimizer states in flat buffers must be of equal pipeline stages; got {} layers on "
-                                "{} x {} stages; add --no-load-optim",
-                                layers, pp, vp));
+    throw DataError(
+        fmt::format("optimizer states in flat buffers must be of equal pipeline stages; got {} layers on "
+                    "{} x {} stages; add --no-load-optim",
+                    layers, pp, vp));
   const std::int64_t count = layers / (pp * vp);
   return {(chunk.vp * pp + chunk.pp) * count, count};
 }
@@ -141,8 +145,8 @@ class ParamList {
   std::vector<FlatParam> params_;
 };
 
-/// Calls `use` with bucket, first element and parameter, from the end of the list, as in the buffer. Returns whether
-/// the parameters fill the buckets exactly.
+/// Calls `use` with bucket, first element and parameter, from the end of the list, as in the buffer. Returns
+/// whether the parameters fill the buckets exactly.
 bool for_each_place(const std::vector<FlatParam>& params, const std::vector<std::int64_t>& unpadded,
                     const std::function<void(std::size_t, std::int64_t, const FlatParam&)>& use) {
   std::size_t bucket = 0;
@@ -162,7 +166,8 @@ bool for_each_place(const std::vector<FlatParam>& params, const std::vector<std:
 }
 
 /// Adds the values of one parameter, which are `count` elements from `begin` on of a bucket.
-void add_param(const ComposedTensor& bucket, std::int64_t begin, const FlatParam& param, ComposedTensor& whole) {
+void add_param(const ComposedTensor& bucket, std::int64_t begin, const FlatParam& param,
+               ComposedTensor& whole) {
   const std::int64_t end = begin + numel(param.shape);
   for (const Part& stored : bucket.parts) {
     const std::int64_t first = std::max(begin, stored.box.offset[0]);
@@ -189,7 +194,8 @@ void add_param(const ComposedTensor& bucket, std::int64_t begin, const FlatParam
 
 }  // namespace
 
-std::vector<FlatParam> params_of(const Source& source, const RankChunk& chunk, bool experts, ModuleOrder order) {
+std::vector<FlatParam> params_of(const Source& source, const RankChunk& chunk, bool experts,
+                                 ModuleOrder order) {
   const std::int64_t pp = integer_arg(source.args, "pipeline_model_parallel_size", 1);
   const std::int64_t vp =
       std::max<std::int64_t>(integer_arg(source.args, "virtual_pipeline_model_parallel_size", 1), 1);
@@ -224,15 +230,17 @@ bool fits(const std::vector<FlatParam>& params, const std::vector<std::int64_t>&
   return for_each_place(params, unpadded, [](std::size_t, std::int64_t, const FlatParam&) {});
 }
 
-void unflatten(const FlatBuffer& buffer, const std::vector<FlatParam>& params, const Tensors& model, Tensors& into) {
-  for_each_place(params, buffer.unpadded, [&](std::size_t bucket, std::int64_t begin, const FlatParam& param) {
-    if (param.name.empty()) return;
-    const ComposedTensor& stored = buffer.buckets[bucket];
-    ComposedTensor& whole = into[param.name];
-    whole.dtype = stored.dtype;
-    whole.shape = model.at(param.name).shape;
-    add_param(stored, begin, param, whole);
-  });
+void unflatten(const FlatBuffer& buffer, const std::vector<FlatParam>& params, const Tensors& model,
+               Tensors& into) {
+  for_each_place(params, buffer.unpadded,
+                 [&](std::size_t bucket, std::int64_t begin, const FlatParam& param) {
+                   if (param.name.empty()) return;
+                   const ComposedTensor& stored = buffer.buckets[bucket];
+                   ComposedTensor& whole = into[param.name];
+                   whole.dtype = stored.dtype;
+                   whole.shape = model.at(param.name).shape;
+                   add_param(stored, begin, param, whole);
+                 });
 }
 
 }  // namespace colonnade::convert::megatron

@@ -39,9 +39,11 @@ std::optional<FoundFolder> tensors_in(const fs::path& folder) {
       std::ranges::any_of(names, [](const std::string& name) { return name.starts_with("mp_rank_"); });
   const bool is_dist = is_there(folder / ".metadata") && is_there(folder / "metadata.json");
   if (!is_legacy && !is_dist) return std::nullopt;
-  FoundFolder found{.format = is_dist ? Format::kTorchDist : Format::kLegacy, .folder = folder, .description = {}};
+  FoundFolder found{
+      .format = is_dist ? Format::kTorchDist : Format::kLegacy, .folder = folder, .description = {}};
   found.iteration = number_in(folder.filename().string(), kIteration);
-  if (folder.filename() == "weights") found.iteration = number_in(folder.parent_path().filename().string(), kStep);
+  if (folder.filename() == "weights")
+    found.iteration = number_in(folder.parent_path().filename().string(), kStep);
   for (const fs::path& description :
        {folder / "run_config.yaml", folder.parent_path() / "context" / "model.yaml"})
     if (found.description.empty() && is_there(description)) found.description = description;
@@ -56,8 +58,9 @@ fs::path tracked(const fs::path& root) {
   std::int64_t iteration = 0;
   const auto [end, fault] = std::from_chars(text.data(), text.data() + text.size(), iteration);
   if (fault != std::errc() || end != text.data() + text.size() || iteration < 0)
-    throw DataError(fmt::format("{} must hold an iteration or 'release'; got '{}'; correct it, or name the iter_ folder",
-                                (root / kTracker).string(), printable(text.substr(0, 40))));
+    throw DataError(
+        fmt::format("{} must hold an iteration or 'release'; got '{}'; correct it, or name the iter_ folder",
+                    (root / kTracker).string(), printable(text.substr(0, 40))));
   return root / fmt::format("iter_{:07}", iteration);
 }
 
@@ -81,8 +84,9 @@ std::optional<FoundFolder> find_folder(const fs::path& typed, std::optional<std:
     auto found = tensors_in(folder);
     if (!found)
       throw DataError(fmt::format(
-          "{} must hold the checkpoint that {} names; got {}; correct {}, or copy the folder again", path.string(),
-          step ? "--ckpt-step" : kTracker, is_there(folder) ? "a folder without tensors" : "no folder " + folder.filename().string(),
+          "{} must hold the checkpoint that {} names; got {}; correct {}, or copy the folder again",
+          path.string(), step ? "--ckpt-step" : kTracker,
+          is_there(folder) ? "a folder without tensors" : "no folder " + folder.filename().string(),
           step ? "--ckpt-step" : "it"));
     return found;
   }

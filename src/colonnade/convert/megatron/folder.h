@@ -11,9 +11,10 @@ enum class Format : std::uint8_t { kTorchDist, kLegacy };
 
 struct FoundFolder {
   Format format = Format::kTorchDist;
-  std::filesystem::path folder;       ///< of the tensors
-  std::filesystem::path description;  ///< model.yaml or run_config.yaml; "": none, the args describe the model
-  std::int64_t iteration = 0;         ///< 0 for a `release`
+  std::filesystem::path folder;  ///< of the tensors
+  std::filesystem::path
+      description;             ///< model.yaml or run_config.yaml; "": none, the args describe the model
+  std::int64_t iteration = 0;  ///< 0 for a `release`
 };
 
 /// The checkpoint of Megatron-LM, Megatron Bridge or NeMo 2 at `path`:

@@ -45,12 +45,15 @@ const Value* find_integer(const Value& dict, std::int64_t key) {
 /// A rank's name of an expert's tensor in the form of numbered.h; other names as they are.
 std::string with_global_expert(const std::string& name, std::int64_t first_expert) {
   static const std::regex kGrouped(R"((.*\.mlp\.experts)\.(linear_fc[12])\.(weight|bias)(\d{1,6}))");
-  static const std::regex kSingle(R"((.*\.mlp\.experts)\.local_experts\.(\d{1,6})\.(linear_fc[12])\.(weight|bias))");
+  static const std::regex kSingle(
+      R"((.*\.mlp\.experts)\.local_experts\.(\d{1,6})\.(linear_fc[12])\.(weight|bias))");
   std::smatch m;
   if (std::regex_match(name, m, kGrouped))
-    return fmt::format("{}.experts.{}.{}.{}", m[1].str(), std::stol(m[4]) + first_expert, m[2].str(), m[3].str());
+    return fmt::format("{}.experts.{}.{}.{}", m[1].str(), std::stol(m[4]) + first_expert, m[2].str(),
+                       m[3].str());
   if (std::regex_match(name, m, kSingle))
-    return fmt::format("{}.experts.{}.{}.{}", m[1].str(), std::stol(m[2]) + first_expert, m[3].str(), m[4].str());
+    return fmt::format("{}.experts.{}.{}.{}", m[1].str(), std::stol(m[2]) + first_expert, m[3].str(),
+                       m[4].str());
   return name;
 }
 
@@ -89,13 +92,15 @@ class LegacyReader {
       for (std::size_t i = 1; i < m.size(); ++i)
         if (m[i].matched) folders[name].push_back(std::stol(m[i]));
     }
-    if (folders.empty()) fail("a legacy checkpoint of Megatron must have folders mp_rank_*; got none; check the path");
+    if (folders.empty())
+      fail("a legacy checkpoint of Megatron must have folders mp_rank_*; got none; check the path");
     read_common(TorchFile::open(source_.folder / folders.begin()->first / "model_optim_rng.pt"));
     const std::int64_t tp = integer_arg(source_.args, "tensor_model_parallel_size", 1);
     const std::int64_t pp = integer_arg(source_.args, "pipeline_model_parallel_size", 1);
     const std::int64_t ep = integer_arg(source_.args, "expert_model_parallel_size", 1);
     for (const auto& [name, numbers] : folders) {  // the names alone do not tell pipeline from expert ranks
-      const Position at{numbers[0], pp > 1 && numbers.size() > 1 ? numbers[1] : 0, ep > 1 ? numbers.back() : 0};
+      const Position at{numbers[0], pp > 1 && numbers.size() > 1 ? numbers[1] : 0,
+                        ep > 1 ? numbers.back() : 0};
       const fs::path states = source_.folder / name / "distrib_optim.pt";
       std::error_code unreadable;
       ranks_.emplace(at, RankFiles{TorchFile::open(source_.folder / name / "model_optim_rng.pt"),
@@ -106,23 +111,26 @@ class LegacyReader {
       for (at.pp = 0; at.pp < pp; ++at.pp)
         for (at.ep = 0; at.ep < ep; ++at.ep)
           if (!ranks_.contains(at))
-            fail(fmt::format("a checkpoint of {} tensor, {} pipeline and {} expert ranks must have a folder of each; "
-                             "got none of tensor rank {}, pipeline rank {}, expert rank {}; copy the folder again",
-                             tp, pp, ep, at.tp, at.pp, at.ep));
+            fail(fmt::format(
+                "a checkpoint of {} tensor, {} pipeline and {} expert ranks must have a folder of each; "
+                "got none of tensor rank {}, pipeline rank {}, expert rank {}; copy the folder again",
+                tp, pp, ep, at.tp, at.pp, at.ep));
     if (static_cast<std::int64_t>(ranks_.size()) != tp * pp * ep)
-      fail(fmt::format("a checkpoint of {} model-parallel ranks must have as many folders; got {}; remove those of "
-                       "another checkpoint",
-                       tp * pp * ep, ranks_.size()));
+      fail(fmt::format(
+          "a checkpoint of {} model-parallel ranks must have as many folders; got {}; remove those of "
+          "another checkpoint",
+          tp * pp * ep, ranks_.size()));
   }
 
   void read_common(const TorchFile& first) {
     const Value& root = first.root();
     source_.args = to_json(pickle::find(&root, "args"));
     if (!source_.args.is_object())
-      fail("a legacy checkpoint of Megatron must hold the args of its run; got none; convert it with Megatron");
+      fail(
+          "a legacy checkpoint of Megatron must hold the args of its run; got none; convert it with Megatron");
     source_.common = nlohmann::json::object();
-    for (const char* key : {"iteration", "checkpoint_version", "opt_param_scheduler",
-                            "num_floating_point_operations_so_far"})
+    for (const char* key :
+         {"iteration", "checkpoint_version", "opt_param_scheduler", "num_floating_point_operations_so_far"})
       if (const Value* value = pickle::find(&root, key)) source_.common[key] = to_json(value);
     const nlohmann::json optimizer = to_json(pickle::find(&root, "optimizer"));
     if (optimizer.is_object() && optimizer.contains("optimizer") && optimizer["optimizer"].is_object() &&
@@ -133,9 +141,10 @@ class LegacyReader {
     virtual_stages_ =
         std::max<std::int64_t>(integer_arg(source_.args, "virtual_pipeline_model_parallel_size", 1), 1);
     if (const double version = source_.common.value("checkpoint_version", 0.0); version < 3.0)
-      fail(fmt::format("a legacy checkpoint must have checkpoint_version 3.0, as Megatron writes since 2021; got {}; "
-                       "load and save it with Megatron",
-                       version));
+      fail(fmt::format(
+          "a legacy checkpoint must have checkpoint_version 3.0, as Megatron writes since 2021; got {}; "
+          "load and save it with Megatron",
+          version));
   }
 
   std::int64_t layers_per_chunk() const {
@@ -146,13 +155,16 @@ class LegacyReader {
   void add_chunk(const Position& at, const TorchFile& file, std::int64_t vp) {
     const Value* model = pickle::find(&file.root(), "model");
     if (model == nullptr) model = pickle::find(&file.root(), fmt::format("model{}", vp).c_str());
-    if (model == nullptr || !model->is(Kind::kDict)) fail(fmt::format("{} must hold a model; got none", file.source()));
+    if (model == nullptr || !model->is(Kind::kDict))
+      fail(fmt::format("{} must hold a model; got none", file.source()));
     const std::int64_t pp = integer_arg(source_.args, "pipeline_model_parallel_size", 1);
-    const std::int64_t ep = std::max<std::int64_t>(integer_arg(source_.args, "expert_model_parallel_size", 1), 1);
+    const std::int64_t ep =
+        std::max<std::int64_t>(integer_arg(source_.args, "expert_model_parallel_size", 1), 1);
     const std::int64_t first_layer = (vp * pp + at.pp) * layers_per_chunk();
     for (std::size_t i = 0; i + 1 < model->items.size(); i += 2) {
       const Value &key = *model->items[i], &value = *model->items[i + 1];
-      if (!key.is(Kind::kText) || !TorchFile::is_tensor(value) || key.text.find("_extra_state") != std::string::npos)
+      if (!key.is(Kind::kText) || !TorchFile::is_tensor(value) ||
+          key.text.find("_extra_state") != std::string::npos)
         continue;
       std::string name = key.text.starts_with("module.") ? key.text.substr(7) : key.text;
       name = with_global_layer(with_global_expert(name, at.ep * (experts_ / ep)), first_layer);
@@ -160,8 +172,8 @@ class LegacyReader {
     }
   }
 
-  /// Adds a rank's tensor. What the ranks hold twice is taken once: dense tensors of other expert ranks, and the last
-  /// stage's copy of tied embeddings.
+  /// Adds a rank's tensor. What the ranks hold twice is taken once: dense tensors of other expert ranks, and
+  /// the last stage's copy of tied embeddings.
   void add_rank_tensor(const std::string& name, const Position& at, at::Tensor data) {
     const bool is_expert = name.find(".mlp.experts.experts.") != std::string::npos;
     const bool tied = !flag_arg(source_.args, "untie_embeddings_and_output_weights", true);
@@ -194,9 +206,10 @@ class LegacyReader {
       source_.optimizer = std::move(states);
       return;
     }
-    fail("optimizer states in flat buffers must be in the parameter order of Transformer Engine's or Megatron's "
-         "modules; got masters that equal the weights in neither; save them as torch_dist with Megatron, or add "
-         "--no-load-optim");
+    fail(
+        "optimizer states in flat buffers must be in the parameter order of Transformer Engine's or Megatron's "
+        "modules; got masters that equal the weights in neither; save them as torch_dist with Megatron, or add "
+        "--no-load-optim");
   }
 
   bool unflatten_ranks(ModuleOrder order, std::map<std::string, Tensors>& states) {
@@ -210,7 +223,8 @@ class LegacyReader {
         if (chain == 0 && at.ep > 0) continue;
         for (std::int64_t vp = 0; vp < virtual_stages_; ++vp) {
           const Value* buffers = find_integer(part, vp);
-          if (buffers != nullptr && !add_buffers(*files.optimizer, *buffers, {at.tp, at.pp, at.ep, vp}, chain == 1, order, states))
+          if (buffers != nullptr &&
+              !add_buffers(*files.optimizer, *buffers, {at.tp, at.pp, at.ep, vp}, chain == 1, order, states))
             return false;
         }
       }
@@ -245,8 +259,8 @@ class LegacyReader {
     return true;
   }
 
-  /// Buckets are joined without their padding and their sizes are not kept: a bucket ends after the parameter with
-  /// which it reaches the bucket size. Without overlap of reductions there is one.
+  /// Buckets are joined without their padding and their sizes are not kept: a bucket ends after the parameter
+  /// with which it reaches the bucket size. Without overlap of reductions there is one.
   std::vector<std::int64_t> bucket_sizes(const std::vector<FlatParam>& params) const {
     constexpr std::int64_t kAlignment = 64, kLeast = 40'000'000, kPerRank = 1'000'000;
     std::int64_t most = integer_arg(source_.args, "ddp_bucket_size", 0);

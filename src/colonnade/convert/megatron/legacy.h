@@ -1,6 +1,6 @@
-// Reads Megatron's legacy `torch` checkpoints: mp_rank_TT[_PPP][_EEE]/model_optim_rng.pt with a rank's own tensors, and
-// distrib_optim.pt with its flat buffers. Private to convert/megatron.
-// Source: megatron/training/checkpointing.py (get_checkpoint_name), megatron/core/optimizer/distrib_optimizer.py.
+// Reads Megatron's legacy `torch` checkpoints: mp_rank_TT[_PPP][_EEE]/model_optim_rng.pt with a rank's own
+// tensors, and distrib_optim.pt with its flat buffers. Private to convert/megatron. Source:
+// megatron/training/checkpointing.py (get_checkpoint_name), megatron/core/optimizer/distrib_optimizer.py.
 #pragma once
 
 #include <filesystem>

@@ -25,9 +25,11 @@ bool equal(const ComposedTensor& weight, const ComposedTensor& master) {
   std::int64_t row = 1;
   for (std::size_t d = 1; d < weight.shape.size(); ++d) row *= weight.shape[d];
   const std::int64_t rows = weight.shape[0];
-  const std::int64_t count = std::min(rows, std::max<std::int64_t>(kElements / std::max<std::int64_t>(row, 1), 1));
+  const std::int64_t count =
+      std::min(rows, std::max<std::int64_t>(kElements / std::max<std::int64_t>(row, 1), 1));
   for (const std::int64_t first : {std::int64_t{0}, (rows - count) / 2, rows - count})
-    if (!at::equal(read_rows(weight, first, count), read_rows(master, first, count).to(weight.dtype))) return false;
+    if (!at::equal(read_rows(weight, first, count), read_rows(master, first, count).to(weight.dtype)))
+      return false;
   return true;
 }
 

@@ -76,7 +76,8 @@ void add_stacked(Tensors& tensors, const std::string& key, std::size_t at, const
 
 }  // namespace
 
-void add_numbered(Tensors& tensors, const std::string& key, const ComposedTensor& stored, std::int64_t experts) {
+void add_numbered(Tensors& tensors, const std::string& key, const ComposedTensor& stored,
+                  std::int64_t experts) {
   const auto stacked = stacked_at(key);
   if (stacked && !stored.shape.empty()) return add_stacked(tensors, key, *stacked, stored, experts);
   const bool is_gate = key.ends_with(".weight_w"), is_up = key.ends_with(".weight_v");

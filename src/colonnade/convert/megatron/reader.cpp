@@ -53,7 +53,8 @@ config::Model model_of(const std::map<std::string, std::string>& settings) {
   config::Run run;
   config::set(run, "model", settings.at("model"));
   for (const auto& [key, value] : settings)
-    if (key != "model" && (config::setting(key).defines_model || key == "vocab_size")) config::set(run, key, value);
+    if (key != "model" && (config::setting(key).defines_model || key == "vocab_size"))
+      config::set(run, key, value);
   run.parallel = {};
   config::derive(run);
   return run.model;
@@ -84,8 +85,8 @@ class Presenter {
     require_all_used();
     require_covered();
     for (const std::string& note : source_.notes) log::info("{}: {}", source_.folder.string(), note);
-    return CheckpointReader::of({source_.folder, found_.iteration, std::move(tensors_), state(),
-                                 models::hf::config_of(model_)});
+    return CheckpointReader::of(
+        {source_.folder, found_.iteration, std::move(tensors_), state(), models::hf::config_of(model_)});
   }
 
  private:
@@ -95,7 +96,8 @@ class Presenter {
     if (table == nullptr) return;
     const std::int64_t real = integer_arg(source_.args, "vocab_size", 0);
     if (real > 0 && real < (*table)[0]) unpadded_vocabulary_ = real;
-    settings_["vocab_size"] = std::to_string(cuts && unpadded_vocabulary_ ? *unpadded_vocabulary_ : (*table)[0]);
+    settings_["vocab_size"] =
+        std::to_string(cuts && unpadded_vocabulary_ ? *unpadded_vocabulary_ : (*table)[0]);
   }
 
   /// Sets a model setting to what the tensors show, with a note where the args say something else.
@@ -103,8 +105,8 @@ class Presenter {
     std::string& was = settings_[key];
     if (was == value) return;
     if (!was.empty())
-      source_.notes.push_back(fmt::format("{} is {} by the shapes of the tensors, and {} in the args; {} is used", key,
-                                          value, was, value));
+      source_.notes.push_back(fmt::format(
+          "{} is {} by the shapes of the tensors, and {} in the args; {} is used", key, value, was, value));
     was = value;
   }
   [[nodiscard]] const Sizes* shape_of(const std::string& name) const {
@@ -112,8 +114,8 @@ class Presenter {
     return found == source_.model.end() || found->second.shape.empty() ? nullptr : &found->second.shape;
   }
 
-  /// Kind and sizes of latent attention, and the number of MTP layers. Args of runs that were started by another
-  /// program than pretrain_gpt.py may keep their defaults.
+  /// Kind and sizes of latent attention, and the number of MTP layers. Args of runs that were started by
+  /// another program than pretrain_gpt.py may keep their defaults.
   void add_sizes_of_tensors() {
     std::int64_t mtp = 0;
     while (shape_of(fmt::format("mtp.layers.{}.eh_proj.weight", mtp)) != nullptr) ++mtp;
@@ -144,9 +146,10 @@ class Presenter {
     const auto name =
         std::ranges::find_if(names, [&](const std::string& each) { return source_.model.contains(each); });
     if (name == names.end())
-      fail(fmt::format("a checkpoint must hold every tensor of the model that its args describe; got none of {}; copy "
-                       "the folder again, or check the model settings",
-                       fmt::join(names, " or ")));
+      fail(fmt::format(
+          "a checkpoint must hold every tensor of the model that its args describe; got none of {}; copy "
+          "the folder again, or check the model settings",
+          fmt::join(names, " or ")));
     const ComposedTensor& stored = source_.model.at(*name);
     used_.insert(*name);
     require_shape(spec, *name, stored);
@@ -155,7 +158,9 @@ class Presenter {
     for (const auto& [state, tensors] : source_.optimizer) {
       const auto of_param = tensors.find(*name);
       if (of_param == tensors.end()) {
-        if (spec.trained) fail(fmt::format("the optimizer must have a {} of '{}'; got none; add --no-load-optim", state, *name));
+        if (spec.trained)
+          fail(fmt::format("the optimizer must have a {} of '{}'; got none; add --no-load-optim", state,
+                           *name));
         continue;
       }
       require_shape(spec, *name, of_param->second);
@@ -166,14 +171,16 @@ class Presenter {
     }
   }
 
-  void require_shape(const layout::ParamSpec& spec, const std::string& name, const ComposedTensor& stored) const {
+  void require_shape(const layout::ParamSpec& spec, const std::string& name,
+                     const ComposedTensor& stored) const {
     const bool padded = is_vocabulary(spec) && stored.shape.size() == spec.shape.size() &&
                         stored.shape.at(0) >= spec.shape[0] &&
                         std::equal(stored.shape.begin() + 1, stored.shape.end(), spec.shape.begin() + 1);
     if (stored.shape != spec.shape && !padded)
-      fail(fmt::format("'{}' must have the shape of the model that the args describe, [{}]; got [{}]; check the model "
-                       "settings",
-                       name, fmt::join(spec.shape, ", "), fmt::join(stored.shape, ", ")));
+      fail(fmt::format(
+          "'{}' must have the shape of the model that the args describe, [{}]; got [{}]; check the model "
+          "settings",
+          name, fmt::join(spec.shape, ", "), fmt::join(stored.shape, ", ")));
   }
 
   /// The parts of a stored tensor as slices of ours: in our row order, without padding.
@@ -189,7 +196,8 @@ class Presenter {
       }
       const std::int64_t begin = part.box.offset[dim], end = begin + part.box.shape[dim];
       for (const models::megatron::Rows& rows : order) {
-        const std::int64_t first = std::max(begin, rows.theirs), last = std::min(end, rows.theirs + rows.count);
+        const std::int64_t first = std::max(begin, rows.theirs),
+                           last = std::min(end, rows.theirs + rows.count);
         if (first >= last) continue;
         Slice slice{.name = spec.name,
                     .global_shape = spec.shape,
@@ -222,9 +230,10 @@ class Presenter {
     for (const auto& [name, tensor] : source_.model)
       if (!used_.contains(name) && !is_ignored(name)) unknown.push_back(name);
     if (!unknown.empty())
-      fail(fmt::format("every tensor must be one of the model that the args describe; got {} others: {}; train it with "
-                       "Megatron, or check the model settings",
-                       unknown.size(), checkpoint::first_names(unknown)));
+      fail(fmt::format(
+          "every tensor must be one of the model that the args describe; got {} others: {}; train it with "
+          "Megatron, or check the model settings",
+          unknown.size(), checkpoint::first_names(unknown)));
   }
 
   void require_covered() const {
@@ -269,7 +278,9 @@ class Presenter {
         {"skipped", 0},
         {"optimizer", {{"kind", source_.args.value("optimizer", "adam")}, {"steps", optimizer_steps()}}},
         {"loss_scale",
-         {{"scale", flag_arg(source_.args, "fp16", false) ? source_.args.value("initial_loss_scale", 4294967296.0) : 1.0},
+         {{"scale", flag_arg(source_.args, "fp16", false)
+                        ? source_.args.value("initial_loss_scale", 4294967296.0)
+                        : 1.0},
           {"growth", 0},
           {"hysteresis", integer_arg(source_.args, "hysteresis", 2)},
           {"dynamic", flag_arg(source_.args, "fp16", false)}}},
@@ -296,7 +307,8 @@ class Presenter {
 }  // namespace
 
 CheckpointReader open(const FoundFolder& found, const OpenOptions& options) {
-  Source source = found.format == Format::kTorchDist ? open_torch_dist(found.folder) : open_legacy(found.folder);
+  Source source =
+      found.format == Format::kTorchDist ? open_torch_dist(found.folder) : open_legacy(found.folder);
   return Presenter(found, std::move(source)).present(options);
 }
 

@@ -28,10 +28,20 @@ constexpr OtherName kOtherNames[] = {
 
 /// Args that describe no model and no run of ours, or that the model's sizes replace.
 bool is_left_out(const config::Setting& setting) {
-  constexpr const char* kLeftOut[] = {"load", "save", "pretrained_checkpoint", "ckpt_step", "config", "yaml_cfg",
-                                      "use_checkpoint_args", "exit_interval", "iteration",
+  constexpr const char* kLeftOut[] = {"load",
+                                      "save",
+                                      "pretrained_checkpoint",
+                                      "ckpt_step",
+                                      "config",
+                                      "yaml_cfg",
+                                      "use_checkpoint_args",
+                                      "exit_interval",
+                                      "iteration",
                                       "params_dtype",  // bf16 and fp16 say the same
-                                      "data_cache_path", "tensorboard_dir", "data_args_path", "yaml_cfg"};
+                                      "data_cache_path",
+                                      "tensorboard_dir",
+                                      "data_args_path",
+                                      "yaml_cfg"};
   return std::ranges::find(kLeftOut, setting.key) != std::end(kLeftOut);
 }
 
@@ -41,7 +51,8 @@ std::string text_of_scalar(const json& value) {
   return value.dump();
 }
 
-/// A value as the text of a setting: elements of a list setting separated by spaces; other lists as in Python.
+/// A value as the text of a setting: elements of a list setting separated by spaces; other lists as in
+/// Python.
 std::string text_of(const config::Setting& setting, const json& value) {
   if (!value.is_array() || setting.kind != config::Kind::kList) return text_of_scalar(value);
   std::vector<std::string> words;
@@ -58,7 +69,8 @@ const json* find_arg(const json& args, const std::string& key) {
 }
 
 bool equals_default(const config::Setting& setting, const std::string& text) {
-  return text == setting.megatron_default || text == setting.default_text() || text == "false" || text.empty();
+  return text == setting.megatron_default || text == setting.default_text() || text == "false" ||
+         text.empty();
 }
 
 /// Values that are not in the args as such.
@@ -94,14 +106,17 @@ json args_of_provider(json provider) {
                                    {"use_rope_scaling", "rope_scaling"},
                                    {"moe_router_topk_scaling_factor", "moe_router_topk_scaling_factor"}};
   for (const OtherName& field : kFields)
-    if (provider.contains(field.theirs) && !provider.contains(field.ours)) provider[field.ours] = provider[field.theirs];
+    if (provider.contains(field.theirs) && !provider.contains(field.ours))
+      provider[field.ours] = provider[field.theirs];
   if (provider.contains("share_embeddings_and_output_weights"))
-    provider["untie_embeddings_and_output_weights"] = !flag_arg(provider, "share_embeddings_and_output_weights", true);
+    provider["untie_embeddings_and_output_weights"] =
+        !flag_arg(provider, "share_embeddings_and_output_weights", true);
   const std::string activation = provider.value("activation_func", json()).dump();
   const bool gated = flag_arg(provider, "gated_linear_unit", false);
   const bool gelu = activation.find("gelu") != std::string::npos;
   if (gated) provider[gelu ? "geglu" : "swiglu"] = true;
-  if (!gated && (activation.find("squared_relu") != std::string::npos || activation.find("relu2") != std::string::npos))
+  if (!gated &&
+      (activation.find("squared_relu") != std::string::npos || activation.find("relu2") != std::string::npos))
     provider["squared_relu"] = true;
   provider.erase("activation_func");
   return provider;
@@ -118,9 +133,11 @@ json args_of_yaml(const std::filesystem::path& file) {
   try {
     const json root = json_of(YAML::Load(read_file(file)));
     for (const char* part : {"model", "config"})
-      if (root.is_object() && root.contains(part) && root.at(part).is_object()) return args_of_provider(root.at(part));
+      if (root.is_object() && root.contains(part) && root.at(part).is_object())
+        return args_of_provider(root.at(part));
   } catch (const YAML::Exception& error) {
-    throw DataError(fmt::format("{} must be YAML; got {}; copy the folder again", file.string(), error.what()));
+    throw DataError(
+        fmt::format("{} must be YAML; got {}; copy the folder again", file.string(), error.what()));
   }
   throw DataError(fmt::format("{} must describe a model; got none; copy the folder again", file.string()));
 }
@@ -134,12 +151,15 @@ std::map<std::string, std::string> settings_of(const json& args, const std::stri
     const std::string text = text_of(setting, *value);
     if (!setting.shorthand_key.empty()) {
       if (text == "true") settings[setting.shorthand_key] = setting.shorthand_word;
-    } else if (setting.cls == config::Class::kImplemented && setting.get != nullptr && setting.set != nullptr) {
+    } else if (setting.cls == config::Class::kImplemented && setting.get != nullptr &&
+               setting.set != nullptr) {
       settings.try_emplace(setting.key, text);
-    } else if (setting.cls == config::Class::kUnsupported && setting.defines_model && !equals_default(setting, text)) {
-      faults.push_back(fmt::format("{}: its args must describe a model that Colonnade supports; got {} = {} ({}); "
-                                   "train it with Megatron",
-                                   folder, setting.key, text, setting.help));
+    } else if (setting.cls == config::Class::kUnsupported && setting.defines_model &&
+               !equals_default(setting, text)) {
+      faults.push_back(
+          fmt::format("{}: its args must describe a model that Colonnade supports; got {} = {} ({}); "
+                      "train it with Megatron",
+                      folder, setting.key, text, setting.help));
     }
   }
   if (!faults.empty()) throw ConfigError(fmt::format("{}", fmt::join(faults, "\n")));

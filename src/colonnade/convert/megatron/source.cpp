@@ -22,8 +22,8 @@ std::size_t divided_dim(const Sizes& shape, const Share& share) {
 }
 
 /// Adds the rows [first, first + count) of dimension `dim` of a part, moved by `by`.
-void add_rows(ComposedTensor& whole, const Part& part, std::size_t dim, std::int64_t first, std::int64_t count,
-              std::int64_t by) {
+void add_rows(ComposedTensor& whole, const Part& part, std::size_t dim, std::int64_t first,
+              std::int64_t count, std::int64_t by) {
   Box rows{part.box.offset, part.box.shape};
   rows.offset[dim] = first;
   rows.shape[dim] = count;
@@ -43,9 +43,10 @@ Sizes local_shape(const std::string& name, const Sizes& global, const Share& sha
   const std::size_t dim = divided_dim(global, share);
   const std::int64_t pieces = share.split == Split::kGatedRows ? 2 * share.size : share.size;
   if (global[dim] % pieces != 0)
-    throw DataError(fmt::format("'{}' must be divisible among {} tensor-parallel ranks; got [{}]; load it with "
-                                "--no-load-optim",
-                                name, share.size, fmt::join(global, ", ")));
+    throw DataError(
+        fmt::format("'{}' must be divisible among {} tensor-parallel ranks; got [{}]; load it with "
+                    "--no-load-optim",
+                    name, share.size, fmt::join(global, ", ")));
   local[dim] /= share.size;
   return local;
 }

@@ -1,4 +1,5 @@
-// A Megatron checkpoint of any format in one form: whole tensors with numbered layers. Private to convert/megatron.
+// A Megatron checkpoint of any format in one form: whole tensors with numbered layers. Private to
+// convert/megatron.
 #pragma once
 
 #include <filesystem>
@@ -12,7 +13,8 @@
 
 namespace colonnade::convert::megatron {
 
-/// Tensors by name; layers are numbered, experts one tensor [experts, out, in]. Parts are views of mapped files.
+/// Tensors by name; layers are numbered, experts one tensor [experts, out, in]. Parts are views of mapped
+/// files.
 using Tensors = std::map<std::string, checkpoint::ComposedTensor>;
 
 /// Optimizer states that hold one value per element of a parameter.
@@ -28,8 +30,8 @@ struct Source {
   nlohmann::json param_groups;   ///< of the optimizer; null: none
   Tensors model;
   std::map<std::string, Tensors> optimizer;  ///< by state (kStates); empty: none
-  std::string dropped;                       ///< why optimizer states of the checkpoint are not used; "": they are
-  std::vector<std::string> notes;            ///< what else is not used, and why
+  std::string dropped;             ///< why optimizer states of the checkpoint are not used; "": they are
+  std::vector<std::string> notes;  ///< what else is not used, and why
 };
 
 /// A rank's place among those that divide a tensor.
@@ -45,10 +47,10 @@ checkpoint::Sizes local_shape(const std::string& name, const checkpoint::Sizes& 
 /// Shape of a tensor of which a rank holds `local`.
 checkpoint::Sizes global_shape(const checkpoint::Sizes& local, const Share& share);
 
-/// Adds the box `box` of a rank's tensor of shape `local` to the tensor of all ranks; nothing from other ranks than
-/// the first where each rank holds all of it.
-void add_share(checkpoint::ComposedTensor& whole, const checkpoint::Sizes& local, const checkpoint::Part& part,
-               const Share& share);
+/// Adds the box `box` of a rank's tensor of shape `local` to the tensor of all ranks; nothing from other
+/// ranks than the first where each rank holds all of it.
+void add_share(checkpoint::ComposedTensor& whole, const checkpoint::Sizes& local,
+               const checkpoint::Part& part, const Share& share);
 
 /// Number of an args value, `fallback` for a missing or null one.
 std::int64_t integer_arg(const nlohmann::json& args, const char* name, std::int64_t fallback);

@@ -55,24 +55,26 @@ bool is_model_key(const std::string& name) {
          !name.starts_with("rerun_state_machine");
 }
 
-/// A tensor stored as a grid of blocks, each flattened: shape [S_k / s_k ..., prod s_k] for the model's shape S. In
-/// the model's shape.
+/// A tensor stored as a grid of blocks, each flattened: shape [S_k / s_k ..., prod s_k] for the model's shape
+/// S. In the model's shape.
 ComposedTensor of_model_space(const std::string& name, const ComposedTensor& stored, const Sizes& shape) {
   const std::size_t dims = shape.size();
   Sizes block(dims);
   std::int64_t elements = 1;
   for (std::size_t d = 0; d < dims; ++d) {
     if (stored.shape[d] < 1 || shape[d] % stored.shape[d] != 0)
-      throw DataError(fmt::format("'{}' must be a grid of blocks of its parameter; got another shape; take another "
-                                  "checkpoint, or add --no-load-optim",
-                                  name));
+      throw DataError(
+          fmt::format("'{}' must be a grid of blocks of its parameter; got another shape; take another "
+                      "checkpoint, or add --no-load-optim",
+                      name));
     block[d] = shape[d] / stored.shape[d];
     elements *= block[d];
   }
   if (elements != stored.shape[dims])
-    throw DataError(fmt::format("'{}' must have blocks of {} elements; got {}; take another checkpoint, or add "
-                                "--no-load-optim",
-                                name, elements, stored.shape[dims]));
+    throw DataError(
+        fmt::format("'{}' must have blocks of {} elements; got {}; take another checkpoint, or add "
+                    "--no-load-optim",
+                    name, elements, stored.shape[dims]));
   ComposedTensor whole{.dtype = stored.dtype, .shape = shape, .parts = {}, .compute = {}};
   for (const Part& part : stored.parts) {
     const Sizes cells(part.box.shape.begin(), part.box.shape.end() - 1);
@@ -186,8 +188,8 @@ class TorchDistReader {
     }
   }
 
-  /// megatron-core 0.15 to 0.19.2 shifts the states of all parameters after the first bucket of a buffer with padding
-  /// (fixed by its PR 5077): then the masters do not equal the weights.
+  /// megatron-core 0.15 to 0.19.2 shifts the states of all parameters after the first bucket of a buffer with
+  /// padding (fixed by its PR 5077): then the masters do not equal the weights.
   void drop_wrong_states() {
     const auto masters = source_.optimizer.find("param");
     if (masters == source_.optimizer.end() || masters_equal_weights(source_.model, masters->second)) return;
@@ -207,15 +209,17 @@ class TorchDistReader {
 
   const ComposedTensor* stored_model_tensor(const std::string& key) const {
     for (const char* prefix : {"", "module."})
-      if (const auto found = stored_.tensors.find(prefix + key); found != stored_.tensors.end()) return &found->second;
+      if (const auto found = stored_.tensors.find(prefix + key); found != stored_.tensors.end())
+        return &found->second;
     return nullptr;
   }
 
   // ---- flat buffers
 
   void read_buffers() {
-    static const std::regex kBuffer(R"((?:chained_(\d{1,3})\.)?optimizer\.distributed\.dp_group_idx_(\d{1,6})\.)"
-                                    R"(gbuf_idx_(\d{1,6})\.dtype_(\(.*\))\.bucket_idx_(\d{1,6})\.(\w+))");
+    static const std::regex kBuffer(
+        R"((?:chained_(\d{1,3})\.)?optimizer\.distributed\.dp_group_idx_(\d{1,6})\.)"
+        R"(gbuf_idx_(\d{1,6})\.dtype_(\(.*\))\.bucket_idx_(\d{1,6})\.(\w+))");
     std::map<BufferKey, StoredBuffers> buffers;
     for (const auto& [name, tensor] : stored_.tensors) {
       std::smatch m;
@@ -253,9 +257,10 @@ class TorchDistReader {
         for (const auto& [number, bucket] : buckets) flat.buckets.push_back(bucket);
         for (std::size_t b = 0; b < unpadded.size(); ++b)
           if (b >= flat.buckets.size() || flat.buckets[b].shape[0] < unpadded[b])
-            throw DataError(fmt::format("{}: the optimizer's {} must have {} elements in bucket {} of rank group {}; "
-                                        "got fewer; copy the folder again",
-                                        source_.folder.string(), state, unpadded[b], b, key.group));
+            throw DataError(
+                fmt::format("{}: the optimizer's {} must have {} elements in bucket {} of rank group {}; "
+                            "got fewer; copy the folder again",
+                            source_.folder.string(), state, unpadded[b], b, key.group));
         unflatten(flat, params, source_.model, states[state]);
       }
     }
@@ -269,26 +274,30 @@ class TorchDistReader {
     other.dtypes = "";
     const auto first = buffers.lower_bound(other);
     const auto next = std::next(first);
-    const bool one = next == buffers.end() || next->first.group != key.group || next->first.chain != key.chain ||
-                     next->first.chunk != key.chunk;
+    const bool one = next == buffers.end() || next->first.group != key.group ||
+                     next->first.chain != key.chain || next->first.chunk != key.chunk;
     if (one && first->first.dtypes == key.dtypes) return params;
     std::erase_if(params, [&](const FlatParam& param) {
       const std::string name = param.name.empty() ? "embedding.word_embeddings.weight" : param.name;
       const at::ScalarType dtype = source_.model.at(name).dtype;
-      const std::string begin = dtype == at::kBFloat16 ? "(torch.bfloat16," : dtype == at::kHalf ? "(torch.float16," : "(torch.float32,";
+      const std::string begin = dtype == at::kBFloat16 ? "(torch.bfloat16,"
+                                : dtype == at::kHalf   ? "(torch.float16,"
+                                                       : "(torch.float32,";
       return !key.dtypes.starts_with(begin);
     });
     return params;
   }
 
-  /// Ranks of a group of data-parallel ranks: of dense parameters tp runs fastest, then pp; of experts their tensor
-  /// parallelism, then ep, then pp.
+  /// Ranks of a group of data-parallel ranks: of dense parameters tp runs fastest, then pp; of experts their
+  /// tensor parallelism, then ep, then pp.
   RankChunk chunk_of(const BufferKey& key) const {
-    const std::int64_t tp = std::max<std::int64_t>(integer_arg(source_.args, "tensor_model_parallel_size", 1), 1);
+    const std::int64_t tp =
+        std::max<std::int64_t>(integer_arg(source_.args, "tensor_model_parallel_size", 1), 1);
     if (key.chain == 0) return {.tp = key.group % tp, .pp = key.group / tp, .ep = 0, .vp = key.chunk};
     const std::int64_t etp =
         std::max<std::int64_t>(integer_arg(source_.args, "expert_tensor_parallel_size", tp), 1);
-    const std::int64_t ep = std::max<std::int64_t>(integer_arg(source_.args, "expert_model_parallel_size", 1), 1);
+    const std::int64_t ep =
+        std::max<std::int64_t>(integer_arg(source_.args, "expert_model_parallel_size", 1), 1);
     return {.tp = key.group % etp, .pp = key.group / (etp * ep), .ep = key.group / etp % ep, .vp = key.chunk};
   }
 
@@ -299,13 +308,15 @@ class TorchDistReader {
                     is_chained_ ? fmt::format("chained_{}.", key.chain) : "", key.group);
     const auto object = stored_.objects.find(name);
     const auto fail = [&](std::string_view got) {
-      throw DataError(fmt::format("{}: '{}' must list the elements of each bucket; got {}; copy the folder again, or "
-                                  "add --no-load-optim",
-                                  source_.folder.string(), name, got));
+      throw DataError(
+          fmt::format("{}: '{}' must list the elements of each bucket; got {}; copy the folder again, or "
+                      "add --no-load-optim",
+                      source_.folder.string(), name, got));
     };
     if (object == stored_.objects.end()) fail("none");
     const pickle::Value* chunks = of_list(object->second.root());
-    if (chunks->is(pickle::Kind::kDict)) chunks = &object->second.root();  // one chunk: the list of one itself
+    if (chunks->is(pickle::Kind::kDict))
+      chunks = &object->second.root();  // one chunk: the list of one itself
     if (!chunks->is(pickle::Kind::kList) || static_cast<std::size_t>(key.chunk) >= chunks->items.size() ||
         !chunks->items[static_cast<std::size_t>(key.chunk)]->is(pickle::Kind::kDict))
       fail("something else");
@@ -322,7 +333,8 @@ class TorchDistReader {
 
   /// "(torch.bfloat16, torch.float32)".
   static std::string dtypes_text(const pickle::Value& dtypes) {
-    return dtypes.items.size() == 2 ? fmt::format("({}, {})", dtypes.items[0]->text, dtypes.items[1]->text) : "";
+    return dtypes.items.size() == 2 ? fmt::format("({}, {})", dtypes.items[0]->text, dtypes.items[1]->text)
+                                    : "";
   }
 
   checkpoint::DistributedFolder stored_;

@@ -12,11 +12,15 @@ json to_json(const pickle::Value* value, int depth) {
   constexpr int kDeepest = 8;
   if (value == nullptr || depth > kDeepest) return nullptr;
   switch (value->kind) {
-    case Kind::kBool: return value->integer != 0;
-    case Kind::kInt: return value->integer;
-    case Kind::kFloat: return std::isfinite(value->real) ? json(value->real) : json();
+    case Kind::kBool:
+      return value->integer != 0;
+    case Kind::kInt:
+      return value->integer;
+    case Kind::kFloat:
+      return std::isfinite(value->real) ? json(value->real) : json();
     case Kind::kText:
-    case Kind::kClass: return value->text;
+    case Kind::kClass:
+      return value->text;
     case Kind::kList:
     case Kind::kTuple:
     case Kind::kSet: {
@@ -41,7 +45,8 @@ json to_json(const pickle::Value* value, int depth) {
       for (const pickle::Value* item : value->items) arguments.push_back(to_json(item, depth + 1));
       return {{"class", value->text}, {"arguments", arguments}};
     }
-    default: return nullptr;
+    default:
+      return nullptr;
   }
 }
 

@@ -64,7 +64,8 @@ std::vector<Run> runs_of(const layout::ParamSpec& spec, const Slice& ours, const
   std::vector<Run> rows;
   for (const Rows& run : models::megatron::row_order(spec, model)) {
     const std::int64_t first = std::max(begin, run.ours), last = std::min(end, run.ours + run.count);
-    if (first < last) rows.push_back({run.theirs + first - run.ours, ours.data.narrow(d, first - begin, last - first)});
+    if (first < last)
+      rows.push_back({run.theirs + first - run.ours, ours.data.narrow(d, first - begin, last - first)});
   }
   std::ranges::sort(rows, {}, &Run::theirs);
   std::vector<Run> joined;
@@ -113,7 +114,8 @@ void write_setting(Writer& w, const config::Run& run, const config::Setting& set
   const auto words = setting.get(run);
   w.text(setting.key);
   if (!words || (words->empty() && setting.nullable)) return w.none();
-  if (setting.kind != config::Kind::kList) return write_text_value(w, setting, words->empty() ? "" : words->front());
+  if (setting.kind != config::Kind::kList)
+    return write_text_value(w, setting, words->empty() ? "" : words->front());
   w.begin_list();
   for (const std::string& word : *words) w.text(word);
   w.end_list();
@@ -141,7 +143,8 @@ void write_args(Writer& w, const config::Run& run, const CommonState& state) {
   const config::Model& m = run.model;
   const auto flag = [&](const char* key, bool value) { w.text(key), w.boolean(value); };
   const auto integer = [&](const char* key, std::int64_t value) { w.text(key), w.integer(value); };
-  // Later values of a key win. Another layout may have saved: Megatron only compares sizes of model parallelism.
+  // Later values of a key win. Another layout may have saved: Megatron only compares sizes of model
+  // parallelism.
   for (const char* key : {"tensor_model_parallel_size", "pipeline_model_parallel_size", "world_size",
                           "data_parallel_size", "context_parallel_size", "expert_model_parallel_size"})
     integer(key, 1);
@@ -169,7 +172,10 @@ void write_args(Writer& w, const config::Run& run, const CommonState& state) {
   w.text("ckpt_format"), w.text("torch_dist");
   w.text("transformer_impl"), w.text("transformer_engine");
   w.text("params_dtype");
-  w.global("torch", checkpoint::torch_dtype_name(at::ScalarType(config::dtypes_of(run).parameter == config::Dtype::kBfloat16  ? at::kBFloat16 : config::dtypes_of(run).parameter == config::Dtype::kFloat16 ? at::kHalf : at::kFloat)));
+  w.global("torch", checkpoint::torch_dtype_name(at::ScalarType(
+                        config::dtypes_of(run).parameter == config::Dtype::kBfloat16  ? at::kBFloat16
+                        : config::dtypes_of(run).parameter == config::Dtype::kFloat16 ? at::kHalf
+                                                                                      : at::kFloat)));
   w.end_dict();
   w.build();
 }
@@ -181,8 +187,10 @@ struct Group {
 void write_group(Writer& w, const config::Run& run, const CommonState& state, const Group& group) {
   const auto flag = [&](const char* key, bool value) { w.text(key), w.boolean(value); };
   const auto real = [&](const char* key, double value) { w.text(key), w.real(value); };
-  const double max_lr = state.lr_schedule.is_object() ? state.lr_schedule.value("max_lr", run.schedule.lr) : run.schedule.lr;
-  const double min_lr = state.lr_schedule.is_object() ? state.lr_schedule.value("min_lr", run.schedule.min_lr) : run.schedule.min_lr;
+  const double max_lr =
+      state.lr_schedule.is_object() ? state.lr_schedule.value("max_lr", run.schedule.lr) : run.schedule.lr;
+  const double min_lr = state.lr_schedule.is_object() ? state.lr_schedule.value("min_lr", run.schedule.min_lr)
+                                                      : run.schedule.min_lr;
   w.begin_dict();
   flag("is_expert_parallel", group.experts);
   flag("default_config", true);
@@ -192,7 +200,8 @@ void write_group(Writer& w, const config::Run& run, const CommonState& state, co
   real("max_lr", max_lr);
   real("min_lr", min_lr);
   real("lr", max_lr);
-  w.text("betas"), w.begin_tuple(), w.real(run.optimizer.adam_beta1), w.real(run.optimizer.adam_beta2), w.end_tuple();
+  w.text("betas"), w.begin_tuple(), w.real(run.optimizer.adam_beta1), w.real(run.optimizer.adam_beta2),
+      w.end_tuple();
   real("eps", run.optimizer.adam_eps);
   real("weight_decay", group.has_decay ? run.optimizer.weight_decay : 0.0);
   for (const char* key : {"amsgrad", "maximize", "capturable", "differentiable"}) flag(key, false);
@@ -203,7 +212,8 @@ void write_group(Writer& w, const config::Run& run, const CommonState& state, co
 }
 
 /// {optimizer: {param_groups}, param_state_sharding_type}.
-void write_optimizer(Writer& w, const config::Run& run, const CommonState& state, const std::vector<Group>& groups) {
+void write_optimizer(Writer& w, const config::Run& run, const CommonState& state,
+                     const std::vector<Group>& groups) {
   w.begin_dict();
   w.text("optimizer"), w.begin_dict(), w.text("param_groups"), w.begin_list();
   for (const Group& group : groups) write_group(w, run, state, group);
@@ -223,8 +233,8 @@ void write_json(Writer& w, const nlohmann::json& value) {
 /// Megatron's keys of the schedule; it counts in samples, as integers.
 void write_schedule(Writer& w, const nlohmann::json& schedule) {
   w.begin_dict();
-  for (const char* key : {"max_lr", "lr_warmup_steps", "num_steps", "lr_decay_style", "lr_decay_steps", "min_lr",
-                          "start_wd", "end_wd", "wd_incr_style", "wd_incr_steps"}) {
+  for (const char* key : {"max_lr", "lr_warmup_steps", "num_steps", "lr_decay_style", "lr_decay_steps",
+                          "min_lr", "start_wd", "end_wd", "wd_incr_style", "wd_incr_steps"}) {
     w.text(key);
     const nlohmann::json value = schedule.value(key, nlohmann::json());
     if (std::string_view(key).ends_with("_steps") && value.is_number())
@@ -237,8 +247,8 @@ void write_schedule(Writer& w, const nlohmann::json& schedule) {
 
 }  // namespace
 
-std::vector<Slice> megatron_slices(const layout::ParamSpec& spec, const Slice& ours, const config::Model& model,
-                                   const std::string& prefix) {
+std::vector<Slice> megatron_slices(const layout::ParamSpec& spec, const Slice& ours,
+                                   const config::Model& model, const std::string& prefix) {
   const bool stacked = models::megatron::has_stacked_layers(model);
   const std::string name = prefix + models::megatron::written_name(spec, model, stacked);
   const auto layer = stacked ? layer_of(spec.name, model) : std::nullopt;
@@ -246,7 +256,11 @@ std::vector<Slice> megatron_slices(const layout::ParamSpec& spec, const Slice& o
   const bool padded = is_vocabulary_spec(spec);
   std::vector<Slice> slices;
   const auto add = [&](Sizes offset, at::Tensor data) {
-    Slice slice{.name = name, .global_shape = spec.shape, .offset = std::move(offset), .data = std::move(data), .owner = ours.owner};
+    Slice slice{.name = name,
+                .global_shape = spec.shape,
+                .offset = std::move(offset),
+                .data = std::move(data),
+                .owner = ours.owner};
     if (padded) slice.global_shape[0] = padded_vocabulary(model);
     if (layer) {
       slice.global_shape.insert(slice.global_shape.begin(), layer->layers);
@@ -293,7 +307,8 @@ std::vector<std::string> extra_state_keys(const config::Model& model) {
       if (layer) index.push_back(layer->layer), size.push_back(layer->layers);
       if (experts) index.push_back(e), size.push_back(model.moe.num_experts);
       if (index.empty()) index.push_back(0), size.push_back(1);
-      keys.insert(fmt::format("{}._extra_state/shard_{}_{}", module, fmt::join(index, "."), fmt::join(size, ".")));
+      keys.insert(
+          fmt::format("{}._extra_state/shard_{}_{}", module, fmt::join(index, "."), fmt::join(size, ".")));
     }
   }
   return {keys.begin(), keys.end()};
@@ -332,7 +347,8 @@ void write_common_file(const std::filesystem::path& path, const config::Run& run
     }
   }
   if (state.lr_schedule.is_object()) w.text("opt_param_scheduler"), write_schedule(w, state.lr_schedule);
-  if (state.state.is_object()) w.text(kStateKey), w.text(state.state.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
+  if (state.state.is_object())
+    w.text(kStateKey), w.text(state.state.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   w.end_dict();
   checkpoint::SegmentWriter file(path);
   file.add_object("common", std::move(w).finish());

@@ -1,6 +1,6 @@
-// Contents of a torch_dist checkpoint that Megatron loads: tensors, extra states, common.pt and metadata.json.
-// Optimizer states are fully_reshardable, which every layout reads.
-// Sources: megatron/training/checkpointing.py, megatron/core/optimizer/distrib_optimizer.py.
+// Contents of a torch_dist checkpoint that Megatron loads: tensors, extra states, common.pt and
+// metadata.json. Optimizer states are fully_reshardable, which every layout reads. Sources:
+// megatron/training/checkpointing.py, megatron/core/optimizer/distrib_optimizer.py.
 #pragma once
 
 #include <filesystem>
@@ -15,16 +15,18 @@
 
 namespace colonnade::convert::megatron {
 
-/// Our slices of a parameter (of the global tensor of `spec`) as slices of Megatron's tensor, in its row order and
-/// stacked by layer where has_stacked_layers(); the rows of vocabularies are padded by padded_vocabulary() zeros in
-/// the slice that holds the last row. `prefix` precedes the name: "optimizer.state.exp_avg.".
+/// Our slices of a parameter (of the global tensor of `spec`) as slices of Megatron's tensor, in its row
+/// order and stacked by layer where has_stacked_layers(); the rows of vocabularies are padded by
+/// padded_vocabulary() zeros in the slice that holds the last row. `prefix` precedes the name:
+/// "optimizer.state.exp_avg.".
 std::vector<checkpoint::Slice> megatron_slices(const layout::ParamSpec& spec, const checkpoint::Slice& ours,
                                                const config::Model& model, const std::string& prefix = "");
 
 /// Name in a checkpoint of Megatron of an optimizer state of ours; "" for a state that Megatron's Adam lacks.
 std::string state_name(const std::string& ours);
 
-/// Objects besides the tensors, by key: the extra state that each linear layer and norm of Transformer Engine asks for.
+/// Objects besides the tensors, by key: the extra state that each linear layer and norm of Transformer Engine
+/// asks for.
 std::vector<std::string> extra_state_keys(const config::Model& model);
 /// The pickle of an extra state without FP8: an empty uint8 tensor, [tensor], with storage 0.
 std::string extra_state_pickle();
@@ -38,7 +40,8 @@ struct CommonState {
   nlohmann::json state = {};
 };
 
-/// Writes common.pt. `run`: the settings, which become args; paths and names of the user do not. Throws Error.
+/// Writes common.pt. `run`: the settings, which become args; paths and names of the user do not. Throws
+/// Error.
 void write_common_file(const std::filesystem::path& path, const config::Run& run, const CommonState& state);
 
 /// metadata.json, which is written last: with it the folder is a checkpoint.

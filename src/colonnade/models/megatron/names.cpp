@@ -11,8 +11,8 @@
 namespace colonnade::models::megatron {
 namespace {
 
-/// Ends of our names and the ends that Megatron has in their place, in the order of names_of. {} stands for weight
-/// and bias.
+/// Ends of our names and the ends that Megatron has in their place, in the order of names_of. {} stands for
+/// weight and bias.
 struct Renamed {
   std::string_view ours;
   std::vector<std::string_view> theirs;
@@ -27,7 +27,8 @@ const std::vector<Renamed>& renamed() {
       {".self_attention.kv_layernorm.",
        {".self_attention.linear_kv_up_proj.layer_norm_", ".self_attention.kv_layernorm."}},
       {".post_attention_layernorm.",
-       {".self_attention.linear_proj.post_layernorm.", ".post_attention_layernorm.", ".post_self_attn_layernorm."}},
+       {".self_attention.linear_proj.post_layernorm.", ".post_attention_layernorm.",
+        ".post_self_attn_layernorm."}},
       {".post_mlp_layernorm.", {".mlp.linear_fc2.post_layernorm.", ".post_mlp_layernorm."}},
       {".mlp.experts.linear_fc1.", {".mlp.experts.experts.linear_fc1."}},
       {".mlp.experts.linear_fc2.", {".mlp.experts.experts.linear_fc2."}},
@@ -121,7 +122,8 @@ bool has_stacked_layers(const config::Model& model) {
 std::string written_name(const layout::ParamSpec& spec, const config::Model& model, bool stacked) {
   const std::vector<std::string> names = names_of(spec);
   std::string name = names.front();
-  // Norms that Transformer Engine fuses into the next linear layer have that layer's name; others keep their own.
+  // Norms that Transformer Engine fuses into the next linear layer have that layer's name; others keep their
+  // own.
   const bool latent_norm = spec.name.find(".self_attention.q_layernorm.") != std::string::npos ||
                            spec.name.find(".self_attention.kv_layernorm.") != std::string::npos;
   const bool input_norm = spec.name.find(".input_layernorm.") != std::string::npos;
@@ -136,19 +138,20 @@ std::string written_name(const layout::ParamSpec& spec, const config::Model& mod
     name = names.at(1);
   if (!stacked) return name;
   for (const std::string_view stack : {"decoder.layers.", "encoder.layers."})
-    if (name.starts_with(stack)) return name.erase(stack.size(), name.find('.', stack.size()) + 1 - stack.size());
+    if (name.starts_with(stack))
+      return name.erase(stack.size(), name.find('.', stack.size()) + 1 - stack.size());
   return name;
 }
 
 Split split_of(const std::string& name, bool gated) {
-  if (ends_with_any(name, {"linear_fc1.weight", "linear_fc1.bias"})) return gated ? Split::kGatedRows : Split::kRows;
+  if (ends_with_any(name, {"linear_fc1.weight", "linear_fc1.bias"}))
+    return gated ? Split::kGatedRows : Split::kRows;
   if (ends_with_any(name, {"linear_proj.weight", "linear_fc2.weight"})) return Split::kColumns;
-  constexpr std::array kModules = {"linear_qkv.", "linear_q.",          "linear_kv.",          "linear_q_proj.",
-                                   "linear_q_up_proj.", "linear_kv_up_proj.", "output_layer.", "word_embeddings.",
-                                   "softmax_offset"};
-  const bool divided = std::ranges::any_of(kModules, [&](const char* module) {
-    return name.find(module) != std::string::npos;
-  });
+  constexpr std::array kModules = {"linear_qkv.",    "linear_q.",         "linear_kv.",
+                                   "linear_q_proj.", "linear_q_up_proj.", "linear_kv_up_proj.",
+                                   "output_layer.",  "word_embeddings.",  "softmax_offset"};
+  const bool divided = std::ranges::any_of(
+      kModules, [&](const char* module) { return name.find(module) != std::string::npos; });
   const bool norm = name.find("layer_norm_") != std::string::npos;
   return divided && !norm ? Split::kRows : Split::kNone;
 }

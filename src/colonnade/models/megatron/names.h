@@ -17,20 +17,21 @@ struct Rows {
   bool operator==(const Rows&) const = default;
 };
 
-/// Names of a parameter in a Megatron checkpoint with numbered layers, of which a checkpoint has one: first that of
-/// Transformer Engine modules, then that of Megatron's own. Experts are one tensor [experts, out, in].
+/// Names of a parameter in a Megatron checkpoint with numbered layers, of which a checkpoint has one: first
+/// that of Transformer Engine modules, then that of Megatron's own. Experts are one tensor [experts, out,
+/// in].
 std::vector<std::string> names_of(const layout::ParamSpec& spec);
 
-/// The order of our parameter's rows in Megatron's, in dimension row_dim(): Megatron interleaves the queries, gates,
-/// keys and values of a query group (linear_qkv) and the keys and values of a head (linear_kv); we store all queries
-/// before all keys. Without such an order, one run of all rows.
+/// The order of our parameter's rows in Megatron's, in dimension row_dim(): Megatron interleaves the queries,
+/// gates, keys and values of a query group (linear_qkv) and the keys and values of a head (linear_kv); we
+/// store all queries before all keys. Without such an order, one run of all rows.
 std::vector<Rows> row_order(const layout::ParamSpec& spec, const config::Model& model);
 
 /// Dimension of row_order: 1 for experts, else 0.
 int row_dim(const layout::ParamSpec& spec);
 
-/// The name in a distributed checkpoint of a model of Transformer Engine modules. With `stacked`, layers of the decoder
-/// and the encoder share one tensor, whose first dimension is the layer: the number is left out.
+/// The name in a distributed checkpoint of a model of Transformer Engine modules. With `stacked`, layers of
+/// the decoder and the encoder share one tensor, whose first dimension is the layer: the number is left out.
 std::string written_name(const layout::ParamSpec& spec, const config::Model& model, bool stacked);
 
 /// Whether Megatron stores one tensor for all layers: they are of one kind, and moe_layer_freq is 1.
