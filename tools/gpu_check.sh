@@ -3,7 +3,8 @@
 # trajectory in fp32 and bf16, compute-sanitizer where it is, and a table of speed. At most 10 minutes; needs
 # neither the network nor CMake. Without a GPU it says so and succeeds, having tested nothing.
 #
-#   tools/gpu_check.sh BUILD      BUILD holds `colonnade`, libexec/, gpu_tests.txt and the test binaries (target cuda_check)
+#   tools/gpu_check.sh BUILD      BUILD holds `colonnade`, libexec/, gpu_tests.txt and the test binaries (target cuda_check), and
+#                                 may hold lib/: shared libraries that this machine lacks
 #
 # Python with torch 2.11 (the project's .venv or the machine's) gives the libraries and, with transformers, the peer.
 set -euo pipefail
@@ -36,6 +37,8 @@ judge() {
   echo "FAILED (exit $code): $what"
   failed=$((failed + 1))
 }
+
+[ -d "$build/lib" ] && export LD_LIBRARY_PATH=$build/lib${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}  # a build from another machine
 
 # The Python whose torch has CUDA; its libraries serve the program too, wherever the build was made.
 python=
@@ -73,9 +76,10 @@ recorded=(pretrain gpt --device cuda --log-interval 20
   --micro-batch-size 2 --global-batch-size 8 --train-iters 40 --lr 0.003 --min-lr 0.0003 --lr-decay-style cosine
   --lr-warmup-iters 5 --lr-decay-iters 40 --weight-decay 0.1 --adam-beta2 0.95 --clip-grad 1.0
   --hidden-dropout 0 --attention-dropout 0 --eval-iters 0 --save-interval 1000)
-# follows NAME CURVE KIND: the metrics of the run NAME against the recorded CURVE.
+# follows NAME CURVE KIND [MODEL]: the metrics of the run NAME against the recorded CURVE.
 follows() {
-  judge "curve, $1" "$report_python" tools/compare_curve.py "$work/$1/metrics.jsonl" "$vectors/trajectory/llama/$2.csv" "$3"
+  judge "curve, $1" "$report_python" tools/compare_curve.py "$work/$1/metrics.jsonl" \
+    "$vectors/trajectory/${4:-llama}/$2.csv" "$3"
 }
 for kind in fp32 bf16; do
   flags=()
@@ -83,6 +87,9 @@ for kind in fp32 bf16; do
   judge "pretrain, $kind" within 60 "$build/colonnade" "${recorded[@]}" "${flags[@]}" --save "$work/$kind"
   follows $kind tp1 $kind
 done
+moe=(--pretrained-checkpoint $vectors/trajectory/moe --moe-aux-loss-coeff 0.01)
+judge "pretrain, experts" within 60 "$build/colonnade" "${recorded[@]}" "${moe[@]}" --save "$work/moe"
+follows moe tp1 fp32 moe
 
 step "the same in fp32, ended after 20 steps and continued from its checkpoint"
 judge "pretrain, steps 1 to 20" within 60 "$build/colonnade" "${recorded[@]}" --exit-interval 20 --save "$work/continued"
@@ -98,6 +105,12 @@ judge "pretrain, dp 2, distributed optimizer" within 120 "$build/colonnade" laun
   --distributed-backend gloo --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather \
   --save "$work/dp2_distopt"
 follows dp2_distopt dp2_distopt fp32
+judge "pretrain, cp 2" within 120 "$build/colonnade" launch --nproc-per-node 2 -- "${recorded[@]}" \
+  --distributed-backend gloo --context-parallel-size 2 --save "$work/cp2"
+follows cp2 tp1 fp32
+judge "pretrain, ep 2" within 120 "$build/colonnade" launch --nproc-per-node 2 -- "${recorded[@]}" "${moe[@]}" \
+  --distributed-backend gloo --expert-model-parallel-size 2 --save "$work/ep2"
+follows ep2 ep2 fp32 moe
 
 step "compute-sanitizer memcheck"
 sanitizer=$(command -v compute-sanitizer || ls /usr/local/cuda/bin/compute-sanitizer 2>/dev/null || true)

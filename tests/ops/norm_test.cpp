@@ -94,7 +94,8 @@ TEST(Norm, WithoutWeightEqualsTheReference) {
     const Tensor x = test::random({7, 2, 3, 37}, type).set_requires_grad(true);
     const Tensor probe = test::random({7, 2, 3, 37});
     const Tensor x_ref = x.detach().to(at::kDouble).set_requires_grad(true);
-    const Tensor ref = reference_norm(x_ref, at::ones({37}, at::kDouble), Tensor(), 0.01, false);
+    const Tensor ref =
+        reference_norm(x_ref, at::ones({37}, test::options(at::kDouble)), Tensor(), 0.01, false);
     const Tensor expected = torch::autograd::grad({(ref * probe).sum()}, {x_ref})[0];
     const Tensor y = rms_norm(x, 0.01);
     (y.to(at::kDouble) * probe).sum().backward();
