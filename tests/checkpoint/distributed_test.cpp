@@ -1,4 +1,5 @@
-// Folders of torch.distributed.checkpoint: what is written is read, and damage is an error with file and tensor.
+// Folders of torch.distributed.checkpoint: what is written is read, and damage is an error with file and
+// tensor.
 #include <ATen/ATen.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -23,7 +24,8 @@ std::vector<Segment> write_folder(const std::filesystem::path& folder, const at:
   for (const std::int64_t file : {0, 1}) {
     SegmentWriter writer(folder / fmt::format("__{}_0.distcp", file));
     for (const std::int64_t column : {0, 2})
-      writer.add({"w", {4, 6}, {2 * file, column}, w.narrow(0, 2 * file, 2).narrow(1, column, column == 0 ? 2 : 4)});
+      writer.add(
+          {"w", {4, 6}, {2 * file, column}, w.narrow(0, 2 * file, 2).narrow(1, column, column == 0 ? 2 : 4)});
     if (file == 0) writer.add({"s", {}, {}, at::scalar_tensor(3.5, at::kDouble)});
     pickle::Writer object;
     object.begin_list(), object.text("value"), object.end_list();
@@ -77,12 +79,17 @@ TEST(Distributed, DamageIsAnErrorWithFileAndTensor) {
     write_file_atomically(folder.path() / ".metadata", distributed_metadata(changed));
     return fault_of(folder.path());
   };
-  EXPECT_THAT(with(0, [](Segment& s) { s.length += 1'000'000; }),
-              AllOf(HasSubstr("'w' must lie in __0_0.distcp, which has"), HasSubstr("copy the folder again")));
-  EXPECT_THAT(with(0, [](Segment& s) { s.offset += 8; }), HasSubstr("'w': a file of torch.save must be an intact zip"));
-  EXPECT_THAT(with(0, [](Segment& s) { s.file = "../x"; }), HasSubstr("must be in a file of the folder; got '../x'"));
-  EXPECT_THAT(with(1, [](Segment& s) { s.box.offset[1] = 1; }), HasSubstr("'w' must be covered once by its chunks; got"));
-  EXPECT_THAT(with(0, [](Segment& s) { s.dtype = at::kHalf; }), HasSubstr("'w' must have chunks of F16; got F32"));
+  EXPECT_THAT(
+      with(0, [](Segment& s) { s.length += 1'000'000; }),
+      AllOf(HasSubstr("'w' must lie in __0_0.distcp, which has"), HasSubstr("copy the folder again")));
+  EXPECT_THAT(with(0, [](Segment& s) { s.offset += 8; }),
+              HasSubstr("'w': a file of torch.save must be an intact zip"));
+  EXPECT_THAT(with(0, [](Segment& s) { s.file = "../x"; }),
+              HasSubstr("must be in a file of the folder; got '../x'"));
+  EXPECT_THAT(with(1, [](Segment& s) { s.box.offset[1] = 1; }),
+              HasSubstr("'w' must be covered once by its chunks; got"));
+  EXPECT_THAT(with(0, [](Segment& s) { s.dtype = at::kHalf; }),
+              HasSubstr("'w' must have chunks of F16; got F32"));
   std::vector<Segment> missing = all;
   missing.erase(missing.begin());
   write_file_atomically(folder.path() / ".metadata", distributed_metadata(missing));
@@ -90,7 +97,8 @@ TEST(Distributed, DamageIsAnErrorWithFileAndTensor) {
   std::filesystem::resize_file(folder.path() / "__1_0.distcp", 100);
   write_file_atomically(folder.path() / ".metadata", distributed_metadata(all));
   EXPECT_THAT(fault_of(folder.path()), HasSubstr("which has 100 bytes"));
-  write_file_atomically(folder.path() / ".metadata", std::string("\x80\x02" "cos\nsystem\n)R."));
+  write_file_atomically(folder.path() / ".metadata", std::string("\x80\x02"
+                                                                 "cos\nsystem\n)R."));
   EXPECT_THAT(fault_of(folder.path()), AllOf(HasSubstr(".metadata"), HasSubstr("got os.system")));
 }
 

@@ -16,6 +16,7 @@
 #include "colonnade/convert/megatron/legacy.h"
 #include "colonnade/convert/megatron/reader.h"
 #include "colonnade/convert/megatron/torch_dist.h"
+#include "colonnade/convert/torch_distributed.h"
 #include "support/sha256.h"
 #include "support/vectors.h"
 
@@ -156,6 +157,40 @@ TEST(Megatron, MomentsAreThoseOfTheRun) {
       expect_close(down, expected.view(state + ".model.layers.0.mlp.down_proj.weight"), state);
     }
   }
+}
+
+/// Folders of torch.distributed.checkpoint of other programs hold the weights of a Hugging Face folder.
+TEST(TorchDistributed, WeightsHaveHuggingFaceNamesAndOrder) {
+  config::Model model;
+  model.kv_channels = 8;
+  for (const char* folder : {"megatron_ckpt/titan_fsdp2_tp2", "megatron_ckpt_more/titan_fsdp2_v022"}) {
+    SCOPED_TRACE(folder);
+    const auto source = open_torch_distributed(vectors_te() / folder, &model);
+    ASSERT_TRUE(source.has_value());
+    const checkpoint::SafetensorsFile stored(vectors_te() / folder / "expected.safetensors");
+    const auto expected = [&](const std::string& a, const std::string& b) {
+      return stored.view(stored.has(a) ? a : b);
+    };
+    EXPECT_TRUE(at::equal(source->read("lm_head.weight"), expected("output.weight", "lm_head.weight")));
+    EXPECT_TRUE(at::equal(source->read("model.layers.1.mlp.down_proj.weight"),
+                          stored.view("layers.1.feed_forward.w2.weight")));
+    // Adjacent rows of a head become its halves.
+    const at::Tensor pairs =
+        expected("layers.1.attention.wk.weight", "layers.1.attention.qkv_linear.wk.weight");
+    const at::Tensor halves = pairs.view({-1, 4, 2, 32}).transpose(1, 2).reshape({-1, 32});
+    EXPECT_TRUE(at::equal(source->read("model.layers.1.self_attn.k_proj.weight"), halves));
+    EXPECT_FALSE(open_torch_distributed(vectors_te() / folder)->has("lm_head.weight"));
+  }
+  for (const char* folder : {"dcp_plain", "dcp_dtensor2"}) {
+    SCOPED_TRACE(folder);
+    const auto source = open_torch_distributed(vectors_plain() / folder, &model);
+    ASSERT_TRUE(source.has_value());
+    const auto expected = open_hugging_face(fs::path(test::vectors()) / "hf" / "llama");
+    EXPECT_EQ(source->names(), expected.names());
+    for (const std::string& name : expected.names())
+      EXPECT_TRUE(at::equal(source->read(name), expected.read(name))) << name;
+  }
+  EXPECT_FALSE(open_torch_distributed(vectors_plain() / "llama_tp1pp1" / "iter_0000003", &model).has_value());
 }
 
 }  // namespace

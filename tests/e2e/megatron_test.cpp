@@ -28,10 +28,10 @@ TEST(TorchDist, ARunSavedForMegatronContinuesInAnotherLayout) {
   EXPECT_TRUE(fs::exists(folder / "run" / "iter_0000004" / "metadata.json"));
   EXPECT_TRUE(fs::exists(folder / "run" / "iter_0000004" / "common.pt"));
   EXPECT_EQ(read_text(folder / "run" / "latest_checkpointed_iteration.txt"), "4");
-  const Result second = run(launch(2, folder.path(),
-                                   small_run(6, folder / "run",
-                                             dist + Words{"--load", (folder / "run").string(),
-                                                          "--tensor-model-parallel-size", "2"})));
+  const Result second = run(launch(
+      2, folder.path(),
+      small_run(6, folder / "run",
+                dist + Words{"--load", (folder / "run").string(), "--tensor-model-parallel-size", "2"})));
   ASSERT_EQ(second.code, 0) << second.text;
   EXPECT_THAT(second.text, HasSubstr("the run resumes after iteration 4"));
   const auto whole = metrics(folder / "whole"), continued = metrics(folder / "run");
@@ -42,19 +42,20 @@ TEST(TorchDist, ARunSavedForMegatronContinuesInAnotherLayout) {
 
 TEST(TorchDist, ExportsAndConversionsHoldTheSameWeights) {
   const TempFolder folder;
-  const Result trained = train(small_run(2, folder / "run",
-                                         {"--ckpt-format", "torch_dist", "--save-hf", (folder / "hf").string()}));
+  const Result trained = train(
+      small_run(2, folder / "run", {"--ckpt-format", "torch_dist", "--save-hf", (folder / "hf").string()}));
   ASSERT_EQ(trained.code, 0) << trained.text;
   EXPECT_THAT(trained.text, HasSubstr("exported"));
   const std::string exported = (folder / "hf" / "iter_0000002").string();
-  const Result converted = run(colonnade({"convert", "--from", "megatron:" + (folder / "run").string(), "--to",
-                                          "hf:" + (folder / "converted").string()}));
+  const Result converted = run(colonnade({"convert", "--from", "megatron:" + (folder / "run").string(),
+                                          "--to", "hf:" + (folder / "converted").string()}));
   ASSERT_EQ(converted.code, 0) << converted.text;
   const Result same = run(colonnade({"checkpoint", "diff", exported, (folder / "converted").string()}));
   EXPECT_EQ(same.code, 0) << same.text;
   // The spelling of Megatron's conversion skill.
-  const Result again = run(colonnade({"convert", "--source", "hf", "--target", "megatron", "--input-path", exported,
-                                      "--output-path", (folder / "again").string(), "--target-tp", "2"}));
+  const Result again =
+      run(colonnade({"convert", "--source", "hf", "--target", "megatron", "--input-path", exported,
+                     "--output-path", (folder / "again").string(), "--target-tp", "2"}));
   ASSERT_EQ(again.code, 0) << again.text;
   EXPECT_EQ(run(colonnade({"checkpoint", "diff", exported, (folder / "again").string()})).code, 0);
 }
@@ -67,8 +68,10 @@ TEST(TorchDist, BadFlagsOfConvertAreErrorsWithTheFix) {
   };
   EXPECT_THAT(fault({"--from", "hf:a"}), HasSubstr("--to must be given; got none; write --to hf:DIR"));
   EXPECT_THAT(fault({"--from", "a", "--to", "hf:b"}), HasSubstr("--from must be FORMAT:DIR"));
-  EXPECT_THAT(fault({"--from", "torch:a", "--to", "hf:b"}), HasSubstr("--from must be hf, megatron or native"));
-  EXPECT_THAT(fault({"--from", "hf:a", "--to", "hf:b", "--shard-size", "0"}), HasSubstr("--shard-size must be"));
+  EXPECT_THAT(fault({"--from", "torch:a", "--to", "hf:b"}),
+              HasSubstr("--from must be hf, megatron or native"));
+  EXPECT_THAT(fault({"--from", "hf:a", "--to", "hf:b", "--shard-size", "0"}),
+              HasSubstr("--shard-size must be"));
 }
 
 }  // namespace

@@ -73,7 +73,8 @@ TEST(Conversion, HuggingFaceFoldersSurviveMegatronAndNative) {
 }
 
 TEST(Conversion, OptimizerStatesSurviveMegatron) {
-  for (const char* name : {"dense_tp2pp2dp2_dpr", "moe_ep2_fully", "buckets_dp2_dpr", "resume_dp2_fully_iter5"}) {
+  for (const char* name :
+       {"dense_tp2pp2dp2_dpr", "moe_ep2_fully", "buckets_dp2_dpr", "resume_dp2_fully_iter5"}) {
     SCOPED_TRACE(name);
     const TempFolder folder;
     const fs::path source = fs::path(test::vectors()) / "megatron_ckpt_te" / "megatron_ckpt" / name;
@@ -169,11 +170,13 @@ TEST(Conversion, MissingRanksAndSegmentsAreErrors) {
     return folder.path() / name;
   };
   const auto fault = [&](const fs::path& source) {
-    return conversion_fault({.from = F::kMegatron, .to = F::kNative, .source = source, .target = folder.path() / "out"});
+    return conversion_fault(
+        {.from = F::kMegatron, .to = F::kNative, .source = source, .target = folder.path() / "out"});
   };
   const fs::path legacy = copy_of("dense_tp2pp2dp2_torch");
   fs::remove_all(legacy / "iter_0000003" / "mp_rank_01_001");
-  EXPECT_THAT(fault(legacy), AllOf(HasSubstr("got none of tensor rank 1, pipeline rank 1"), HasSubstr("copy the folder")));
+  EXPECT_THAT(fault(legacy),
+              AllOf(HasSubstr("got none of tensor rank 1, pipeline rank 1"), HasSubstr("copy the folder")));
   const fs::path dist = copy_of("dense_tp2pp2dp2_fully");
   fs::remove(dist / "iter_0000003" / "__3_0.distcp");
   EXPECT_THAT(fault(dist), HasSubstr("__3_0.distcp"));

@@ -149,9 +149,11 @@ INSTANTIATE_TEST_SUITE_P(
         Continued{"FullyPp2", "resume_dp2_fully_iter5", "resume.curve.csv", 2, kTwoStages, kFp32},
         Continued{
             "FlatDp2", "resume_dp2_dpr_iter5", "resume.curve.csv", 2, {"--use-distributed-optimizer"}, kFp32},
-        Continued{"FlatTp2Pp2", "resume_dp2_dpr_iter5", "resume.curve.csv", 4, joined(kTwoTensorRanks, kTwoStages), kFp32},
+        Continued{"FlatTp2Pp2", "resume_dp2_dpr_iter5", "resume.curve.csv", 4,
+                  joined(kTwoTensorRanks, kTwoStages), kFp32},
         Continued{"Bf16FullyTp1", "dense_tp2pp2dp2_fully", "dense.curve.csv", 1, {}, kBf16},
-        Continued{"Bf16FlatTp2Pp2", "dense_tp2pp2dp2_dpr", "dense.curve.csv", 4, joined(kTwoTensorRanks, kTwoStages), kBf16},
+        Continued{"Bf16FlatTp2Pp2", "dense_tp2pp2dp2_dpr", "dense.curve.csv", 4,
+                  joined(kTwoTensorRanks, kTwoStages), kBf16},
         Continued{"Bf16LegacyTp2", "dense_tp2pp2dp2_torch", "dense.curve.csv", 2, kTwoTensorRanks, kBf16}),
     [](const auto& info) { return std::string(info.param.name); });
 

@@ -8,6 +8,7 @@
 #include "colonnade/checkpoint/hugging_face.h"
 #include "colonnade/convert/hugging_face.h"
 #include "colonnade/convert/megatron/reader.h"
+#include "colonnade/convert/torch_distributed.h"
 
 namespace colonnade::convert {
 
@@ -31,6 +32,7 @@ CheckpointReader open_weights(const std::filesystem::path& path, std::optional<s
                               const comm::Group& world, checkpoint::Check check, const config::Model* model) {
   if (checkpoint::is_hugging_face_folder(path)) return open_hugging_face(path);
   if (auto run = find_run(path, step, world, check, model)) return *run;
+  if (auto weights = open_torch_distributed(path, model)) return *weights;
   const std::string fault = checkpoint::unsupported_weights_fault(path);
   throw DataError(!fault.empty()
                       ? fault
