@@ -11,6 +11,7 @@
 #include "colonnade/checkpoint/hugging_face.h"
 #include "colonnade/config/derive.h"
 #include "colonnade/config/parse.h"
+#include "colonnade/config/schema.h"
 #include "colonnade/convert/hugging_face.h"
 #include "colonnade/convert/megatron/reader.h"
 #include "colonnade/convert/megatron/writer.h"
@@ -61,8 +62,14 @@ config::Run conversion_settings(const CheckpointReader& source) {
   }
   settings.erase("config");
   config::set(run, "model", settings.contains("model") ? settings["model"] : "gpt");
-  for (const auto& [key, value] : settings)
-    if (key != "model") config::set(run, key, value);
+  for (const auto& [key, value] : settings) {
+    if (key == "model") continue;
+    try {
+      config::set(run, key, value);
+    } catch (const ConfigError&) {  // a setting of the other program's run that Colonnade lacks
+      if (config::setting(key).defines_model) throw;
+    }
+  }
   run.parallel = {};
   config::derive(run);
   return run;

@@ -1,6 +1,7 @@
 // See folder.h.
 #include "colonnade/convert/megatron/folder.h"
 
+#include <ATen/ATen.h>
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,6 +15,8 @@
 #include "colonnade/base/printable.h"
 #include "colonnade/checkpoint/folders.h"
 #include "colonnade/checkpoint/hugging_face.h"
+#include "colonnade/checkpoint/parts.h"
+#include "colonnade/checkpoint/torch_file.h"
 
 namespace colonnade::convert::megatron {
 namespace {
@@ -31,6 +34,20 @@ std::int64_t number_in(const std::string& text, const std::regex& pattern) {
   return std::regex_search(text, match, pattern) ? std::stol(match[1]) : 0;
 }
 
+/// Samples in Megatron Bridge's train_state.pt, a dict of scalar tensors; nothing where it lacks them.
+std::optional<std::int64_t> samples_of(const fs::path& file) {
+  const checkpoint::TorchFile state = checkpoint::TorchFile::open(file);
+  const pickle::Value* samples = pickle::find(&state.root(), "consumed_train_samples");
+  if (samples == nullptr) return std::nullopt;
+  if (samples->is(pickle::Kind::kInt)) return samples->integer;
+  if (!checkpoint::TorchFile::is_tensor(*samples)) return std::nullopt;
+  const at::Tensor stored = state.tensor(*samples);
+  if (stored.numel() != 1) return std::nullopt;
+  const at::Tensor value = at::zeros(stored.sizes(), stored.options());
+  checkpoint::copy_values(value, stored);
+  return value.item<std::int64_t>();
+}
+
 /// The checkpoint in a folder of tensors; nothing where it holds none.
 std::optional<FoundFolder> tensors_in(const fs::path& folder) {
   static const std::regex kIteration(R"(iter_(\d{1,12})$)"), kStep(R"(step=(\d{1,12}))");
@@ -44,6 +61,11 @@ std::optional<FoundFolder> tensors_in(const fs::path& folder) {
   found.iteration = number_in(folder.filename().string(), kIteration);
   if (folder.filename() == "weights")
     found.iteration = number_in(folder.parent_path().filename().string(), kStep);
+  static const std::regex kConsumed(R"(consumed_samples=(\d{1,15}))");
+  if (folder.filename() == "weights")
+    if (const std::int64_t samples = number_in(folder.parent_path().filename().string(), kConsumed); samples > 0)
+      found.consumed_samples = samples;
+  if (is_there(folder / "train_state.pt")) found.consumed_samples = samples_of(folder / "train_state.pt");
   for (const fs::path& description :
        {folder / "run_config.yaml", folder.parent_path() / "context" / "model.yaml"})
     if (found.description.empty() && is_there(description)) found.description = description;

@@ -254,6 +254,14 @@ class Presenter {
     return found_.iteration;
   }
 
+  /// Where data continue. A checkpoint of a later step that does not say it is an error when a run resumes: data would
+  /// start over in silence.
+  std::int64_t consumed_samples(std::int64_t iteration) const {
+    if (found_.consumed_samples) return *found_.consumed_samples;
+    return integer_arg(source_.args, "consumed_train_samples",
+                       iteration * integer_arg(source_.args, "global_batch_size", 0));
+  }
+
   /// The state that Colonnade wrote, or one made of the args.
   json state() const {
     const json own = source_.common.value(kStateKey, json());
@@ -273,13 +281,12 @@ class Presenter {
                                        : found_.iteration;
     json state = {
         {"iteration", iteration},
-        {"consumed_samples", integer_arg(source_.args, "consumed_train_samples",
-                                         iteration * integer_arg(source_.args, "global_batch_size", 0))},
+        {"consumed_samples", consumed_samples(iteration)},
         {"skipped", 0},
-        {"optimizer", {{"kind", source_.args.value("optimizer", "adam")}, {"steps", optimizer_steps()}}},
+        {"optimizer", {{"kind", text_arg(source_.args, "optimizer", "adam")}, {"steps", optimizer_steps()}}},
         {"loss_scale",
          {{"scale", flag_arg(source_.args, "fp16", false)
-                        ? source_.args.value("initial_loss_scale", 4294967296.0)
+                        ? number_arg(source_.args, "initial_loss_scale", 4294967296.0)
                         : 1.0},
           {"growth", 0},
           {"hysteresis", integer_arg(source_.args, "hysteresis", 2)},

@@ -75,6 +75,16 @@ std::int64_t integer_arg(const nlohmann::json& args, const char* name, std::int6
   return found != args.end() && found->is_number_integer() ? found->get<std::int64_t>() : fallback;
 }
 
+double number_arg(const nlohmann::json& args, const char* name, double fallback) {
+  const auto found = args.find(name);
+  return found != args.end() && found->is_number() ? found->get<double>() : fallback;
+}
+
+std::string text_arg(const nlohmann::json& args, const char* name, const char* fallback) {
+  const auto found = args.find(name);
+  return found != args.end() && found->is_string() ? found->get<std::string>() : fallback;
+}
+
 bool flag_arg(const nlohmann::json& args, const char* name, bool fallback) {
   const auto found = args.find(name);
   return found != args.end() && found->is_boolean() ? found->get<bool>() : fallback;

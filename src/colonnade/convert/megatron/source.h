@@ -55,5 +55,7 @@ void add_share(checkpoint::ComposedTensor& whole, const checkpoint::Sizes& local
 /// Number of an args value, `fallback` for a missing or null one.
 std::int64_t integer_arg(const nlohmann::json& args, const char* name, std::int64_t fallback);
 bool flag_arg(const nlohmann::json& args, const char* name, bool fallback);
+double number_arg(const nlohmann::json& args, const char* name, double fallback);
+std::string text_arg(const nlohmann::json& args, const char* name, const char* fallback);
 
 }  // namespace colonnade::convert::megatron
