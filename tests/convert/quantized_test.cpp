@@ -9,6 +9,7 @@
 #include "checkpoint/fixtures.h"
 #include "colonnade/base/error.h"
 #include "colonnade/base/files.h"
+#include "colonnade/checkpoint/hugging_face.h"
 #include "colonnade/checkpoint/safetensors.h"
 #include "support/vectors.h"
 
@@ -75,6 +76,15 @@ TEST(Quantized, Mxfp4HasTwoNumbersInAByte) {
   }
   const Box box{{1, 30, 3}, {2, 10, 4}};
   EXPECT_TRUE(at::equal(tensor.read(box), all.narrow(0, 1, 2).narrow(1, 30, 10).narrow(2, 3, 4)));
+}
+
+TEST(ConfigJson, MayHoldNumbersThatOnlyPythonWrites) {
+  const checkpoint::test::TempFolder folder;
+  const std::filesystem::path file = folder.path() / "config.json";
+  std::ofstream(file) << R"({"a": [0.0, Infinity], "b": -Infinity, "c": "NaN \" Infinity", "d\\": NaN})";
+  const auto config = checkpoint::read_json(file);
+  EXPECT_TRUE(config.at("a")[1].is_null() && config.at("b").is_null() && config.at("d\\").is_null());
+  EXPECT_EQ(config.at("c"), "NaN \" Infinity");
 }
 
 TEST(Quantized, ScalesMustFitTheBlocks) {

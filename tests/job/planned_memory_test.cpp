@@ -124,8 +124,6 @@ constexpr const char* kMoreModels[] = {
     kSandwich,
     "--normalization RMSNorm --sandwich-norm --no-input-norms --disable-bias-linear ",
     "--normalization RMSNorm --sandwich-norm --no-input-norms --disable-bias-linear --hidden-dropout 0 ",
-    "--bf16 --fp32-residual-connection --normalization RMSNorm --sandwich-norm --no-input-norms "
-    "--disable-bias-linear ",
     "--normalization RMSNorm --qk-layernorm --qk-norm-across-heads --group-query-attention "
     "--num-query-groups 2 --position-embedding-type rope ",
     "--qk-layernorm --qk-norm-after-rope --position-embedding-type rope --no-rope-freq 2 ",

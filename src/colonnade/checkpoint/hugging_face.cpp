@@ -124,6 +124,31 @@ std::map<std::string, std::string> weight_map(const fs::path& path) {
   }
 }
 
+/// `text` with null in place of Infinity, -Infinity and NaN outside strings, which Python writes into JSON.
+std::string without_infinities(const std::string& text) {
+  constexpr std::string_view kNumbers[] = {"-Infinity", "Infinity", "NaN"};
+  std::string result;
+  bool in_string = false;
+  for (std::size_t at = 0; at < text.size();) {
+    const std::string_view rest = std::string_view(text).substr(at);
+    const auto* number =
+        in_string
+            ? std::end(kNumbers)
+            : std::ranges::find_if(kNumbers, [&](std::string_view one) { return rest.starts_with(one); });
+    if (number != std::end(kNumbers)) {
+      result += "null";
+      at += number->size();
+      continue;
+    }
+    if (in_string && text[at] == '\\' && at + 1 < text.size())
+      result += text[at++];  // the escaped character follows
+    else if (text[at] == '"')
+      in_string = !in_string;
+    result += text[at++];
+  }
+  return result;
+}
+
 }  // namespace
 
 std::vector<std::string> names_in(const fs::path& folder) {
@@ -185,7 +210,7 @@ Shards shards_of(const fs::path& folder) {
 }
 
 json read_json(const fs::path& path) {
-  const std::string text = read_file(path);
+  const std::string text = without_infinities(read_file(path));
   std::vector<std::set<std::string>> keys;  // of the open objects
   const auto check = [&](int, json::parse_event_t event, const json& parsed) {
     if (event == json::parse_event_t::object_start) keys.emplace_back();

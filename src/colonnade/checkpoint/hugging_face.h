@@ -36,7 +36,7 @@ struct Shards {
 Shards shards_of(const std::filesystem::path& folder);
 
 /// The JSON in a file. Throws DataError for another kind of file, with that kind, and for a duplicate key in
-/// an object, for which parsers disagree.
+/// an object, for which parsers disagree. Python's Infinity and NaN are read as null.
 nlohmann::json read_json(const std::filesystem::path& path);
 
 }  // namespace colonnade::checkpoint
