@@ -36,7 +36,7 @@ std::vector<Segment> write_folder(const std::filesystem::path& folder, const at:
   return all;
 }
 
-std::string fault_of(const std::filesystem::path& folder) {
+std::string open_fault(const std::filesystem::path& folder) {
   try {
     (void)open_distributed(folder);
   } catch (const DataError& error) {
@@ -77,7 +77,7 @@ TEST(Distributed, DamageIsAnErrorWithFileAndTensor) {
     std::vector<Segment> changed = all;
     change(changed[i]);
     write_file_atomically(folder.path() / ".metadata", distributed_metadata(changed));
-    return fault_of(folder.path());
+    return open_fault(folder.path());
   };
   EXPECT_THAT(
       with(0, [](Segment& s) { s.length += 1'000'000; }),
@@ -93,13 +93,13 @@ TEST(Distributed, DamageIsAnErrorWithFileAndTensor) {
   std::vector<Segment> missing = all;
   missing.erase(missing.begin());
   write_file_atomically(folder.path() / ".metadata", distributed_metadata(missing));
-  EXPECT_THAT(fault_of(folder.path()), HasSubstr("elements [0:2, 0:2] have no owner"));
+  EXPECT_THAT(open_fault(folder.path()), HasSubstr("elements [0:2, 0:2] have no owner"));
   std::filesystem::resize_file(folder.path() / "__1_0.distcp", 100);
   write_file_atomically(folder.path() / ".metadata", distributed_metadata(all));
-  EXPECT_THAT(fault_of(folder.path()), HasSubstr("which has 100 bytes"));
+  EXPECT_THAT(open_fault(folder.path()), HasSubstr("which has 100 bytes"));
   write_file_atomically(folder.path() / ".metadata", std::string("\x80\x02"
                                                                  "cos\nsystem\n)R."));
-  EXPECT_THAT(fault_of(folder.path()), AllOf(HasSubstr(".metadata"), HasSubstr("got os.system")));
+  EXPECT_THAT(open_fault(folder.path()), AllOf(HasSubstr(".metadata"), HasSubstr("got os.system")));
 }
 
 }  // namespace

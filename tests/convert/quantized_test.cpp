@@ -24,8 +24,8 @@ CheckpointReader recorded(const std::string& name) {
   return CheckpointReader::open_hugging_face(test::vectors() + "/hf_more/" + name);
 }
 
-Tensor whole(const checkpoint::ComputedTensor& tensor) {
-  return tensor.read({std::vector<std::int64_t>(tensor.shape.size(), 0), tensor.shape});
+Tensor whole(const checkpoint::ComposedTensor& tensor) {
+  return tensor.compute({std::vector<std::int64_t>(tensor.shape.size(), 0), tensor.shape});
 }
 
 /// Every element by the definition, from the stored tensors.
@@ -49,7 +49,7 @@ TEST(Quantized, Fp8TakesTheScaleOfItsBlock) {
     EXPECT_TRUE(at::equal(whole(tensor), expected)) << folder;
     for (const Box& box : {Box{{30, 5}, {40, 20}}, Box{{0, 31}, {1, 2}}, Box{{63, 0}, {1, 1}}})
       EXPECT_TRUE(
-          at::equal(tensor.read(box),
+          at::equal(tensor.compute(box),
                     expected.narrow(0, box.offset[0], box.shape[0]).narrow(1, box.offset[1], box.shape[1])))
           << folder;
     EXPECT_TRUE(is_part_of_quantized(std::string(name) + "_scale_inv", weights));
@@ -75,7 +75,7 @@ TEST(Quantized, Mxfp4HasTwoNumbersInAByte) {
     EXPECT_EQ(all[expert][in][out].item<double>(), value);
   }
   const Box box{{1, 30, 3}, {2, 10, 4}};
-  EXPECT_TRUE(at::equal(tensor.read(box), all.narrow(0, 1, 2).narrow(1, 30, 10).narrow(2, 3, 4)));
+  EXPECT_TRUE(at::equal(tensor.compute(box), all.narrow(0, 1, 2).narrow(1, 30, 10).narrow(2, 3, 4)));
 }
 
 TEST(ConfigJson, MayHoldNumbersThatOnlyPythonWrites) {

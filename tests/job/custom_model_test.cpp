@@ -124,7 +124,10 @@ TEST(CustomModel, ResumesBitwiseAndLoadsInAnotherLayout) {
   const auto expected = train_custom(pp2, 4, uninterrupted.path());
   const auto half = train_custom(pp2, 2, stopped.path());
   const auto resumed = train_custom(pp2, 4, stopped.path(), half);
-  EXPECT_TRUE(checkpoint::diff(expected, resumed).at("equal").get<bool>());
+  EXPECT_TRUE(checkpoint::diff(checkpoint::CheckpointReader::open(expected),
+                               checkpoint::CheckpointReader::open(resumed))
+                  .at("equal")
+                  .get<bool>());
   const auto other = train_custom(custom_run(1, ""), 4, stopped.path(), half);
   const auto a = checkpoint::CheckpointReader::open_native(expected),
              b = checkpoint::CheckpointReader::open_native(other);

@@ -20,6 +20,7 @@
 #include "colonnade/job/token_steps.h"
 #include "colonnade/rules/rules.h"
 #include "support/device.h"
+#include "support/recorded_curve.h"
 #include "support/vectors.h"
 
 namespace colonnade::job {
@@ -156,6 +157,50 @@ INSTANTIATE_TEST_SUITE_P(
                   joined(kTwoTensorRanks, kTwoStages), kBf16},
         Continued{"Bf16LegacyTp2", "dense_tp2pp2dp2_torch", "dense.curve.csv", 2, kTwoTensorRanks, kBf16}),
     [](const auto& info) { return std::string(info.param.name); });
+
+/// The checkpoint of step 5 of the recorded trajectory, with the states of an optimizer that is not
+/// distributed.
+TEST(ContinuedRuns, ARunWithPlainAdamFollowsTheTrajectory) {
+  const std::string folder = test::vectors() + "/megatron_ckpt/resume_llama_iter5";
+  const auto recorded = test::recorded_curve("tp1", "llama");
+  const checkpoint::SafetensorsFile file(test::vectors() + "/trajectory/tokens.safetensors");
+  const at::Tensor tokens =
+      file.view(file.tensors().begin()->first).to(test::device(), at::kLong).view({40, 8, 65});
+  std::vector<std::string> words = {"gpt",
+                                    "--load",
+                                    folder,
+                                    "--mock-data",
+                                    "--device",
+                                    test::device_flag(),
+                                    "--lr",
+                                    "0.003",
+                                    "--clip-grad",
+                                    "1.0",
+                                    "--train-iters",
+                                    "40",
+                                    "--micro-batch-size",
+                                    "2",
+                                    "--global-batch-size",
+                                    "8",
+                                    "--tokenizer-type",
+                                    "NullTokenizer",
+                                    "--tensor-model-parallel-size",
+                                    "2"};
+  config::Run run = config::parse(words);
+  run.parallel.world_size = 2;
+  prepare(run, rules::Purpose::kTrain, {});
+  comm::run_ranks(run.parallel, [&](comm::Communicators& ranks) {
+    Job job(run, ranks);
+    restore(job, *convert::find_run(folder, std::nullopt, ranks.world()), Restore::kResume);
+    EXPECT_EQ(job.counters.iteration, 5);
+    EXPECT_EQ(job.counters.consumed_samples, 40);
+    for (std::size_t step = 5; step < 25; ++step) {
+      const auto report = job.train_step(row_steps(job, tokens[static_cast<std::int64_t>(step)]),
+                                         {.learning_rate = recorded[step].lr, .weight_decay = 0.1});
+      EXPECT_NEAR(report.losses.at("lm_loss"), recorded[step].loss, 1e-5 * recorded[step].loss) << step + 1;
+    }
+  });
+}
 
 TEST(ContinuedRuns, ArgsOfTheCheckpointDescribeTheModelAndTheRun) {
   const auto source = convert::find_run(te_folder() + "dense_tp2pp2dp2_fully");

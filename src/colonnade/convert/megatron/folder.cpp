@@ -63,7 +63,8 @@ std::optional<FoundFolder> tensors_in(const fs::path& folder) {
     found.iteration = number_in(folder.parent_path().filename().string(), kStep);
   static const std::regex kConsumed(R"(consumed_samples=(\d{1,15}))");
   if (folder.filename() == "weights")
-    if (const std::int64_t samples = number_in(folder.parent_path().filename().string(), kConsumed); samples > 0)
+    if (const std::int64_t samples = number_in(folder.parent_path().filename().string(), kConsumed);
+        samples > 0)
       found.consumed_samples = samples;
   if (is_there(folder / "train_state.pt")) found.consumed_samples = samples_of(folder / "train_state.pt");
   for (const fs::path& description :

@@ -14,7 +14,7 @@ struct FoundFolder {
   std::filesystem::path folder;  ///< of the tensors
   std::filesystem::path
       description;             ///< model.yaml or run_config.yaml; "": none, the args describe the model
-  std::int64_t iteration = 0;         ///< 0 for a `release`
+  std::int64_t iteration = 0;  ///< 0 for a `release`
   std::optional<std::int64_t> consumed_samples;  ///< of NeMo 2 and Megatron Bridge, whose args lack it
 };
 

@@ -254,8 +254,8 @@ class Presenter {
     return found_.iteration;
   }
 
-  /// Where data continue. A checkpoint of a later step that does not say it is an error when a run resumes: data would
-  /// start over in silence.
+  /// Where data continue. A checkpoint of a later step that does not say it is an error when a run resumes:
+  /// data would start over in silence.
   std::int64_t consumed_samples(std::int64_t iteration) const {
     if (found_.consumed_samples) return *found_.consumed_samples;
     return integer_arg(source_.args, "consumed_train_samples",
