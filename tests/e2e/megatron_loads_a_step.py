@@ -90,7 +90,7 @@ def main():
     run("launch", "--nproc-per-node", 2, "--", "pretrain", *SETTINGS, "--save", scratch / "run")
     step = scratch / "run" / "iter_0000002"
     tokens = torch.randint(0, VOCABULARY, (2, LENGTH), generator=torch.Generator().manual_seed(1))
-    save_file({"tokens": tokens.to(torch.int32)}, scratch / "tokens.safetensors")
+    save_file({"input_ids": tokens.to(torch.int32)}, scratch / "tokens.safetensors")
     run("evaluate", "--load", scratch / "run", "--tokens", scratch / "tokens.safetensors", "--logits-out",
         scratch / "logits.safetensors")
     ours = next(iter(load_file(scratch / "logits.safetensors").values()))
