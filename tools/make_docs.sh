@@ -31,7 +31,7 @@ section() {
   local level=$1
   shift
   printf '\n%s %s\n\n```\n' "$level" "$*"
-  "$colonnade" help "$@" | sed -E -e "/^run:$/,\$d" -e "s/^(  --workers N .*\[)[0-9]+/\1number of cores/"
+  "$colonnade" help "$@" | sed -E -e "/^run:$/,\$d" -e "s/^(  --workers N .*\[)[0-9]+;/\1number of cores;/"
   printf '```\n'
 }
 

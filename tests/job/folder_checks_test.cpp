@@ -88,7 +88,7 @@ TEST_F(FolderChecks, MegatronFoldersAreRejected) {
         "iter_0000010/common.pt"});
   for (const char* name : {"", "iter_0000010", "iter_0000010/"})
     EXPECT_THAT(load(name),
-                AllOf(HasSubstr("which cannot be read yet"), HasSubstr("use --pretrained-checkpoint")))
+                AllOf(HasSubstr("must name a checkpoint of Megatron with its tensors"), HasSubstr("copy the folder")))
         << name;
   EXPECT_THAT(save(), AllOf(HasSubstr("--save must not name a folder of Megatron's"),
                             HasSubstr("iter_0000010"), HasSubstr("another folder")));
@@ -96,8 +96,8 @@ TEST_F(FolderChecks, MegatronFoldersAreRejected) {
 
 TEST_F(FolderChecks, MegatronFoldersOneLevelDownAreRejected) {
   make({"checkpoints/iter_0000010/mp_rank_00/model_optim_rng.pt", "metrics.jsonl"});
-  EXPECT_THAT(load(), HasSubstr("Megatron's checkpoints/iter_0000010"));
-  EXPECT_THAT(load("checkpoints/iter_0000010/mp_rank_00"), HasSubstr("Megatron's model_optim_rng.pt"));
+  EXPECT_THAT(load(), HasSubstr("with checkpoints/iter_0000010 alone"));
+  EXPECT_THAT(load("checkpoints/iter_0000010/mp_rank_00"), HasSubstr("with model_optim_rng.pt alone"));
 }
 
 TEST_F(FolderChecks, MegatronRankFoldersAreRejectedInEveryLayout) {

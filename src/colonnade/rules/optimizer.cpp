@@ -53,7 +53,7 @@ Broken torch_dist_states(const Run& r) {
   const bool adam = r.optimizer.optimizer == config::OptimizerKind::kAdam;
   if (!c.saves_torch_dist() || c.no_save_optim || adam) return std::nullopt;
   return Finding{"--ckpt-format torch_dist",
-                 "saves the states of Adam",
+                 "must be used with --optimizer adam or --no-save-optim",
                  fmt::format("--optimizer {}", config::text_of(r, config::setting("optimizer"))),
                  {{"ckpt_format", "native"}},
                  ""};
