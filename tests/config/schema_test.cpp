@@ -96,6 +96,7 @@ const std::map<std::string, std::string> kOtherDefaults = {
     {"iterations_to_skip", ""},
     {"bert_binary_head", "false"},  // of gpt; `bert` turns it on
     {"sft_tokenizer_prompt_format", ""},
+    {"ckpt_format", "native"},
 };
 
 TEST(Schema, DefaultsAreMegatrons) {

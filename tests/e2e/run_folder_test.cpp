@@ -102,8 +102,8 @@ TEST(ResumeFolders, StopPrintsHowToResumeTheRun) {
 }
 
 /// Expects --load to reject a folder with `names`, without writing into it.
-void expect_rejected(const Words& names, const std::string& load, const std::string& words,
-                     const Words& more, int code = 2) {
+void expect_rejected(const Words& names, const std::string& load, const std::string& words, const Words& more,
+                     int code = 2) {
   const TempFolder folder, logs;
   for (const std::string& name : names) {
     fs::create_directories((folder / name).parent_path());

@@ -351,7 +351,8 @@ class Conversion {
         .consumed_samples = state.value("consumed_samples", std::int64_t{0}),
         .optimizer_steps = state.value(json::json_pointer("/optimizer/steps"), std::int64_t{0}),
         .has_optimizer = opened_.carries_optimizer(),
-        .lr_schedule = opened_.carries_optimizer() ? state.value("lr_schedule", json()) : json()};
+        .lr_schedule = opened_.carries_optimizer() ? state.value("lr_schedule", json()) : json(),
+        .state = native_state()};
     convert::megatron::write_common_file(staging_ / folder_ / "common.pt", run_, common);
     write_file_atomically(staging_ / folder_ / ".metadata", checkpoint::distributed_metadata(segments));
     write_file_atomically(staging_ / folder_ / "metadata.json", convert::megatron::kMetadataFile);

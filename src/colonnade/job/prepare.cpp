@@ -427,13 +427,26 @@ void adopt_pretrained(config::Run& run, rules::Purpose purpose, std::vector<std:
 
 }  // namespace
 
+namespace {
+
+/// Saves native checkpoints in place of formats that are not written, with a note.
+void choose_checkpoint_format(config::Run& run) {
+  config::Checkpoint& c = run.checkpoint;
+  const bool other_states =
+      c.saves_torch_dist() && !c.no_save_optim && run.optimizer.optimizer != config::OptimizerKind::kAdam;
+  if (c.ckpt_format == "native" || (c.saves_torch_dist() && !other_states)) return;
+  run.notes.push_back(fmt::format(
+      "--ckpt-format {}: native checkpoints are saved; {}", c.ckpt_format,
+      other_states
+          ? "Megatron's torch_dist has the states of Adam alone (--no-save-optim saves it without states)"
+          : "Megatron loads those of --ckpt-format torch_dist, or converted ones (colonnade convert)"));
+  c.ckpt_format = "native";
+}
+
+}  // namespace
+
 void prepare(config::Run& run, rules::Purpose purpose, std::vector<std::string> faults) {
   const config::Checkpoint& c = run.checkpoint;
-  if (c.ckpt_format != "native" && !c.saves_torch_dist() && purpose == rules::Purpose::kTrain)
-    run.notes.push_back(
-        fmt::format("--ckpt-format {}: native checkpoints are saved; Megatron loads those of "
-                    "--ckpt-format torch_dist, or converted ones (colonnade convert)",
-                    c.ckpt_format));
   read_data_args(run, faults);
   if (purpose == rules::Purpose::kTrain) resume_upcycled_run(run);
   const bool needs_checkpoint = purpose != rules::Purpose::kData || !determines_all_samples(run);
@@ -441,6 +454,7 @@ void prepare(config::Run& run, rules::Purpose purpose, std::vector<std::string> 
   const auto loaded = needs_checkpoint ? adopt_loaded(run, purpose, faults) : std::nullopt;
   if (needs_checkpoint && !loaded && !c.pretrained_checkpoint.empty()) adopt_pretrained(run, purpose, faults);
   if (purpose == rules::Purpose::kTrain) check_save_folder(run, loaded, faults);
+  if (purpose == rules::Purpose::kTrain) choose_checkpoint_format(run);
   check_own_or_adopted_tokenizer(run, faults);
   config::derive(run);
   rules::require(run, purpose, std::move(faults));

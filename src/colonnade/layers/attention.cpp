@@ -5,6 +5,7 @@
 #include <cmath>
 #include <utility>
 
+#include "colonnade/ops/clip.h"
 #include "colonnade/ops/output_gate.h"
 
 namespace colonnade::layers {
@@ -71,7 +72,7 @@ ops::GatedQkv Attention::split_heads(const at::Tensor& fused, const tensor::Pass
 at::Tensor Attention::forward(const MixerInput& x, const tensor::Pass& pass) {
   at::Tensor fused = qkv.forward(x.normed);
   if (heads_norm_) fused = heads_norm_->forward(fused);
-  if (clip_ > 0) fused = fused.clamp(-clip_, clip_);
+  if (clip_ > 0) fused = ops::clip(fused, clip_);
   ops::GatedQkv split = split_heads(fused, pass);
   const at::Tensor y = core_.forward(std::move(split.heads), pass);
   return proj.forward(output_gate_ ? ops::output_gate(y, split.gate) : y);

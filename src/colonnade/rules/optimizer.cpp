@@ -48,17 +48,6 @@ Broken loss_scale(const Run& r) {
       ""};
 }
 
-Broken torch_dist_states(const Run& r) {
-  const config::Checkpoint& c = r.checkpoint;
-  const bool adam = r.optimizer.optimizer == config::OptimizerKind::kAdam;
-  if (!c.saves_torch_dist() || c.no_save_optim || adam) return std::nullopt;
-  return Finding{"--ckpt-format torch_dist",
-                 "must be used with --optimizer adam or --no-save-optim",
-                 fmt::format("--optimizer {}", config::text_of(r, config::setting("optimizer"))),
-                 {{"ckpt_format", "native"}},
-                 ""};
-}
-
 /// Settings of dtypes below fp32.
 constexpr const char* kDtypeKeys[] = {"main_grads_dtype", "main_params_dtype", "exp_avg_dtype",
                                       "exp_avg_sq_dtype"};
@@ -255,8 +244,6 @@ constexpr Rule kOptimizer[] = {
      "muP sets the initial variance by width, and scales all of the logits.", "use_mup output_layer_bias"},
     {"qk-clip-threshold", true, qk_clip_threshold, "qk_clip=true; qk_clip_threshold=0",
      "A threshold of 0 would set the weights to 0.", "qk_clip"},
-    {"ckpt-format", true, torch_dist_states, "ckpt_format=torch_dist; optimizer=sgd",
-     "Megatron's torch_dist checkpoints have the states of Adam alone.", "optimizer"},
     {"loss-scale", true, loss_scale, "loss_scale=0", "Gradients are divided by the loss scale."},
 };
 

@@ -128,12 +128,10 @@ void checkpoints(Table& t) {
        "--save", "run folder; empty: runs/<time>; one with checkpoints requires --load")
       .common();
   t.add<kCheckpoint, &Checkpoint::load>(
-       "--load",
-       "run or step folder to resume, of Colonnade or Megatron; a missing or empty one starts a new run")
+       "--load", "folder to resume, also Megatron's; a missing or empty one starts a new run")
       .common();
   t.add<kCheckpoint, &Checkpoint::pretrained_checkpoint>(
-       "--pretrained-checkpoint",
-       "initial weights: a native checkpoint, a Hugging Face folder or a checkpoint of Megatron")
+       "--pretrained-checkpoint", "initial weights: a native, Hugging Face or Megatron checkpoint")
       .common();
   t.add<kCheckpoint, &Checkpoint::save_interval>(
        "--save-interval", "steps between checkpoints; unset, with --save: at the end and on a stop")

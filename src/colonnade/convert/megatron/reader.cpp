@@ -76,7 +76,8 @@ class Presenter {
     if (!is_described && options.model == nullptr)
       return CheckpointReader::of({source_.folder, found_.iteration, {}, state(), nullptr});
     if (is_described) {
-      set_vocabulary(options.cuts_vocabulary);
+      // What Colonnade wrote has a vocabulary of its own, without the rows that only Megatron needs.
+      set_vocabulary(options.cuts_vocabulary || source_.common.contains(kStateKey));
       add_sizes_of_tensors();
     }
     model_ = is_described ? model_of(settings_) : *options.model;
