@@ -334,9 +334,8 @@ INSTANTIATE_TEST_SUITE_P(
                 "remove it and use --bf16"},
         BadLine{
             "--ckpt-format zarr",
-            "--ckpt-format must be torch or torch_dist or torch_dcp or fsdp_dtensor; got \"zarr\"; remove it: "
-            "checkpoints are safetensors with a manifest of global tensors, loadable in any layout; Megatron's own "
-            "formats are not supported yet"},
+            "--ckpt-format must be one of native, torch_dist, torch, torch_dcp, fsdp_dtensor; got \"zarr\"; see "
+            "`colonnade help --ckpt-format`"},
         BadLine{
             "--attention-backend foo",
             "--attention-backend must be auto or flash or fused or unfused or local; got \"foo\"; remove it: "

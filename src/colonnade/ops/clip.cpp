@@ -17,8 +17,9 @@ struct ClipFunction : torch::autograd::Function<ClipFunction> {
   static torch::autograd::variable_list backward(torch::autograd::AutogradContext* ctx,
                                                  const torch::autograd::variable_list& grads) {
     const at::Tensor x = ctx->get_saved_variables()[0];
-    const at::Tensor inside = x.abs().le(ctx->saved_data["limit"].toDouble());
-    return {at::where(inside, grads[0], at::zeros({}, grads[0].options())), at::Tensor()};
+    const double limit = ctx->saved_data["limit"].toDouble();
+    const at::Tensor inside = x.le(limit).bitwise_and(x.ge(-limit));
+    return {grads[0].mul(inside), at::Tensor()};
   }
 };
 
