@@ -43,7 +43,7 @@ test: ## build and run the tests; AREA=layout runs one area
 # The areas whose tests compare numbers of tensors; of job_test what trains without a plan beside it, and of its
 # checkpoints, whose tests mostly compare bits, three with losses of other layouts and dtypes.
 numeric := kernels tensor ops layers data_parallel pipeline optim
-numeric_jobs := Checkpoint.GemmaLoads*:Checkpoint.KeepsStatesBelowFp32:Checkpoint.Bf16Weights*:Deterministic*:Documents*:Gradients*:Layouts.LlamaAgrees:OneRank*:PerTokenLoss*:Sharded*:*HfParity*Tp1:*Trajectory*
+numeric_jobs := Checkpoint.GemmaLoads*:Checkpoint.Bf16Weights*:Layouts.LlamaAgrees:OneRank*:PerTokenLoss*:*HfParity*Tp1:*Trajectory*Tp1
 baseline: export ATEN_CPU_CAPABILITY := default
 baseline: export ONEDNN_MAX_CPU_ISA := SSE41
 baseline: export MKL_CBWR := COMPATIBLE

@@ -7,7 +7,7 @@ build=$1 seconds=$2
 
 seeds=$build/seeds
 rm -rf "$seeds"
-mkdir -p "$seeds"/{indexed_dataset,text_file,json_lines,chat_template,tokenizer_json,pickle,distributed_folder,config_json,safetensors,tar_shard,image_file}
+mkdir -p "$seeds"/{indexed_dataset,text_file,json_lines,chat_template,tokenizer_json,pickle,distributed_folder,safetensors,tar_shard,image_file}
 .venv/bin/python tools/fuzz_seeds.py "${COLONNADE_VECTORS:-tests/vectors}" "$seeds"
 
 failed=()

@@ -87,9 +87,6 @@ for path in sorted((vectors / "megatron_ckpt").rglob(".metadata")):
     put("pickle", path.parent.parent.name + path.parent.name, metadata)
     if len(metadata) < 16384:
         put("distributed_folder", path.parent.parent.name + path.parent.name, len(metadata).to_bytes(2, "little") + metadata)
-for path in sorted(vectors.rglob("config.json")):
-    put("config_json", path.parent.name, path.read_bytes())
-
 
 def torch_file(pickle, storage):
     """A zip as torch.save writes it: uncompressed entries."""
