@@ -41,7 +41,7 @@ test: ## build and run the tests; AREA=layout runs one area
 	@ctest --test-dir $(BUILD) -j $$(($(JOBS) + 1)) --output-on-failure --no-tests=error -LE 'gpu|long' $(if $(AREA),-R '^$(AREA)$$')
 
 # The areas whose tests compare numbers of tensors; of job_test what trains without a plan beside it, and of its
-# checkpoints, whose tests mostly compare bits, three with losses of other layouts and dtypes.
+# checkpoints, whose tests mostly compare bits, two with losses of other layouts and dtypes.
 numeric := kernels tensor ops layers data_parallel pipeline optim
 numeric_jobs := Checkpoint.GemmaLoads*:Checkpoint.Bf16Weights*:Layouts.LlamaAgrees:OneRank*:PerTokenLoss*:*HfParity*Tp1:*Trajectory*Tp1
 baseline: export ATEN_CPU_CAPABILITY := default
